@@ -41,7 +41,7 @@ every_project = pytest.mark.parametrize("project", NEEDS, indirect=True)
 
 
 @every_project
-def test_their_own_tests_pass(project: Path) -> None:
+def test_tests_of_the_example_programs_pass(project: Path) -> None:
     """Run as their authors do, with warnings as errors."""
     options = ["-q", "-W", "error", "--import-mode=importlib", "-p", "no:cacheprovider", "-c", "pyproject.toml"]
     done = subprocess.run(
@@ -58,7 +58,7 @@ def test_their_own_tests_pass(project: Path) -> None:
 
 @pytest.mark.slow
 @every_project
-def test_pip_installs_them(project: Path, tmp_path: Path) -> None:
+def test_pip_installs_every_module_of_the_example_programs(project: Path, tmp_path: Path) -> None:
     """Every module of the source is in what ``pip install .`` makes."""
     target = tmp_path / "site"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]

@@ -96,7 +96,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.mark.usefixtures("installed")
-def test_all_are_found_by_their_entry_points() -> None:
+def test_all_example_plugins_are_found_by_their_entry_points() -> None:
     kernel = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin()))
     found = {info.name: info for info in kernel.describe() if info.origin.source is PluginSource.ENTRY_POINT}
     assert found["audit"].origin.place == "flintmq-audit-dispatcher 1.0.0"
@@ -165,7 +165,7 @@ def test_the_direct_strategy_runs_in_a_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_queues_and_index_in_a_database_serve_a_broker_over_a_kill(tmp_path: Path) -> None:
+def test_queues_and_index_in_sqlite_survive_a_kill(tmp_path: Path) -> None:
     """Messages are read, found by key and numbered on after a start, and the built-in folders stay empty."""
 
     def broker(name: str) -> flintmq.Broker:
@@ -191,7 +191,7 @@ def test_queues_and_index_in_a_database_serve_a_broker_over_a_kill(tmp_path: Pat
         assert not any((tmp_path / "killed" / folder).glob("*"))
 
 
-def test_a_line_of_yaml_replaces_a_built_in(installed: Path) -> None:
+def test_a_plugin_listed_in_yaml_replaces_a_built_in_part(installed: Path) -> None:
     """``plugins:`` names a module on the path, and its 'group_commit' is the one the broker gets."""
     (installed / "house_rules.py").write_text(
         "from flintmq.core.kernel.hookspecs import hookimpl\n"
@@ -232,7 +232,7 @@ def test_a_plugin_that_is_installed_and_listed_is_loaded_once(installed: Path) -
 
 
 @pytest.mark.parametrize("name", first(["flintmq-keep-all", "flintmq-line-listener", "flintmq-sqlite-store"], NAMES))
-def test_their_own_tests_pass(name: str, installed: Path) -> None:
+def test_tests_of_the_example_plugins_pass(name: str, installed: Path) -> None:
     """An author copies the tests too."""
     program = (
         "import importlib.util, sys, pytest\n"
@@ -255,7 +255,7 @@ def test_their_own_tests_pass(name: str, installed: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_pip_installs_them(name: str, tmp_path: Path) -> None:
+def test_pip_installs_the_entry_points_of_the_example_plugins(name: str, tmp_path: Path) -> None:
     """What ``pip install .`` makes is what the other tests put on the path by hand."""
     if importlib.util.find_spec("pip") is None or importlib.util.find_spec("setuptools") is None:
         pytest.skip("pip or setuptools is not installed here")

@@ -36,7 +36,7 @@ def publish(topic: str) -> Need:
     return Need(topic, Permission.PUB)
 
 
-def test_named_topics_and_groups_come_before_the_default() -> None:
+def test_permissions_of_named_topics_and_groups_override_the_default() -> None:
     """Also where they take away what the default gives."""
     found = account(defaultTopicPerm="ANY", topicPerms=("Bills=DENY",), groupPerms=("billing=SUB",))
     subscribed = Need("billing", Permission.SUB, is_group=True)
@@ -47,18 +47,18 @@ def test_named_topics_and_groups_come_before_the_default() -> None:
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
-def test_a_default_does_not_open_topics_where_messages_of_others_wait(topic: str) -> None:
+def test_a_default_permission_does_not_cover_the_brokers_internal_topics(topic: str) -> None:
     """Delayed and half messages of every topic lie there; an account needs their names."""
     assert account(defaultTopicPerm="ANY").first_lacking([publish(topic)]) == publish(topic)
     assert account(topicPerms=(f"{topic}=PUB",)).first_lacking([publish(topic)]) is None
 
 
-def test_an_administrator_may_do_everything() -> None:
+def test_an_administrator_lacks_no_permission() -> None:
     """RocketMQ's rule."""
     assert account(admin=True, defaultTopicPerm="DENY").first_lacking([publish("Orders")]) is None
 
 
-def test_a_mistake_names_the_account_and_no_secret() -> None:
+def test_an_error_in_an_account_names_the_account_but_no_secret() -> None:
     """A file may have hundreds of accounts, and its errors go to logs."""
     with pytest.raises(ConfigError, match="account orders-service: a permission is one of") as found:
         account(defaultTopicPerm="EVERYTHING")
@@ -71,19 +71,19 @@ def test_a_mistake_names_the_account_and_no_secret() -> None:
     [(None, Permission.DENY), (" ", Permission.DENY), ("DENY", Permission.DENY), (" PUB ", Permission.PUB),
      ("SUB", Permission.SUB), ("PUB|SUB", Permission.ANY), ("SUB|PUB", Permission.ANY), ("ANY", Permission.ANY)],
 )  # fmt: skip
-def test_a_word_is_a_permission(text: str | None, found: Permission) -> None:
+def test_permission_words_are_parsed(text: str | None, found: Permission) -> None:
     """RocketMQ denies where it finds nothing."""
     assert parse_permission(text) is found
 
 
 @pytest.mark.parametrize("text", ["pub", "ALL", "PUB,SUB", "PUB|PUB"])
-def test_another_word_is_refused(text: str) -> None:
+def test_an_unknown_permission_word_is_refused(text: str) -> None:
     """RocketMQ takes it for DENY in silence; here the operator learns of the mistake."""
     with pytest.raises(ConfigError, match="a permission is one of"):
         parse_permission(text)
 
 
-def test_entries_are_read_by_name() -> None:
+def test_permission_entries_are_parsed_by_name() -> None:
     """As account files write them."""
     assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
 
@@ -91,7 +91,7 @@ def test_entries_are_read_by_name() -> None:
 @pytest.mark.parametrize(
     ("entries", "reason"), [(["Orders"], "name=PERM"), (["=PUB"], "name=PERM"), (["a=PUB", "a=SUB"], "twice")]
 )
-def test_an_entry_of_another_form_is_refused(entries: list[str], reason: str) -> None:
+def test_a_malformed_permission_entry_is_refused(entries: list[str], reason: str) -> None:
     """Of two entries for one name nobody could tell which counts."""
     with pytest.raises(ConfigError, match=reason):
         parse_permissions(entries)
@@ -118,7 +118,7 @@ def segment(draw: st.DrawFn, maximum: int, base: int) -> tuple[str, set[int] | r
 
 
 @given(st.lists(segment(255, 10), min_size=4, max_size=4), st.lists(BYTE, min_size=4, max_size=4))
-def test_ipv4_patterns_stand_for_what_they_say(
+def test_an_ipv4_pattern_matches_exactly_its_addresses(
     segments: list[tuple[str, set[int] | range]], address: list[int]
 ) -> None:
     """`*`, ranges and lists in any segment; the address is inside exactly when each of its numbers is."""
@@ -131,7 +131,7 @@ def test_ipv4_patterns_stand_for_what_they_say(
 
 
 @given(st.lists(segment(0xFFFF, 16), min_size=8, max_size=8), st.lists(GROUP, min_size=8, max_size=8))
-def test_ipv6_patterns_stand_for_what_they_say(
+def test_an_ipv6_pattern_matches_exactly_its_addresses(
     segments: list[tuple[str, set[int] | range]], address: list[int]
 ) -> None:
     """The same with eight groups of hexadecimal digits."""
@@ -147,9 +147,7 @@ def test_ipv6_patterns_stand_for_what_they_say(
 
 
 @given(st.ip_addresses(v=6), st.ip_addresses(v=4))
-def test_an_address_as_python_writes_it_is_a_pattern_of_itself(
-    six: ipaddress.IPv6Address, four: ipaddress.IPv4Address
-) -> None:
+def test_an_address_as_a_pattern_matches_itself(six: ipaddress.IPv6Address, four: ipaddress.IPv4Address) -> None:
     """`::` stands for as many zeros as are missing."""
     patterns = parse_addresses(f"{four}, {six}")
     assert patterns.matches(str(four))
@@ -158,7 +156,7 @@ def test_an_address_as_python_writes_it_is_a_pattern_of_itself(
 
 
 @given(st.one_of(st.ip_addresses().map(str), st.text(max_size=20)))
-def test_a_star_is_everyone_and_nothing_is_nobody(host: str) -> None:
+def test_a_star_matches_every_host_and_an_empty_pattern_none(host: str) -> None:
     """The two ends; a peer without an address (a Unix socket) only fits the star."""
     assert parse_addresses("*").matches(host)
     assert not parse_addresses("").matches(host)
@@ -171,20 +169,20 @@ def test_a_star_is_everyone_and_nothing_is_nobody(host: str) -> None:
     ["10.0.0", "10.0.0.256", "10.0.0.9-1", "10.0.0.{}", "10.0.0.{1", "10..0.1", "1.2.3.4.5", "::1::2", "1:2:3", "g::",
      "a.b.c.d", "10.0.0.-", "1:2:3:4:5:6:7:8:9", "10.0.0.*.", "10.0.0.１", "** ", "10.0. 0.1"],
 )  # fmt: skip
-def test_what_is_no_pattern_is_refused(text: str) -> None:
+def test_a_malformed_address_pattern_is_refused(text: str) -> None:
     """A typing error must not become a list that nobody, or everybody, is on."""
     with pytest.raises(ConfigError, match="pattern of addresses"):
         parse_addresses(text)
 
 
 @given(st.text(alphabet="0123456789abcdef.:*-{},; ", max_size=30))
-def test_any_text_is_a_pattern_or_refused(text: str) -> None:
+def test_any_text_is_parsed_as_a_pattern_or_raises_config_error(text: str) -> None:
     """The text comes over the wire too (53): no other exception may come out."""
     with contextlib.suppress(ConfigError):
         parse_addresses(text).matches("10.0.0.1")
 
 
-def test_lists_are_taken_apart_in_one_go() -> None:
+def test_address_lists_are_parsed_in_linear_time_and_bounded() -> None:
     """Whoever may write a list must not stop the broker with it: time grows with its length, and its length is bounded."""
     begin_s = time.thread_time()
     assert not parse_addresses("," * 60_000)

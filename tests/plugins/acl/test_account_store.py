@@ -55,7 +55,7 @@ def account(key: str = "writer-key", **more: object) -> AclAccount:
     return AclAccount(accessKey=key, secretKey=Secret(SECRET), **more)  # type: ignore[arg-type]
 
 
-def test_a_file_of_the_reference_is_read(tmp_path: Path) -> None:
+def test_an_account_file_of_rocketmq_is_read(tmp_path: Path) -> None:
     """Its names, its empty values, numbers as secrets, permissions and the version."""
     store = store_of(write(tmp_path / "plain_acl.yml"))
     reader = store.table.accounts["reader-key"]
@@ -71,7 +71,7 @@ def test_a_file_of_the_reference_is_read(tmp_path: Path) -> None:
     assert [version.counter for version in store.versions().values()] == [3]
 
 
-def test_defaults_do_not_open_the_brokers_own_topics(tmp_path: Path) -> None:
+def test_default_permissions_do_not_cover_the_brokers_internal_topics(tmp_path: Path) -> None:
     """Messages of every topic lie there: only an entry of its own counts."""
     section = AclSection(
         accounts=(
@@ -88,7 +88,9 @@ def test_defaults_do_not_open_the_brokers_own_topics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o620, 0o604, 0o640])
-def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_account_file_readable_by_others_is_refused(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """A secret key that the whole machine reads is none; the operator may insist."""
     path = write(tmp_path / "plain_acl.yml", mode=mode)
     with pytest.raises(ConfigError, match="chmod 600"):
@@ -117,7 +119,7 @@ def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int, caplog
         "{",
     ],
 )
-def test_a_wrong_file_says_where_and_never_what(tmp_path: Path, text: str) -> None:
+def test_an_error_in_an_account_file_contains_no_secret(tmp_path: Path, text: str) -> None:
     """A half-read file would lock people out or let them in; the message goes into logs, so it holds no secret."""
     path = write(tmp_path / "plain_acl.yml", text)
     with pytest.raises(ConfigError) as raised:
@@ -125,13 +127,13 @@ def test_a_wrong_file_says_where_and_never_what(tmp_path: Path, text: str) -> No
     assert "long-enough, secret" not in str(raised.value)
 
 
-def test_no_account_at_all_is_a_mistake(tmp_path: Path) -> None:
+def test_a_configuration_without_accounts_is_refused(tmp_path: Path) -> None:
     """Nobody could ever come in again."""
     with pytest.raises(ConfigError, match="there is no account"):
         store_of(tmp_path / "none.yml")
 
 
-def test_a_key_may_stand_in_one_file_only(tmp_path: Path) -> None:
+def test_an_access_key_in_two_files_is_refused(tmp_path: Path) -> None:
     """Otherwise the order of files would decide about rights; the configuration's own account gives way, as documented."""
     path = write(tmp_path / "plain_acl.yml")
     write(tmp_path / "acl" / "more.yml", f"accounts: [{{accessKey: third-key, secretKey: {SECRET}}}]")
@@ -144,7 +146,9 @@ def test_a_key_may_stand_in_one_file_only(tmp_path: Path) -> None:
         store_of(path, **section)
 
 
-def test_a_changed_file_counts_and_a_wrong_one_does_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_file_is_reloaded_and_an_invalid_file_is_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Hot reload by content; the same mistake is logged once, not every five seconds."""
     path = write(tmp_path / "plain_acl.yml")
     store = store_of(path)
@@ -165,7 +169,7 @@ def test_a_changed_file_counts_and_a_wrong_one_does_not(tmp_path: Path, caplog: 
     assert "reader-key" in store.table.accounts
 
 
-def test_changes_are_kept_for_the_owner_alone(tmp_path: Path) -> None:
+def test_changed_accounts_are_written_with_mode_600(tmp_path: Path) -> None:
     """50, 51 and 53 write the file: whole, mode 600, with the next version; another process reads the same."""
     path = tmp_path / "flint" / "acl" / "plain_acl.yml"
     inline = (account("admin-key", admin=True),)
@@ -186,7 +190,7 @@ def test_changes_are_kept_for_the_owner_alone(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["plain_acl.yml"]
 
 
-def test_what_must_not_be_changed_is_not(tmp_path: Path) -> None:
+def test_forbidden_account_changes_are_refused(tmp_path: Path) -> None:
     """Nobody locks everybody out, writes elsewhere, or overwrites what an operator just edited."""
     path = write(tmp_path / "plain_acl.yml")
     store = store_of(path, accounts=(account("inline-key"),))
@@ -214,7 +218,7 @@ def test_what_must_not_be_changed_is_not(tmp_path: Path) -> None:
     assert path.read_text() == "accounts: ["
 
 
-def test_a_disk_that_refuses_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_of_the_account_file_changes_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An account that is in force but not on disk would be gone after a restart."""
     store = store_of(write(tmp_path / "plain_acl.yml"))
 
@@ -228,7 +232,7 @@ def test_a_disk_that_refuses_changes_nothing(tmp_path: Path, monkeypatch: pytest
     assert store_of(tmp_path / "plain_acl.yml").table.written == store.table.written
 
 
-def test_secrets_are_write_only(tmp_path: Path) -> None:
+def test_secrets_appear_in_no_text_of_an_account(tmp_path: Path) -> None:
     """However an account is printed, logged, shown or pickled: the secret key is not in it."""
     text = f"""
 acl:

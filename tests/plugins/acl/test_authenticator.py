@@ -14,7 +14,7 @@ def dated(at_ms: int, signature: str = "s") -> dict[str, str]:
     return {SIGNED_AT: f"{at_ms}-nonce", SIGNATURE: signature}
 
 
-def test_a_request_passes_once() -> None:
+def test_a_signed_request_is_accepted_once() -> None:
     """The second time it is known by its signature; another one of the same moment is not."""
     window = ReplayWindow(5_000)
     assert window.problem(dated(NOW_MS), NOW_MS) is None
@@ -23,7 +23,7 @@ def test_a_request_passes_once() -> None:
 
 
 @pytest.mark.parametrize("at_ms", [NOW_MS - 5_001, NOW_MS + 5_001])
-def test_a_request_outside_of_the_window_is_refused(at_ms: int) -> None:
+def test_a_request_outside_the_replay_window_is_refused(at_ms: int) -> None:
     """One that is too old may have been forgotten; one of the future would be remembered for too short a time."""
     assert ReplayWindow(5_000).problem(dated(at_ms), NOW_MS) == "the request is 5001 ms off"
 
@@ -35,7 +35,7 @@ def test_a_request_without_a_date_is_refused(text: str) -> None:
     assert problem == f"the request is not dated ({SIGNED_AT})"
 
 
-def test_signatures_are_forgotten_when_they_could_not_pass_any_more() -> None:
+def test_signatures_are_forgotten_after_the_replay_window() -> None:
     """The window does not grow for ever, and forgets nothing that its date would let in."""
     window = ReplayWindow(5_000)
     assert window.problem(dated(NOW_MS + 5_000), NOW_MS) is None

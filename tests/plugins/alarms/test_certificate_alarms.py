@@ -31,7 +31,7 @@ def certify(folder: Path, days: int) -> None:
     assert made.returncode == 0, made.stderr
 
 
-def test_a_certificate_near_its_end_is_an_alarm_until_it_is_renewed(alarms: Alarms, tmp_path: Path) -> None:
+def test_a_certificate_that_expires_soon_has_an_alarm_until_its_renewal(alarms: Alarms, tmp_path: Path) -> None:
     """Three days are left; the new one, put into its place, is read by itself; nobody renews that one."""
     certify(tmp_path, 3)
     clock = VirtualClock()

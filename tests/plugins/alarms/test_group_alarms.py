@@ -60,7 +60,7 @@ def subscribed(broker: EmbeddedBroker) -> list[frozenset[tuple[str, str, str]]]:
     return broker.broker.call(ask)
 
 
-def test_a_lag_that_grows_is_an_alarm_until_it_is_worked_off(alarms: Alarms) -> None:
+def test_a_growing_lag_has_an_alarm_until_it_is_consumed(alarms: Alarms) -> None:
     """A group was there once, and messages go on coming; then its consumer comes back."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
@@ -87,7 +87,7 @@ def test_a_lag_that_grows_is_an_alarm_until_it_is_worked_off(alarms: Alarms) -> 
 
 
 @pytest.mark.parametrize("settings", [(*SETTINGS, "alarms.lag_messages=0"), ("disabled_plugins=alarms",)])
-def test_it_can_be_switched_off(alarms: Alarms, settings: tuple[str, ...]) -> None:
+def test_the_lag_alarm_can_be_switched_off(alarms: Alarms, settings: tuple[str, ...]) -> None:
     """A cluster whose groups are meant to lag."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=settings, clock=clock) as broker:
@@ -100,7 +100,7 @@ def test_it_can_be_switched_off(alarms: Alarms, settings: tuple[str, ...]) -> No
         assert alarms(broker) == {}
 
 
-def test_lags_of_the_system_are_nobodys(alarms: Alarms) -> None:
+def test_lags_of_system_groups_and_topics_raise_no_alarm(alarms: Alarms) -> None:
     """Tools and the broker's own groups leave offsets behind; so does a group in a topic of the system."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
@@ -120,7 +120,7 @@ def test_lags_of_the_system_are_nobodys(alarms: Alarms) -> None:
         assert alarms(broker) == {}
 
 
-def test_many_groups_and_queues_are_looked_at_in_slices(alarms: Alarms) -> None:
+def test_lags_of_many_groups_are_measured_in_several_loop_turns(alarms: Alarms) -> None:
     """Three thousand groups that lag: clients are served in between, the memory is bounded, and so is what is told."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
@@ -152,7 +152,7 @@ def test_many_groups_and_queues_are_looked_at_in_slices(alarms: Alarms) -> None:
         ((("A", "*"), ("B", "*")), (("A", "*"),), "B", 1),
     ],
 )
-def test_members_that_subscribe_differently_are_an_alarm_until_one_leaves(
+def test_members_with_different_subscriptions_have_an_alarm_until_one_leaves(
     alarms: Alarms, first: tuple[tuple[str, str], ...], second: tuple[tuple[str, str], ...], said: str, odd: int
 ) -> None:
     """Two real clients of one group: nothing tells them, and messages are lost."""
@@ -173,7 +173,7 @@ def test_members_that_subscribe_differently_are_an_alarm_until_one_leaves(
             assert alarms(broker) == {}
 
 
-def test_members_that_agree_are_no_alarm(alarms: Alarms) -> None:
+def test_members_with_equal_subscriptions_have_no_alarm(alarms: Alarms) -> None:
     """The ordinary case, while a second one joins, too."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")
@@ -194,7 +194,7 @@ def test_members_that_agree_are_no_alarm(alarms: Alarms) -> None:
         ({"consume_from": "CONSUME_FROM_LAST_OFFSET"}, "consume from where: "),
     ],
 )
-def test_members_that_consume_in_another_way_are_an_alarm(alarms: Alarms, odd: dict[str, str], said: str) -> None:
+def test_members_with_different_consume_settings_have_an_alarm(alarms: Alarms, odd: dict[str, str], said: str) -> None:
     """They subscribe to the same, and still get what is not theirs: the broker and who asks it name the one that differs."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")
@@ -212,7 +212,7 @@ def test_members_that_consume_in_another_way_are_an_alarm(alarms: Alarms, odd: d
         assert alarms(broker) == {}
 
 
-def test_two_clients_with_one_id_are_an_alarm_until_one_leaves(alarms: Alarms) -> None:
+def test_two_clients_with_one_id_have_an_alarm_until_one_leaves(alarms: Alarms) -> None:
     """Both consume everything, and neither can know."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")
@@ -228,7 +228,7 @@ def test_two_clients_with_one_id_are_an_alarm_until_one_leaves(alarms: Alarms) -
             assert alarms(broker) == {}
 
 
-def test_a_slave_has_no_alarms_of_lags_and_a_former_slave_measures_again(alarms: Alarms) -> None:
+def test_a_slave_has_no_lag_alarms_and_measures_again_after_promotion(alarms: Alarms) -> None:
     """A slave has its master's offsets, later; what was measured before it became one says nothing of the time after."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
@@ -255,7 +255,7 @@ def test_a_slave_has_no_alarms_of_lags_and_a_former_slave_measures_again(alarms:
         assert [*alarms(broker)] == ["consumer.lag_growing"]
 
 
-def test_a_shared_client_id_names_a_bounded_number_of_addresses() -> None:
+def test_the_alarm_of_a_shared_client_id_names_few_addresses() -> None:
     """A program that starts a hundred processes with one id gets one line that can be read."""
     found = client_id_shared("G", "id", [f"10.0.0.{n}:1" for n in range(100)])
     assert (found.id, found.level, found.subject, found.value) == ("client.id_shared", WARNING, "id", 100)

@@ -46,7 +46,7 @@ class Careless:
             raise ValueError("broken\nin two")
 
 
-def test_a_plugin_that_fails_too_often_is_an_alarm_until_the_restart(alarms: Alarms) -> None:
+def test_a_plugin_that_was_switched_off_has_an_alarm_until_the_restart(alarms: Alarms) -> None:
     """Three failures are too many."""
     plugin, clock = Careless(), VirtualClock()
     with EmbeddedBroker(plugins=[plugin], settings=["plugin_failures_max=3"], clock=clock) as broker:
@@ -69,7 +69,7 @@ def test_a_plugin_that_fails_too_often_is_an_alarm_until_the_restart(alarms: Ala
         assert [*alarms(broker)] == ["plugin.off"]
 
 
-def test_what_a_service_says_of_its_health_is_an_alarm(alarms: Alarms) -> None:
+def test_a_trouble_reported_by_a_service_is_an_alarm(alarms: Alarms) -> None:
     """Services that know no alarms have had one line for it all along."""
     plugin = Careless()
     with EmbeddedBroker(plugins=[plugin], clock=VirtualClock()) as broker:

@@ -15,7 +15,7 @@ from flintmq.testing.embedded import EmbeddedBroker
     ("used", "level"),
     [(0, None), (799, None), (800, "warning"), (949, "warning"), (950, "critical"), (1_000, "critical")],
 )
-def test_what_is_near_its_end_is_told(used: int, level: str | None) -> None:
+def test_a_process_resource_that_is_nearly_used_up_has_an_alarm(used: int, level: str | None) -> None:
     """At four fifths there is time left to do something."""
     for use, name in (
         (ProcessUse(maps=used, maps_max=1_000), "process.maps"),
@@ -25,14 +25,14 @@ def test_what_is_near_its_end_is_told(used: int, level: str | None) -> None:
         assert found == ([(name, level, used, 1_000)] if level else [])
 
 
-def test_what_is_not_known_is_no_alarm(tmp_path: Path) -> None:
+def test_an_unknown_process_resource_has_no_alarm(tmp_path: Path) -> None:
     """Other systems have no /proc."""
     use = measure(tmp_path)
     assert (use.maps, use.maps_max, use.descriptors) == (0, 0, 0)
     assert list(process_alarms(use)) == []
 
 
-def test_the_kernels_files_are_read(tmp_path: Path) -> None:
+def test_maps_and_descriptors_are_counted_from_proc_files(tmp_path: Path) -> None:
     """Maps by their lines, descriptors by their names."""
     (tmp_path / "self" / "fd").mkdir(parents=True)
     (tmp_path / "sys" / "vm").mkdir(parents=True)
@@ -48,7 +48,7 @@ def test_the_kernels_files_are_read(tmp_path: Path) -> None:
         assert 2 < real.descriptors < real.descriptors_max
 
 
-def test_a_broker_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_alarms_of_a_broker_include_process_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
     """The alarm is among all others, wherever they are shown."""
     monkeypatch.setattr(module, "measure", lambda: ProcessUse(maps=60_000, maps_max=65_530))
     with EmbeddedBroker() as broker:

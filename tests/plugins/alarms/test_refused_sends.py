@@ -77,7 +77,9 @@ def put_until_refused(broker: flintmq.Broker) -> RefusedError:
     raise AssertionError("every message was stored")
 
 
-def test_no_file_of_the_log_can_be_made(start: Any, clock: VirtualClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_sends_on_a_read_only_disk_are_an_alarm_and_fail_status(
+    start: Any, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """statvfs sees nothing of a file system that is read-only; status ends with 1 until a send is taken again."""
     disk = ReadOnly()
     broker, names = start(disk)
@@ -98,7 +100,7 @@ def test_no_file_of_the_log_can_be_made(start: Any, clock: VirtualClock, caplog:
     assert run_command_line(["status", "-n", names]) == 0
 
 
-def test_a_quota_is_no_full_disk_to_statvfs(start: Any) -> None:
+def test_refused_sends_on_an_exhausted_quota_are_an_alarm(start: Any) -> None:
     """The disk has room, and the user has none."""
     disk = FaultyDisk()
     broker, _ = start(disk)
@@ -110,7 +112,7 @@ def test_a_quota_is_no_full_disk_to_statvfs(start: Any) -> None:
     broker.put([LARGE])
 
 
-def test_slaves_that_are_missing(start: Any) -> None:
+def test_refused_sends_without_a_slave_are_an_alarm(start: Any) -> None:
     """What is stored and not acknowledged is refused, as far as a sender can tell."""
     broker, _ = start(OsDisk(), "broker.role=sync_master", "ha.compat=rocketmq", "listen.ha_port=0")
     with pytest.raises(FlintError):
@@ -119,7 +121,7 @@ def test_slaves_that_are_missing(start: Any) -> None:
     assert "haSlaveFallbehindMax" in found.key
 
 
-def test_consumer_offsets_that_cannot_be_written(start: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_consumer_offsets_that_cannot_be_written_are_an_alarm(start: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Groups would go back after a crash: critical, one line, and not a trace each second."""
     disk = FaultyDisk()
     broker, names = start(disk)
@@ -144,7 +146,7 @@ def test_consumer_offsets_that_cannot_be_written(start: Any, caplog: pytest.LogC
     assert alarms(broker) == {}
 
 
-def test_work_that_fails_each_time_is_an_alarm_and_a_few_lines(
+def test_periodic_work_that_keeps_failing_has_an_alarm_and_few_log_lines(
     start: Any, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Delay offsets, filters, timers: what they raise at each interval was a trace in the log each second."""

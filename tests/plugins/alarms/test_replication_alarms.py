@@ -33,7 +33,7 @@ def figure(broker: EmbeddedBroker, name: str) -> str:
 
 
 @pytest.mark.parametrize(("role", "level"), [("async_master", "warning"), ("sync_master", "critical")])
-def test_a_slave_that_is_cut_off_is_an_alarm_at_both_ends_until_it_is_back(
+def test_a_disconnected_slave_is_an_alarm_at_both_ends_until_it_returns(
     alarms: Alarms, tmp_path: Path, role: str, level: str
 ) -> None:
     """For half a minute nobody is told: a slave may be restarted."""
@@ -57,7 +57,7 @@ def test_a_slave_that_is_cut_off_is_an_alarm_at_both_ends_until_it_is_back(
         assert alarms(master) == alarms(slave) == {}
 
 
-def test_a_master_that_waits_for_a_slave_and_never_has_one_says_so(alarms: Alarms, tmp_path: Path) -> None:
+def test_a_sync_master_without_any_slave_has_an_alarm(alarms: Alarms, tmp_path: Path) -> None:
     """Its clients get SLAVE_NOT_AVAILABLE, and consumers see nothing."""
     clock = VirtualClock()
     settings = ["broker.role=sync_master", "ha.compat=rocketmq", "listen.ha_port=0"]
@@ -69,7 +69,7 @@ def test_a_master_that_waits_for_a_slave_and_never_has_one_says_so(alarms: Alarm
         assert found.message.startswith("no slave has followed for 31 s")
 
 
-def test_a_slave_that_is_behind_is_an_alarm_until_it_has_caught_up(alarms: Alarms, tmp_path: Path) -> None:
+def test_a_slave_far_behind_has_an_alarm_until_it_has_caught_up(alarms: Alarms, tmp_path: Path) -> None:
     """It is connected, and its report is old: nothing comes through, and the connection has not ended yet."""
     settings = ["ha.slave_fallbehind_max_bytes=10000"]
     with EmbeddedCluster(tmp_path, layout={"broker-a": 1}, settings=settings, with_faults=True) as cluster:
@@ -84,7 +84,7 @@ def test_a_slave_that_is_behind_is_an_alarm_until_it_has_caught_up(alarms: Alarm
         until(lambda: alarms(master) == {})
 
 
-def test_a_slave_whose_log_differs_says_so_at_once(alarms: Alarms, tmp_path: Path) -> None:
+def test_a_slave_with_a_different_log_has_an_alarm_at_once(alarms: Alarms, tmp_path: Path) -> None:
     """It does not mend by itself: somebody has to decide which log counts."""
     with EmbeddedCluster(tmp_path, layout={"broker-a": 1}, with_faults=True) as cluster:
         master, (slave,) = cluster["broker-a"], cluster.slaves("broker-a")

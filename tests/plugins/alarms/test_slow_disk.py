@@ -20,7 +20,9 @@ from flintmq.tests.support.state import state_of
     ("what", "operation", "uses_pool"),
     [("append", "write", False), ("flush", "sync", False), ("commit", "write", True)],
 )
-def test_what_was_slow_is_shown_for_five_minutes(tmp_path: Path, what: str, operation: Any, uses_pool: bool) -> None:
+def test_a_slow_disk_operation_has_an_alarm_for_five_minutes(
+    tmp_path: Path, what: str, operation: Any, uses_pool: bool
+) -> None:
     """The bound is RocketMQ's, half a second; the line in the log comes besides."""
     disk = SlowDisk(ManualClock())
     pool = AnonymousBufferPool(2, 4096) if uses_pool else None

@@ -27,7 +27,7 @@ HOURS = [f"{hour:02}" for hour in range(24)]
 Alarms = Callable[[EmbeddedBroker], dict[str, Alarm]]
 
 
-def test_a_sync_that_fails_is_an_alarm_until_the_broker_is_restarted(alarms: Alarms) -> None:
+def test_a_failed_sync_has_an_alarm_until_the_broker_is_restarted(alarms: Alarms) -> None:
     """The disk says EIO once: nothing is acknowledged from then on, and whoever looks must see why."""
     with EmbeddedBroker(settings=["flush.strategy=group_commit"], with_faults=True) as broker:
         broker.put([Message("T", b"well")])
@@ -58,7 +58,7 @@ class Picky:
         register("picky", lambda context: self, essential=True)
 
 
-def test_dispatch_that_stands_still_is_an_alarm_until_it_goes_on(alarms: Alarms) -> None:
+def test_stopped_dispatch_has_an_alarm_until_it_continues(alarms: Alarms) -> None:
     """An essential dispatcher raises: what was stored is not visible, and the value says how much of the log waits."""
     picky = Picky()
     with EmbeddedBroker(plugins=[picky], settings=["dispatchers=consume_queue,index,picky"]) as broker:
@@ -82,7 +82,7 @@ def test_dispatch_that_stands_still_is_an_alarm_until_it_goes_on(alarms: Alarms)
         assert alarms(broker) == {}
 
 
-def test_a_full_disk_is_an_alarm_until_there_is_room(alarms: Alarms) -> None:
+def test_a_full_disk_has_an_alarm_until_space_is_free(alarms: Alarms) -> None:
     """Others fill the disk, and free it again; the next look of retention tells."""
     clock = VirtualClock()
     with EmbeddedBroker(clock=clock, with_faults=True) as broker:
@@ -101,7 +101,7 @@ def test_a_full_disk_is_an_alarm_until_there_is_room(alarms: Alarms) -> None:
         assert alarms(broker) == {}
 
 
-def test_messages_kept_for_groups_are_an_alarm_when_the_bound_wins(alarms: Alarms) -> None:
+def test_deleting_messages_kept_for_groups_raises_an_alarm(alarms: Alarms) -> None:
     """The slowest of the named groups decides, also after a restart; the one that has consumed all is not told of."""
     clock = VirtualClock()
     settings = [
@@ -139,9 +139,7 @@ def test_messages_kept_for_groups_are_an_alarm_when_the_bound_wins(alarms: Alarm
         )  # fmt: skip
 
 
-def test_a_disk_that_is_nearly_full_is_an_alarm_until_there_is_room(
-    alarms: Alarms, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nearly_full_disk_has_an_alarm_until_space_is_free(alarms: Alarms, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sends are still taken: it is a warning, before messages go that nobody has consumed."""
     clock = VirtualClock()
     with EmbeddedBroker(clock=clock, settings=["store.disk_enough_free_bytes=4GiB"]) as broker:
@@ -166,7 +164,7 @@ class Looks:
         raise AssertionError("these alarms look at fixed intervals")
 
 
-def test_messages_that_stay_invisible_are_an_alarm_until_they_are_synced(tmp_path: Path) -> None:
+def test_unsynced_messages_have_an_alarm_until_they_are_synced(tmp_path: Path) -> None:
     """A disk that does not come back from a sync raises nothing: half a minute later somebody has to look."""
     clock, looks = ManualClock(), Looks()
     strategy = attrs.evolve(BY_HAND, synchronous=True)
@@ -203,7 +201,7 @@ def test_messages_that_stay_invisible_are_an_alarm_until_they_are_synced(tmp_pat
             store.commit_log.flush(0)
 
 
-def test_messages_that_no_slave_has_are_an_alarm() -> None:
+def test_messages_without_a_slave_copy_are_an_alarm() -> None:
     """A master that waits for slaves, and has none: messages are stored, answered as such, and seen by nobody."""
     clock = VirtualClock()
     settings = ["broker.role=sync_master", "ha.compat=rocketmq", "listen.ha_port=0"]
@@ -225,7 +223,7 @@ def test_messages_that_no_slave_has_are_an_alarm() -> None:
         assert "broker.role" in found.message
 
 
-def test_dispatch_that_is_behind_is_an_alarm_until_it_has_caught_up() -> None:
+def test_dispatch_far_behind_has_an_alarm_until_it_has_caught_up() -> None:
     """Messages are stored, and dispatch has not had its turn."""
     with EmbeddedBroker(settings=["alarms.dispatch_behind_bytes=1000"]) as broker:
 
@@ -242,7 +240,7 @@ def test_dispatch_that_is_behind_is_an_alarm_until_it_has_caught_up() -> None:
         assert after == []
 
 
-def test_a_loop_that_stood_still_is_an_alarm_for_a_stated_time(alarms: Alarms) -> None:
+def test_a_blocked_event_loop_has_an_alarm_for_a_fixed_time(alarms: Alarms) -> None:
     """Somebody's code blocks it once: everybody waited, and nothing else is wrong."""
     clock = VirtualClock()
     noticed = threading.Event()

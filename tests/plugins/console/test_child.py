@@ -45,7 +45,7 @@ async def kill(console: ConsoleChild) -> None:
     await until(lambda: console.pid != before and not console.trouble)
 
 
-def test_one_that_dies_is_started_again_at_its_port(tmp_path: Path) -> None:
+def test_a_console_process_that_dies_is_restarted_at_its_port(tmp_path: Path) -> None:
     """People have its address open in their browsers."""
 
     async def run() -> None:
@@ -61,7 +61,7 @@ def test_one_that_dies_is_started_again_at_its_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("steady_s", "pauses"), [(0.0, ["0.001", "0.001"]), (60.0, ["0.001", "0.002"])])
-def test_the_pause_is_the_shortest_again_after_a_while(
+def test_the_restart_pause_is_reset_after_a_steady_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, steady_s: float, pauses: list[str]
 ) -> None:
     """One that dies once a month is there again at once; one that dies at once waits longer each time."""
@@ -76,7 +76,7 @@ def test_the_pause_is_the_shortest_again_after_a_while(
     assert [line.split()[-2] for line in told] == pauses
 
 
-def test_one_that_does_not_start_says_so(tmp_path: Path) -> None:
+def test_a_console_process_that_does_not_start_raises_console_error(tmp_path: Path) -> None:
     async def run() -> None:
         console = made(tmp_path, "import sys; sys.exit(4)")
         with pytest.raises(ConsoleError, match="exit code 4") as failure:
@@ -87,7 +87,9 @@ def test_one_that_does_not_start_says_so(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_it_is_told_all_that_it_needs_and_no_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_console_has_its_settings_and_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The keys by which a broker registers are not the visitors'."""
     monkeypatch.setenv("FLINT_ACCESS_KEY", "key")
     monkeypatch.setenv("FLINT_SECRET_KEY", "secret")
@@ -113,21 +115,21 @@ def test_a_key_without_a_certificate_is_refused() -> None:
         load_config(None, ["console.key=k.pem"], {})
 
 
-def test_without_the_extra_the_broker_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_missing_console_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything listens."""
     monkeypatch.setattr(child, "NEEDED", ("json", "no_such_package"))
     with pytest.raises(ConfigError, match=r"no_such_package is not installed: pip install '\.\[console\]'"):
         child.check_installed()
 
 
-def test_a_console_needs_a_name_server(tmp_path: Path) -> None:
+def test_a_console_without_name_servers_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("starlette", reason="the extra 'console' is not installed")
     config = load_config(None, ["console.enable=true", f"store.path={tmp_path}", "listen.port=0"], {})
     with pytest.raises(ConfigError, match=r"namesrv\.addresses"), flintmq.Broker(config):
         pass
 
 
-def test_a_broker_brings_its_console_and_takes_it_along(tmp_path: Path) -> None:
+def test_a_console_starts_and_stops_with_its_broker(tmp_path: Path) -> None:
     """The real process: it serves when the broker is ready, and is gone when the broker is."""
     pytest.importorskip("starlette", reason="the extra 'console' is not installed")
     settings = ("console.enable=true", "console.port=0")

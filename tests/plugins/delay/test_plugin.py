@@ -35,7 +35,7 @@ async def ask(broker: flintmq.Broker, code: RequestCode) -> Any:
         await client.close()
 
 
-def test_a_delayed_message_waits_and_its_position_is_told(tmp_path: Path) -> None:
+def test_a_delayed_message_waits_and_delay_offsets_are_returned(tmp_path: Path) -> None:
     """A slave reads the positions of its master by request 45."""
 
     async def live() -> None:
@@ -52,7 +52,7 @@ def test_a_delayed_message_waits_and_its_position_is_told(tmp_path: Path) -> Non
     asyncio.run(live())
 
 
-def test_a_broker_without_it_delivers_at_once_and_answers_its_code_as_unsupported(tmp_path: Path) -> None:
+def test_a_broker_without_the_delay_plugin_delivers_at_once(tmp_path: Path) -> None:
     """What it takes no part in is as if it had never been there."""
 
     async def live() -> None:
@@ -73,7 +73,7 @@ def test_a_broker_without_it_delivers_at_once_and_answers_its_code_as_unsupporte
     asyncio.run(live())
 
 
-def test_nothing_is_delivered_while_the_broker_is_a_slave(tmp_path: Path) -> None:
+def test_a_slave_delivers_no_delayed_messages(tmp_path: Path) -> None:
     """What falls due meanwhile comes once the broker is a master again, and what was delivered before does not come twice."""
     clock = VirtualClock()
     with EmbeddedBroker(tmp_path, clock=clock) as broker:
@@ -91,7 +91,7 @@ def test_nothing_is_delivered_while_the_broker_is_a_slave(tmp_path: Path) -> Non
             broker.put([flintmq.Message("T", b"3", delay_level=1)] if len(expected) == 2 else [])
 
 
-def test_a_former_master_takes_over_the_table_of_its_master_as_a_whole(tmp_path: Path) -> None:
+def test_a_demoted_master_replaces_its_delay_offsets_by_the_masters(tmp_path: Path) -> None:
     """A level that its master has not delivered from begins at 0: what it delivered itself may be cut off its log."""
     with EmbeddedBroker(tmp_path, clock=VirtualClock()) as broker:
         schedule = broker.broker.state.service(DelayService)

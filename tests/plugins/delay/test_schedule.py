@@ -87,7 +87,7 @@ def service(store: FakeStore, file: JsonFile | None = None) -> ScheduleMessageSe
     return ScheduleMessageService(store, DelayLevels(), file)
 
 
-def test_levels_are_parsed_and_clamped() -> None:
+def test_delay_levels_are_parsed_and_clamped() -> None:
     levels = DelayLevels("1s 2m 3h 4d")
     assert [levels.delay_ms(level) for level in (0, 1, 2, 3, 4, 5)] == [
         1000,
@@ -104,7 +104,7 @@ def test_levels_are_parsed_and_clamped() -> None:
             DelayLevels(broken)
 
 
-def test_a_delayed_message_waits_under_another_topic() -> None:
+def test_a_delayed_message_is_redirected_to_the_schedule_topic() -> None:
     inner = message({props.DELAY: "99", "k": "v", props.WAIT: "true"})
     assert redirect_to_schedule(inner, DelayLevels())
     assert (inner.topic, inner.queue_id) == ("SCHEDULE_TOPIC_XXXX", 17)
@@ -114,7 +114,7 @@ def test_a_delayed_message_waits_under_another_topic() -> None:
 
 
 @pytest.mark.parametrize("delay", ["0", "-1", "", "x", "1.5", "²", "9" * 50])
-def test_no_delay_is_no_redirection(delay: str) -> None:
+def test_a_message_without_a_delay_is_not_redirected(delay: str) -> None:
     inner = message({props.DELAY: delay})
     assert not redirect_to_schedule(inner, DelayLevels())
     assert inner.topic == "T"
@@ -125,7 +125,7 @@ def test_prepared_messages_are_never_delayed() -> None:
     assert redirect_to_schedule(message({props.DELAY: "1"}, sys_flag=8), DelayLevels())
 
 
-def test_what_is_delivered_keeps_its_stored_properties() -> None:
+def test_a_delivered_message_keeps_its_stored_properties() -> None:
     store = FakeStore()
     store.add("a", 1, NOW)
     record = store.records[0]
@@ -138,7 +138,7 @@ def test_what_is_delivered_keeps_its_stored_properties() -> None:
     assert delivered.born_timestamp_ms == 5
 
 
-def test_delivers_in_order_what_is_due_and_says_when_to_come_again() -> None:
+def test_due_messages_are_delivered_in_order_and_the_next_due_time_returned() -> None:
     store = FakeStore()
     for number in range(4):
         store.add(str(number), 2, NOW + 100 * number)
@@ -155,7 +155,7 @@ def test_delivers_in_order_what_is_due_and_says_when_to_come_again() -> None:
     assert delays.runtime_info() == {"scheduleMessageOffset_1": "1,1", "scheduleMessageOffset_2": "4,4"}
 
 
-def test_a_clock_that_went_back_delays_nothing() -> None:
+def test_a_clock_set_back_does_not_delay_messages() -> None:
     store = FakeStore()
     store.add("a", 1, NOW + 1_001)
     service(store).run_due(NOW)
@@ -175,7 +175,7 @@ def test_a_failed_put_is_tried_again_in_order() -> None:
     assert delays.offset(1) == 3
 
 
-def test_what_can_never_be_delivered_is_counted_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_undeliverable_messages_are_counted_and_skipped(caplog: pytest.LogCaptureFixture) -> None:
     store = FakeStore()
     for text in ("gone", "half", "illegal", "good"):
         store.add(text, 1, NOW)
@@ -197,7 +197,7 @@ def test_what_can_never_be_delivered_is_counted_and_passed_over(caplog: pytest.L
     assert ids == ["delivery.gone]", "delivery.dead_letter]", "delivery.dead_letter]"]
 
 
-def test_what_cannot_even_be_a_dead_letter_stays_in_the_log_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_cannot_become_a_dead_letter_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A RocketMQ may have taken NUL in properties, which this store takes nowhere."""
     store = FakeStore()
     store.add("illegal", 1, NOW, UNIQ_KEY="U1")
@@ -211,7 +211,7 @@ def test_what_cannot_even_be_a_dead_letter_stays_in_the_log_and_is_told(caplog: 
     assert line.endswith("position 0 until that expires [delivery.kept]")
 
 
-def test_a_dead_letter_that_cannot_be_put_now_is_put_later(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dead_letter_is_retried_while_the_store_refuses_writes(caplog: pytest.LogCaptureFixture) -> None:
     """A full disk is no reason to pass a message over."""
     store = FakeStore()
     store.add("illegal", 1, NOW)
@@ -225,7 +225,7 @@ def test_a_dead_letter_that_cannot_be_put_now_is_put_later(caplog: pytest.LogCap
     assert [put.topic for put in store.put] == [UNDELIVERED_TOPIC]
 
 
-def test_one_pass_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_delivery_pass_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule_module, "UNITS_PER_PASS", 2)
     store = FakeStore()
     for number in range(3):
@@ -236,7 +236,7 @@ def test_one_pass_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert delays.delivered == 3
 
 
-def test_offsets_wait_for_the_copies_they_stand_for(tmp_path: Path) -> None:
+def test_delay_offsets_are_written_after_their_deliveries_are_on_disk(tmp_path: Path) -> None:
     """Under a steady load the log's end is never on disk: what was delivered before it was synced is written all the same."""
     file = JsonFile(tmp_path / "delayOffset.json")
     store = FakeStore()
@@ -255,7 +255,7 @@ def test_offsets_wait_for_the_copies_they_stand_for(tmp_path: Path) -> None:
     assert file.load() == {"offsetTable": {1: 2}}
 
 
-def test_offsets_survive_a_restart_and_are_moved_into_the_queue(tmp_path: Path) -> None:
+def test_delay_offsets_survive_a_restart_and_are_limited_to_the_queue(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "delayOffset.json")
     store = FakeStore()
     store.add("a", 1, NOW)

@@ -45,7 +45,7 @@ def dead_positions(made: ConsumerFilterManager, topic: str = "T") -> list[int]:
     return [at for data in dead if data.bloom is not None for at in data.bloom.bit_pos]
 
 
-def test_only_the_newest_subscription_counts() -> None:
+def test_only_the_newest_subscription_sets_the_filter() -> None:
     """Members of one group restart one after the other: an old one's heartbeat must not bring the old filter back."""
     clock = ManualClock()
     made = manager(clock)
@@ -64,7 +64,7 @@ def test_only_the_newest_subscription_counts() -> None:
     assert (second.expression, second.born_time_ms) == ("a > 2", first.born_time_ms + 1000)
 
 
-def test_what_does_not_parse_is_not_kept() -> None:
+def test_an_expression_that_cannot_be_parsed_removes_the_filter() -> None:
     """The client is told; the old filter is not its subscription any more."""
     made = manager(ManualClock())
     made.register("g", [sql("T", "a >", 1)])
@@ -76,7 +76,7 @@ def test_what_does_not_parse_is_not_kept() -> None:
     assert made.of_topic("T") == ()
 
 
-def test_a_filter_dies_with_its_group_and_is_forgotten_a_day_later() -> None:
+def test_a_filter_is_removed_a_day_after_its_group_left() -> None:
     """Bit maps of before are believed when a group that was away for a night is back; meanwhile its filter costs nothing."""
     clock = ManualClock()
     made = manager(clock)
@@ -104,7 +104,7 @@ def test_a_filter_dies_with_its_group_and_is_forgotten_a_day_later() -> None:
     assert len(made) == 0
 
 
-def test_the_file_is_read_and_written(tmp_path: Path) -> None:
+def test_filters_survive_a_restart_and_are_inactive_until_a_heartbeat(tmp_path: Path) -> None:
     """After a restart the same bits mean the same groups, and nobody is taken to be alive."""
     clock = ManualClock()
     path = tmp_path / "consumerFilter.json"
@@ -127,7 +127,7 @@ def test_the_file_is_read_and_written(tmp_path: Path) -> None:
     assert expressions(again) == ["a > 1 AND b = 'ü'"]
 
 
-def test_another_bloom_filter_forgets_the_file(tmp_path: Path) -> None:
+def test_a_filter_file_for_another_bloom_filter_is_ignored(tmp_path: Path) -> None:
     """Positions of another size cannot be compared with what is computed from now on."""
     path = tmp_path / "consumerFilter.json"
     made = manager(ManualClock(), path)
@@ -152,14 +152,14 @@ def test_another_bloom_filter_forgets_the_file(tmp_path: Path) -> None:
         {"filterDataByTopic": {"T": {"groupFilterData": {"g": {"bloomFilterData": {"bitNum": 8, "bitPos": [9]}}}}}},
     ],
 )
-def test_a_file_of_other_content_is_no_filter(tmp_path: Path, value: Any) -> None:
+def test_a_malformed_filter_file_is_ignored(tmp_path: Path, value: Any) -> None:
     """The file only saves work: whatever it holds, the broker starts."""
     file = JsonFile(tmp_path / "consumerFilter.json")
     file.save(value)
     assert not manager(ManualClock(), file.path).load()
 
 
-def test_a_bit_map_is_believed_only_with_the_filter_it_was_made_with() -> None:
+def test_a_bit_map_is_used_only_with_its_own_filter() -> None:
     """A wrong no loses a message: when in doubt the message is looked at."""
     clock = ManualClock()
     made = manager(clock)
@@ -184,7 +184,7 @@ def test_a_bit_map_is_believed_only_with_the_filter_it_was_made_with() -> None:
 # bounds: heartbeats need no rights
 
 
-def test_the_filters_of_a_topic_are_bounded() -> None:
+def test_the_number_of_filters_per_topic_is_bounded() -> None:
     """With more groups than twice those that a bit map is made for, it tells nothing, and each costs every message."""
     made = manager(ManualClock())
     for number in range(PER_EXPECTED * 32 + 5):
@@ -197,7 +197,7 @@ def test_the_filters_of_a_topic_are_bounded() -> None:
     assert made.find("T", "g7") is None
 
 
-def test_the_filters_of_a_group_and_of_the_broker_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_are_bounded_per_group_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     """20,000 filters made a write of more than a second, every ten seconds."""
     clock = ManualClock()
     made = ConsumerFilterManager(clock, {"SQL92": sql92_filter}, BLOOM, count_max=400)
@@ -215,7 +215,7 @@ def test_the_filters_of_a_group_and_of_the_broker_are_bounded(monkeypatch: pytes
     assert len(wide) == 4
 
 
-def test_what_is_compiled_in_a_second_is_bounded() -> None:
+def test_the_expressions_compiled_per_second_are_bounded() -> None:
     """A heartbeat of 1 MB of expressions would keep the loop for more than half a second."""
     clock = ManualClock()
     made = manager(clock)
@@ -230,7 +230,7 @@ def test_what_is_compiled_in_a_second_is_bounded() -> None:
     assert len(made) == 2 * kept, "the next heartbeat brings the others"
 
 
-def test_a_pull_held_with_a_filter_that_was_removed_believes_no_bit_map() -> None:
+def test_a_held_pull_with_a_removed_filter_uses_no_bit_map() -> None:
     """What is stored from then on has not its bits: a message that fits would be passed over."""
     clock = ManualClock()
     made = manager(clock)
@@ -245,7 +245,7 @@ def test_a_pull_held_with_a_filter_that_was_removed_believes_no_bit_map() -> Non
     assert len(made) == 0
 
 
-def test_a_file_of_more_than_there_is_room_for_is_read_as_far_as_there_is(tmp_path: Path) -> None:
+def test_the_newest_filters_are_kept_from_a_file_above_the_limit(tmp_path: Path) -> None:
     """The newest stay; the file shrinks with the next write."""
     clock = ManualClock()
     path = tmp_path / "consumerFilter.json"
@@ -264,7 +264,7 @@ def test_a_file_of_more_than_there_is_room_for_is_read_as_far_as_there_is(tmp_pa
     assert sorted(groups) == [f"g{number}" for number in range(30, 50)]
 
 
-def test_only_what_changed_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_filters_are_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One heartbeat must not cost as much as all filters together; and the file is as if it were written at once."""
     path = tmp_path / "consumerFilter.json"
     made = manager(ManualClock(), path)
@@ -291,7 +291,7 @@ def test_only_what_changed_is_written_anew(tmp_path: Path, monkeypatch: pytest.M
     assert path.read_text("utf-8") == pretty({"filterDataByTopic": {}})
 
 
-def test_a_write_that_failed_is_tried_again(tmp_path: Path) -> None:
+def test_filters_are_written_again_after_a_failed_write(tmp_path: Path) -> None:
     """A full disk passes; the filters of then are still there."""
     blocked = tmp_path / "config"
     blocked.write_text("a file where the folder should be")

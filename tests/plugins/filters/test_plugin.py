@@ -23,7 +23,7 @@ from flintmq.testing.processor_kit import RecordingChannel
 
 
 @pytest.mark.parametrize("with_bit_maps", [True, False])
-def test_the_table_of_the_service_is_that_of_the_bit_maps(tmp_path: Path, with_bit_maps: bool) -> None:
+def test_the_filter_service_and_the_bit_map_dispatcher_share_a_table(tmp_path: Path, with_bit_maps: bool) -> None:
     """Without bit maps the service keeps a table all the same, as RocketMQ keeps its file."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),
@@ -49,7 +49,7 @@ def heartbeat(broker: Broker, channel: RecordingChannel, group: str, topic: str)
 
 
 @pytest.mark.parametrize("property_filter", [True, False])
-def test_filters_are_kept_for_what_exists_and_where_they_are_switched_on(tmp_path: Path, property_filter: bool) -> None:
+def test_filters_are_kept_only_for_existing_topics_with_sql92_enabled(tmp_path: Path, property_filter: bool) -> None:
     """A heartbeat needs no rights: 10,000 filters for topics that nobody made were kept, even with SQL92 switched off."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),
@@ -76,7 +76,7 @@ def test_filters_are_kept_for_what_exists_and_where_they_are_switched_on(tmp_pat
     asyncio.run(live())
 
 
-def test_the_table_is_written_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filter_table_is_written_in_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the table of others: it is written by another thread, and once more at the stop."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),

@@ -170,19 +170,19 @@ def outcome(expression: str) -> str:
 
 
 @pytest.mark.parametrize(("expression", "expected"), RECORDED)
-def test_the_outcome_is_the_references(expression: str, expected: str) -> None:
+def test_expressions_have_the_results_recorded_from_rocketmq(expression: str, expected: str) -> None:
     """A consumer that moves here from RocketMQ must see the same messages."""
     assert outcome(expression) == expected
 
 
-def test_only_true_lets_a_message_pass() -> None:
+def test_a_filter_accepts_a_message_only_if_the_result_is_true() -> None:
     """Neither unknown nor an unfit property may deliver a message nobody asked for."""
     for expression, expected in RECORDED:
         if expected != "refused":
             assert Sql92Filter(expression).matches_properties(PROPERTIES) is (expected == "true")
 
 
-def test_it_is_a_message_filter() -> None:
+def test_an_sql92_filter_decides_by_properties_only() -> None:
     """What the broker asks of a filter: SQL says nothing by the consume queue alone."""
     made: MessageFilter = sql92_filter("a > 5", frozenset({1}))
     assert made.needs_properties
@@ -205,7 +205,7 @@ def test_it_is_a_message_filter() -> None:
         ("5", "at character 1: expected a condition, found an integer"),
     ],
 )
-def test_a_refusal_says_where_and_what_was_expected(expression: str, text: str) -> None:
+def test_a_syntax_error_has_the_position_and_the_expected_token(expression: str, text: str) -> None:
     """Whoever wrote the expression sees this remark and nothing else."""
     with pytest.raises(RefusedError) as caught:
         parse(expression)
@@ -225,14 +225,14 @@ def test_a_refusal_says_where_and_what_was_expected(expression: str, text: str) 
         ("a = 'ü" + "ü" * 9_000 + "'", "filter.length"),
     ],
 )
-def test_limits_hold(expression: str, reason: str) -> None:
+def test_expressions_above_the_limits_are_refused(expression: str, reason: str) -> None:
     """One client's expression must not end the broker by recursion, nor hold its loop."""
     with pytest.raises(RefusedError) as caught:
         parse(expression)
     assert caught.value.reason == reason
 
 
-def test_what_people_write_fits_the_limits() -> None:
+def test_large_realistic_expressions_are_accepted() -> None:
     """A limit that real subscriptions meet is a fault of ours."""
     assert parse("(" * 40 + "a = 5" + ")" * 40).program(PROPERTIES) is True
     assert parse(" OR ".join(["b = 'y'"] * 200) + " OR a = 5").program(PROPERTIES) is True

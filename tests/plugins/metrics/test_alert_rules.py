@@ -122,7 +122,7 @@ def filled(template: str, labels: dict[str, str], value: float) -> str:
 @pytest.mark.parametrize(
     ("index", "check"), CHECKS, ids=lambda one: one["alertname"] if isinstance(one, dict) else None
 )
-def test_a_rule_fires_when_it_should(index: int, check: dict[str, Any]) -> None:
+def test_an_alert_rule_fires_exactly_in_its_cases(index: int, check: dict[str, Any]) -> None:
     """Before its time a rule wakes people for nothing, and one that never fires is a false comfort."""
     case = CASES[index]
     all_series = [Series.parse(one["series"], one["values"], seconds(case["interval"])) for one in case["input_series"]]
@@ -135,14 +135,14 @@ def test_a_rule_fires_when_it_should(index: int, check: dict[str, Any]) -> None:
     assert found == check["exp_alerts"]
 
 
-def test_every_rule_is_seen_to_fire_and_to_be_silent() -> None:
+def test_every_alert_rule_has_a_firing_and_a_silent_case() -> None:
     """A rule without a case of each kind is not tested."""
     for name in RULES:
         outcomes = {bool(check["exp_alerts"]) for _, check in CHECKS if check["alertname"] == name}
         assert outcomes == {True, False}, name
 
 
-def test_rules_ask_for_what_is_told() -> None:
+def test_alert_rules_use_existing_metrics_and_labels() -> None:
     """A rule over a metric or a label that does not exist never fires, and nobody notices."""
     for name, rule in RULES.items():
         asked = re.findall(r"((?:rocketmq|flintmq)_\w+)(?:\{([^}]*)\})?", rule["expr"])
@@ -153,7 +153,7 @@ def test_rules_ask_for_what_is_told() -> None:
             assert used <= labels | {"instance"}, f"{name}: {used - labels}"
 
 
-def test_promtool_agrees() -> None:
+def test_promtool_accepts_the_alert_rules_and_their_cases() -> None:
     """Prometheus' own judge, of syntax and of the same cases."""
     promtool = shutil.which("promtool")
     if promtool is None:

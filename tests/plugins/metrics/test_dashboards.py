@@ -22,7 +22,7 @@ ASKED = [(source, metric, labels) for source, metrics in USES.items() for metric
 
 
 @pytest.mark.parametrize(("source", "metric", "labels"), ASKED)
-def test_a_query_finds_its_metric_and_labels(
+def test_each_dashboard_query_finds_its_metric_and_labels(
     told: dict[str, list[Any]], source: str, metric: str, labels: list[str]
 ) -> None:
     """A panel without data, or a variable without values, is what an operator sees of a wrong name."""
@@ -39,7 +39,7 @@ def value(told: dict[str, list[Any]], name: str, **labels: str) -> float:
     return float(found)
 
 
-def test_the_figures_are_those_of_the_traffic(told: dict[str, list[Any]]) -> None:
+def test_metric_values_match_the_traffic(told: dict[str, list[Any]]) -> None:
     """A name with a wrong figure is worse than none."""
     reader = {"topic": TOPIC, "consumer_group": GROUP}
     assert value(told, "rocketmq_messages_in_total", topic=TOPIC, message_type="normal") in (COUNT, COUNT + 1)
@@ -57,7 +57,7 @@ def test_the_figures_are_those_of_the_traffic(told: dict[str, list[Any]]) -> Non
     )
 
 
-def test_every_sample_is_of_a_definition(told: dict[str, list[Any]]) -> None:
+def test_every_sample_has_the_labels_of_its_definition(told: dict[str, list[Any]]) -> None:
     """Its labels are those that docs/metric-names.md says, so that the page is true."""
     for name, samples in told.items():
         family = FAMILIES.get(name) or FAMILIES.get(name.rpartition("_")[0])
@@ -81,7 +81,7 @@ def queries(part: Any) -> list[str]:
     return [text for each in part for text in queries(each)] if isinstance(part, list) else []
 
 
-def test_our_dashboard_asks_for_what_is_told(told: dict[str, list[Any]]) -> None:
+def test_the_grafana_dashboard_uses_existing_metrics_and_labels(told: dict[str, list[Any]]) -> None:
     """Each metric is told, and has the labels by which it is chosen and summed; each panel has a query."""
     dashboard = json.loads(GRAFANA.read_text())
     found = [text for text in queries(dashboard) if text != "prometheus"]

@@ -31,7 +31,7 @@ EXPOSITION = Exposition()
 
 @pytest.mark.parametrize("accept", PARSERS)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_any_label_comes_back_as_it_was(accept: str, name: str) -> None:
+def test_any_label_value_is_parsed_back_unchanged(accept: str, name: str) -> None:
     """Quotes, line ends, braces and backslashes of a subject included."""
     samples = Samples()
     samples.add("flintmq_alarm", 1, "an.id", "warning", name)
@@ -103,7 +103,9 @@ def parsed(text: str, accept: str) -> dict[str, tuple[str, str, dict[Any, float]
 
 @pytest.mark.parametrize("accept", PARSERS)
 @given(st.lists(st.tuples(NAMES, NAMES, FIGURES), min_size=1, max_size=6, unique_by=lambda row: row[:2]))
-def test_the_text_says_what_the_library_would_write(accept: str, rows: list[tuple[str, str, float]]) -> None:
+def test_the_exposition_text_equals_that_of_the_prometheus_library(
+    accept: str, rows: list[tuple[str, str, float]]
+) -> None:
     """Its own writer is the judge of ours, which exists because the library takes three times as long."""
     samples, many = Samples(), Samples()
     for topic, group, figure in rows:
@@ -126,7 +128,7 @@ def test_the_text_says_what_the_library_would_write(accept: str, rows: list[tupl
     assert {name: told for name, told in parsed(b"".join(again).decode(), accept).items() if name in theirs} == theirs
 
 
-def test_series_beyond_the_limit_are_counted() -> None:
+def test_series_above_the_limit_are_omitted_and_counted() -> None:
     """A broker with a million queues answers all the same."""
     samples = Samples(limit=2)
     for number in range(5):

@@ -51,7 +51,7 @@ def age_s(samples: Samples) -> float:
     return samples.by_name["flintmq_topics_age_seconds"][0][1]
 
 
-def test_a_few_topics_are_told_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_few_topics_are_gathered_for_each_scrape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends a message and looks, sees it."""
     monkeypatch.setattr(gather, "SHARE", 60.0)
 
@@ -65,7 +65,7 @@ def test_a_few_topics_are_told_as_they_are(tmp_path: Path, monkeypatch: pytest.M
     live(tmp_path, work)
 
 
-def test_many_topics_are_told_for_longer_with_their_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_many_topics_are_reused_and_have_an_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What they may take of a core is bounded, whoever asks how often; what is not theirs is of the moment all the same."""
     monkeypatch.setattr(gather, "SHARE", 1e-9)
 
@@ -84,7 +84,7 @@ def test_many_topics_are_told_for_longer_with_their_age(tmp_path: Path, monkeypa
     live(tmp_path, work)
 
 
-def test_kept_figures_count_as_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reused_figures_count_against_series_max(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``metrics.series_max`` bounds the answer, not a part of it."""
     monkeypatch.setattr(gather, "SHARE", 1e-9)
 

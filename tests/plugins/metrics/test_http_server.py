@@ -65,7 +65,7 @@ def test_a_head_is_answered_as_a_get_without_its_body() -> None:
     assert (code, headers["Content-Length"], body) == (200, str(len("/readyz \n")), b"")
 
 
-def test_a_request_typed_by_hand_is_answered() -> None:
+def test_a_request_with_bare_line_feeds_is_answered() -> None:
     """With line feeds alone, as netcat sends them."""
     with served() as address:
         assert exchange(address, b"GET /readyz HTTP/1.0\naccept: x\n\n")[2] == b"/readyz x\n"
@@ -85,7 +85,7 @@ def test_a_request_typed_by_hand_is_answered() -> None:
         (b"GET /broken HTTP/1.1\r\n\r\n", 500),
     ],
 )
-def test_what_is_not_a_small_get_is_refused(sent: bytes, code: int) -> None:
+def test_requests_other_than_small_gets_are_refused(sent: bytes, code: int) -> None:
     """With a status and a sentence, and what failed inside is not shown outside."""
     with served() as address:
         found, _headers, body = exchange(address, sent)
@@ -94,7 +94,7 @@ def test_what_is_not_a_small_get_is_refused(sent: bytes, code: int) -> None:
         assert exchange(address, b"GET / HTTP/1.0\r\n\r\n")[0] == 200, "the next one is served"
 
 
-def test_clients_that_send_nothing_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_clients_are_closed_at_their_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them after its deadline."""
     monkeypatch.setattr(http_server, "DEADLINE_S", 0.1)
     with served() as address, socket.create_connection(address, timeout=20) as silent:
@@ -102,7 +102,7 @@ def test_clients_that_send_nothing_are_closed_in_time(monkeypatch: pytest.Monkey
         assert silent.recv(1) == b""
 
 
-def test_clients_that_send_nothing_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_clients_do_not_delay_other_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe has a second; a pod whose probe fails is killed, so nobody who reaches the port may keep it from its answer."""
     monkeypatch.setattr(http_server, "DEADLINE_S", 1_000.0)
     with served() as address, contextlib.ExitStack() as stack:
@@ -113,7 +113,7 @@ def test_clients_that_send_nothing_hold_up_nobody(monkeypatch: pytest.MonkeyPatc
         assert silent[0].recv(1) == b"", "the one that was silent for longest had to go"
 
 
-def test_scrapes_hold_up_no_probe() -> None:
+def test_waiting_scrapes_do_not_delay_probes() -> None:
     """More of them than there are threads wait for the broker's loop, which is busy."""
     with served() as address, contextlib.ExitStack() as stack:
         stack.callback(SLOW.clear)
@@ -126,7 +126,7 @@ def test_scrapes_hold_up_no_probe() -> None:
         assert all(scrape.recv(15) == b"HTTP/1.1 200 OK" for scrape in scrapes), "each is answered in the end"
 
 
-def test_a_hundred_at_once_are_answered() -> None:
+def test_a_hundred_concurrent_requests_are_answered() -> None:
     """Those beyond the bound wait until another one is done."""
     with served() as address, contextlib.ExitStack() as stack:
         several = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(100)]
@@ -135,7 +135,7 @@ def test_a_hundred_at_once_are_answered() -> None:
         assert all(one.recv(15) == b"HTTP/1.1 200 OK" for one in several)
 
 
-def test_a_stop_leaves_no_thread_and_no_port() -> None:
+def test_a_stop_ends_all_threads_and_closes_the_port() -> None:
     """Also with a client that has sent nothing yet, which is cut off."""
     before = threading.active_count()
     with served() as address, socket.create_connection(address, timeout=20):

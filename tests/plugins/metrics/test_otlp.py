@@ -95,7 +95,7 @@ def labels(point: Any) -> dict[str, str]:
     return {one.key: one.value.string_value for one in point.attributes}
 
 
-def test_the_same_figures_are_pushed(tmp_path: Path, receiver: Receiver) -> None:
+def test_pushed_metrics_have_the_names_labels_and_values_of_a_scrape(tmp_path: Path, receiver: Receiver) -> None:
     """Names, labels, kinds and figures, without a port of its own; counters count from the start of the broker."""
 
     async def work() -> None:
@@ -118,7 +118,7 @@ def test_the_same_figures_are_pushed(tmp_path: Path, receiver: Receiver) -> None
     asyncio.run(work())
 
 
-def test_a_collector_that_fails_is_told_once_and_tried_again(
+def test_a_failing_collector_is_logged_once_and_retried(
     tmp_path: Path, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An outage of monitoring is a line in the log, not one a minute; afterwards the counters are right."""
@@ -142,7 +142,7 @@ def test_a_collector_that_fails_is_told_once_and_tried_again(
     assert events.count("metrics.pushed_again") == 1
 
 
-def test_a_collector_that_is_not_there_does_not_hold_up_a_stop(tmp_path: Path) -> None:
+def test_an_unreachable_collector_does_not_delay_a_stop(tmp_path: Path) -> None:
     """What is pushed is worth less than an orderly stop."""
 
     async def work() -> None:

@@ -74,7 +74,7 @@ def samples(text: str) -> dict[str, list[Any]]:
     return found
 
 
-def test_a_scrape_has_the_figures_of_the_moment(tmp_path: Path) -> None:
+def test_a_scrape_has_current_figures_and_labels(tmp_path: Path) -> None:
     """Parsed by Prometheus's own parser, with the labels that tell brokers apart."""
 
     async def work(broker: Broker) -> None:
@@ -89,7 +89,7 @@ def test_a_scrape_has_the_figures_of_the_moment(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_each_series_is_told_once(tmp_path: Path) -> None:
+def test_each_series_occurs_once_in_a_scrape(tmp_path: Path) -> None:
     """Prometheus drops a sample that comes again in a scrape, and says so for each scrape."""
 
     async def work(broker: Broker) -> None:
@@ -101,7 +101,7 @@ def test_each_series_is_told_once(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_openmetrics_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_scrape_has_the_openmetrics_format_on_request(tmp_path: Path) -> None:
     """Prometheus asks for it first; its strict parser finds every rule kept."""
 
     async def work(broker: Broker) -> None:
@@ -114,7 +114,7 @@ def test_openmetrics_where_it_is_asked_for(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_a_broker_that_serves_is_alive_and_ready(tmp_path: Path) -> None:
+def test_a_serving_broker_answers_healthz_and_readyz_with_200(tmp_path: Path) -> None:
     """What probes of a container ask."""
 
     async def work(broker: Broker) -> None:
@@ -125,7 +125,7 @@ def test_a_broker_that_serves_is_alive_and_ready(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_a_fenced_store_shows_everywhere(tmp_path: Path) -> None:
+def test_a_fenced_store_is_alive_and_not_ready(tmp_path: Path) -> None:
     """The scrape answers, readiness ends with the reason, and the process is alive all the same."""
 
     async def work(broker: Broker) -> None:
@@ -145,7 +145,7 @@ def test_a_fenced_store_shows_everywhere(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_a_full_disk_leaves_the_broker_to_its_consumers(tmp_path: Path) -> None:
+def test_a_broker_with_a_full_disk_stays_ready(tmp_path: Path) -> None:
     """A broker that is taken off the network for it could never be emptied."""
 
     async def work(broker: Broker) -> None:
@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_the_broker_to_its_consumers(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_a_broker_that_starts_or_stops_is_not_ready(tmp_path: Path) -> None:
+def test_a_stopping_broker_is_not_ready(tmp_path: Path) -> None:
     """Before clients can reach it, and after they cannot."""
 
     async def work(broker: Broker) -> None:
@@ -169,7 +169,7 @@ def test_a_broker_that_starts_or_stops_is_not_ready(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_a_blocked_loop_is_no_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_healthz_fails_if_the_loop_is_blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker whose loop hangs serves nobody: the probe must fail, within a time."""
     monkeypatch.setattr("flintmq.plugins.metrics.service.TIMEOUT_S", 0.05)
 
@@ -182,7 +182,7 @@ def test_a_blocked_loop_is_no_life(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     live(tmp_path, work)
 
 
-def test_a_port_that_is_taken_stops_the_start(tmp_path: Path) -> None:
+def test_a_metrics_port_in_use_stops_the_start(tmp_path: Path) -> None:
     """With the address; monitoring that silently does not run is worse."""
 
     async def work(broker: Broker) -> None:
@@ -203,14 +203,14 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
     assert caught.value.key == "metrics.enable"
 
 
-def test_metrics_without_the_plugin_are_an_error(tmp_path: Path) -> None:
+def test_enabling_metrics_without_the_plugin_is_an_error(tmp_path: Path) -> None:
     """Rather than a broker that is not watched."""
     without = attrs.evolve(config(tmp_path), disabled_plugins=("metrics",))
     with pytest.raises(ConfigError, match=r"'metrics.enable' needs the plugin 'metrics'"):
         asyncio.run(Broker(without).start())
 
 
-def test_it_keeps_the_rules_of_services(tmp_path: Path) -> None:
+def test_the_metrics_service_passes_the_service_kit(tmp_path: Path) -> None:
     """Those of the kit, which third parties run."""
 
     async def work(broker: Broker) -> None:
@@ -253,7 +253,9 @@ class CountsPlugin:
         (lambda: 7, 0, "not iterable"),
     ],
 )
-def test_services_of_plugins_bring_figures_or_are_blamed(tmp_path: Path, told: Any, shown: int, error: str) -> None:
+def test_invalid_figures_of_plugin_services_are_counted_as_their_errors(
+    tmp_path: Path, told: Any, shown: int, error: str
+) -> None:
     """Whatever one returns, the broker's own figures are told, and there are only so many."""
 
     async def run() -> None:
@@ -272,7 +274,7 @@ def test_services_of_plugins_bring_figures_or_are_blamed(tmp_path: Path, told: A
     asyncio.run(run())
 
 
-def test_an_answer_that_is_too_long_is_an_alarm(tmp_path: Path) -> None:
+def test_a_scrape_above_series_max_raises_an_alarm(tmp_path: Path) -> None:
     """Nobody looks for series that are not there."""
     small = attrs.evolve(config(tmp_path), metrics=MetricsSection(enable=True, series_max=1_000))
 

@@ -25,7 +25,7 @@ async def elsewhere(call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-def test_figures_come_from_the_loops_thread() -> None:
+def test_figures_are_gathered_on_the_loops_thread() -> None:
     """The tables are the loop's: another thread that reads them would meet them half changed."""
     threads: list[int] = []
 
@@ -41,7 +41,7 @@ def test_figures_come_from_the_loops_thread() -> None:
     asyncio.run(live())
 
 
-def test_a_loop_that_is_blocked_is_told_in_time_and_owes_nothing() -> None:
+def test_a_snapshot_from_a_blocked_loop_times_out_and_is_withdrawn() -> None:
     """A monitoring system must learn that a broker hangs; and a scrape that nobody waits for costs nothing afterwards."""
     begun: list[int] = []
 
@@ -70,7 +70,7 @@ def test_a_loop_that_is_blocked_is_told_in_time_and_owes_nothing() -> None:
     asyncio.run(live())
 
 
-def test_long_work_is_done_in_slices() -> None:
+def test_long_gathering_is_split_into_several_loop_turns() -> None:
     """Ten thousand queues must not be one pause of the broker."""
     turns = 0
 
@@ -94,7 +94,7 @@ def test_long_work_is_done_in_slices() -> None:
     assert turns >= 5
 
 
-def test_snapshots_are_apart() -> None:
+def test_snapshots_are_taken_at_a_minimum_distance() -> None:
     """Someone who reloads a page without end gets answers, at a pace that the loop does not feel."""
 
     async def live() -> float:
@@ -106,7 +106,7 @@ def test_snapshots_are_apart() -> None:
     assert asyncio.run(live()) >= 2 * APART_S
 
 
-def test_what_waits_ends_with_the_broker() -> None:
+def test_a_waiting_snapshot_fails_when_the_broker_stops() -> None:
     """A stop must not wait for a monitoring system."""
 
     async def live() -> None:
@@ -132,7 +132,7 @@ def test_what_waits_ends_with_the_broker() -> None:
     asyncio.run(live())
 
 
-def test_a_closed_loop_is_a_stop() -> None:
+def test_a_snapshot_from_a_closed_loop_fails_as_at_a_stop() -> None:
     """The thread of a server may outlive the loop for a moment."""
     loop = asyncio.new_event_loop()
     loop.close()
@@ -140,7 +140,7 @@ def test_a_closed_loop_is_a_stop() -> None:
         Snapshots(loop, one, 5).take()
 
 
-def test_what_gathering_raises_reaches_the_one_who_asked() -> None:
+def test_an_error_while_gathering_is_raised_to_the_caller() -> None:
     """A defect is the scrape's, never the loop's."""
 
     def broken(_samples: Samples) -> Iterator[None]:

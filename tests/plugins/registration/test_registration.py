@@ -29,7 +29,7 @@ def config(root: Path, *addresses: str) -> BrokerConfig:
     )
 
 
-def test_a_broker_registers_when_it_is_ready_and_leaves_while_it_still_listens(tmp_path: Path) -> None:
+def test_a_broker_registers_once_ready_and_unregisters_before_it_stops_listening(tmp_path: Path) -> None:
     """A name server that cannot be reached is noted, and does not keep the others from knowing the broker."""
 
     async def live() -> None:
@@ -72,7 +72,7 @@ def test_a_changed_table_of_topics_is_registered_again(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
-def test_a_broker_without_name_servers_has_no_registration(tmp_path: Path) -> None:
+def test_a_broker_without_name_servers_has_no_registration_service(tmp_path: Path) -> None:
     """Nothing is sent anywhere then."""
 
     async def live() -> None:
@@ -82,7 +82,7 @@ def test_a_broker_without_name_servers_has_no_registration(tmp_path: Path) -> No
     asyncio.run(live())
 
 
-def test_a_name_server_that_was_restarted_knows_the_broker_again_at_once(tmp_path: Path) -> None:
+def test_a_broker_registers_at_once_at_a_restarted_name_server(tmp_path: Path) -> None:
     """It begins with empty tables: until the next interval clients of new topics would be sent away."""
 
     async def live() -> None:
@@ -124,7 +124,7 @@ class Slow:
         return answer
 
 
-def test_a_topic_is_deleted_once_no_registration_under_way_has_it(tmp_path: Path) -> None:
+def test_a_topic_deletion_waits_for_registrations_under_way(tmp_path: Path) -> None:
     """Tools delete the route next: a registration that was made before, and came after that, would put it back for good."""
 
     async def live() -> None:
@@ -188,7 +188,7 @@ def test_a_changed_role_is_registered_again(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
-def test_a_registration_that_is_under_way_does_not_hide_the_order_that_another_was_told(tmp_path: Path) -> None:
+def test_a_registration_under_way_keeps_the_order_flags_of_topics(tmp_path: Path) -> None:
     """While the first name server is asked again, the configuration of the second does not count: no topic changes."""
 
     async def live() -> None:

@@ -42,7 +42,7 @@ def bent(data: bytes, chance: random.Random) -> bytes:
             return data[:at]
 
 
-def test_either_end_survives_anything(
+def test_both_replication_ends_survive_random_bytes(
     tmp_path: Path, stores: Callable[[Path], MessageStore], settings: LinkSettings
 ) -> None:
     """Peers are programs with faults, or people with time."""
@@ -66,7 +66,7 @@ def test_either_end_survives_anything(
     assert slave.watermarks.wrote == master.watermarks.wrote
 
 
-def test_only_records_pass(tmp_path: Path, stores: Callable[[Path], MessageStore]) -> None:
+def test_only_whole_records_pass_the_record_checker(tmp_path: Path, stores: Callable[[Path], MessageStore]) -> None:
     """Whatever is bent in a log, what passes is a row of whole records at their places."""
     chance = random.Random(11)
     master = stores(tmp_path / "m")
@@ -94,7 +94,7 @@ def test_only_records_pass(tmp_path: Path, stores: Callable[[Path], MessageStore
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bent_states_are_refused_or_whole(seed: int) -> None:
+def test_damaged_log_states_are_refused_or_unchanged(seed: int) -> None:
     """A state is the first thing that is believed."""
     chance = random.Random(seed)
     said = LogState("broker-a", Epochs.new().begun(100, "recovered"), 0, 500, 4096, 500)

@@ -37,12 +37,12 @@ def ends(waiter: FlushWaiter) -> list[FlushStatus]:
     return found
 
 
-def test_without_a_slave_it_says_so_at_once(gate: GroupTransferService) -> None:
+def test_a_wait_without_a_slave_fails_at_once(gate: GroupTransferService) -> None:
     """A producer must not wait three seconds for nobody."""
     assert gate.submit(1100).status is NOT_AVAILABLE
 
 
-def test_a_slave_that_holds_it_ends_the_wait(gate: GroupTransferService, marks: Watermarks) -> None:
+def test_a_wait_ends_when_a_slave_has_the_position(gate: GroupTransferService, marks: Watermarks) -> None:
     """In order, and no earlier; readers see what two hold."""
     gate.joined("s", 1000)
     marks.wrote = marks.committed = marks.flushed = 1300
@@ -56,7 +56,7 @@ def test_a_slave_that_holds_it_ends_the_wait(gate: GroupTransferService, marks: 
     assert gate.submit(1300).status is FLUSHED
 
 
-def test_any_slave_will_do(gate: GroupTransferService) -> None:
+def test_a_wait_ends_with_the_first_slave_that_has_the_position(gate: GroupTransferService) -> None:
     """As in RocketMQ; the slower one catches up."""
     gate.joined("slow", 1000)
     gate.joined("quick", 1000)
@@ -68,14 +68,14 @@ def test_any_slave_will_do(gate: GroupTransferService) -> None:
     assert gate.submit(1200).status is None
 
 
-def test_a_slave_that_is_too_far_behind_is_none(gate: GroupTransferService) -> None:
+def test_a_wait_fails_at_once_if_the_slave_is_too_far_behind(gate: GroupTransferService) -> None:
     """It could not answer in time."""
     gate.joined("s", 1000)
     assert gate.submit(5999).status is None
     assert gate.submit(6000).status is NOT_AVAILABLE
 
 
-def test_a_wait_ends(gate: GroupTransferService, clock: ManualClock, marks: Watermarks) -> None:
+def test_a_wait_for_a_slave_times_out(gate: GroupTransferService, clock: ManualClock, marks: Watermarks) -> None:
     """Late is told from never, and what comes late still counts for readers."""
     gate.joined("s", 1000)
     early = ends(gate.submit(1100))
@@ -89,7 +89,7 @@ def test_a_wait_ends(gate: GroupTransferService, clock: ManualClock, marks: Wate
     assert (late, marks.replicated) == ([FLUSHED], 1200)
 
 
-def test_a_stop_ends_every_wait(gate: GroupTransferService, marks: Watermarks) -> None:
+def test_a_stop_ends_every_wait_for_a_slave(gate: GroupTransferService, marks: Watermarks) -> None:
     """Nobody is left behind, and what no slave holds is not shown in the last moment."""
     gate.joined("s", 1000)
     marks.wrote = marks.committed = marks.flushed = 1100

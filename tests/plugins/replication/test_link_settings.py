@@ -17,7 +17,7 @@ def configured(*settings: str) -> flintmq.BrokerConfig:
     return load_config(None, ["listen.port=0", "listen.vip=false", *settings], {}).config
 
 
-def test_the_secret_comes_from_the_setting_or_a_file(tmp_path: Path) -> None:
+def test_the_replication_secret_is_read_from_a_setting_or_a_file(tmp_path: Path) -> None:
     """An operator keeps it where other secrets are."""
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
@@ -38,7 +38,7 @@ def test_the_secret_comes_from_the_setting_or_a_file(tmp_path: Path) -> None:
         (None, 0, "No such file"),
     ],
 )
-def test_a_secret_that_is_none(tmp_path: Path, content: str | None, mode: int, reason: str) -> None:
+def test_an_invalid_replication_secret_is_refused(tmp_path: Path, content: str | None, mode: int, reason: str) -> None:
     """A secret that others read, or that can be guessed, protects nothing."""
     file = tmp_path / "secret"
     if content is not None:
@@ -58,7 +58,9 @@ def test_a_secret_that_is_none(tmp_path: Path, content: str | None, mode: int, r
         (["broker.role=sync_master", f"ha.secret={SECRET}", "ha.tls=true"], r"listen\.tls\.certificate"),
     ],
 )
-def test_a_start_that_is_refused(tmp_path: Path, settings: list[str], reason: str) -> None:
+def test_a_start_with_incomplete_replication_settings_is_refused(
+    tmp_path: Path, settings: list[str], reason: str
+) -> None:
     """Nothing listens then, and nothing is left behind."""
     broker = flintmq.Broker(configured(f"store.path={tmp_path / 'store'}", *settings))
     with pytest.raises(ConfigError, match=reason), broker:
@@ -77,13 +79,13 @@ def test_a_start_that_is_refused(tmp_path: Path, settings: list[str], reason: st
         (["broker.role=leader"], "sync_master"),
     ],
 )
-def test_settings_that_do_not_fit(settings: list[str], reason: str) -> None:
+def test_conflicting_replication_settings_are_refused(settings: list[str], reason: str) -> None:
     """Told with the key, before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         configured(*settings)
 
 
-def test_rocketmqs_names() -> None:
+def test_rocketmqs_replication_settings_are_imported() -> None:
     """A broker.conf is taken over as it is."""
     from flintmq.config.rocketmq.importing import import_broker_conf
 

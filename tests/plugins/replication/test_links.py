@@ -41,7 +41,7 @@ def sealed_pair(stores: Stores, tmp_path: Path, sealed: LinkSettings) -> Pair:
 
 
 @pytest.mark.parametrize("piece_bytes", [0, 1, 7, 4096])
-def test_logs_become_equal(pair: Pair, piece_bytes: int) -> None:
+def test_the_slaves_log_becomes_equal_to_the_masters(pair: Pair, piece_bytes: int) -> None:
     """However the network cuts the stream, and through several files, blank ends included."""
     fill(pair.master, 8)
     pair.settle(piece_bytes)
@@ -56,7 +56,7 @@ def test_logs_become_equal(pair: Pair, piece_bytes: int) -> None:
         assert pair.slave.epochs.epochs == pair.master.epochs.epochs
 
 
-def test_an_empty_rocketmq_slave_is_given_the_last_file(pair: Pair) -> None:
+def test_an_empty_rocketmq_slave_starts_with_the_last_log_file(pair: Pair) -> None:
     """So RocketMQ does; a slave of FlintMQ is given everything there is."""
     fill(pair.master, 40)
     pair.settle()
@@ -64,7 +64,7 @@ def test_an_empty_rocketmq_slave_is_given_the_last_file(pair: Pair) -> None:
     assert first == (0 if pair.settings.secret is not None else pair.master.commit_log.queue.files[-1].start)
 
 
-def test_a_slave_goes_on_after_a_cut(pair: Pair) -> None:
+def test_a_slave_continues_after_a_connection_ended_in_a_record(pair: Pair) -> None:
     """A connection may end in the middle of a record; the next one begins where the slave's log ends."""
     fill(pair.master, 4)
     pair.settle()
@@ -76,7 +76,7 @@ def test_a_slave_goes_on_after_a_cut(pair: Pair) -> None:
     assert log_of(pair.slave) == log_of(pair.master)
 
 
-def test_heartbeats_and_silence(pair: Pair) -> None:
+def test_both_ends_send_heartbeats_and_detect_silence(pair: Pair) -> None:
     """Each end says that it lives, and gives the other up when it does not."""
     fill(pair.master, 3)
     pair.settle()
@@ -91,7 +91,7 @@ def test_heartbeats_and_silence(pair: Pair) -> None:
     assert pair.slave_end.is_dead(pair.now_s)
 
 
-def test_a_heartbeat_at_another_place_ends_it(pair: Pair) -> None:
+def test_a_heartbeat_with_a_wrong_offset_ends_the_connection(pair: Pair) -> None:
     """The slave would miss bytes."""
     fill(pair.master, 3)
     pair.settle()
@@ -101,7 +101,7 @@ def test_a_heartbeat_at_another_place_ends_it(pair: Pair) -> None:
         pair.deliver(pair.to_slave())
 
 
-def test_a_greeting_that_takes_too_long(pair: Pair) -> None:
+def test_a_connection_without_a_greeting_times_out(pair: Pair) -> None:
     """Whoever connects and says nothing holds a place."""
     pair.now_s += 9.0
     assert not pair.master_end.is_dead(pair.now_s)
@@ -109,7 +109,7 @@ def test_a_greeting_that_takes_too_long(pair: Pair) -> None:
     assert pair.master_end.is_dead(pair.now_s)
 
 
-def test_a_slave_ahead_of_its_master_is_told(stores: Stores, tmp_path: Path, settings: LinkSettings) -> None:
+def test_a_slave_ahead_of_its_master_is_refused(stores: Stores, tmp_path: Path, settings: LinkSettings) -> None:
     """Sending it anything would hide that something is missing."""
     ahead, behind = stores(tmp_path / "ahead"), stores(tmp_path / "behind")
     fill(ahead, 10)
@@ -119,7 +119,7 @@ def test_a_slave_ahead_of_its_master_is_told(stores: Stores, tmp_path: Path, set
         pair.settle()
 
 
-def test_what_the_master_has_deleted_is_told(pair: Pair) -> None:
+def test_a_slave_that_needs_deleted_records_is_refused(pair: Pair) -> None:
     """A slave that was away for too long cannot go on; it must be told what to do."""
     fill(pair.master, 4)
     pair.settle()
@@ -132,7 +132,7 @@ def test_what_the_master_has_deleted_is_told(pair: Pair) -> None:
 # RocketMQ's stream
 
 
-def test_the_recorded_stream_of_the_reference() -> None:
+def test_the_recorded_stream_of_rocketmq_is_decoded_and_encoded_unchanged() -> None:
     """What a real master and a real slave said to each other is read as they meant it."""
     path = _golden()
     if path is None:
@@ -163,7 +163,7 @@ def _golden() -> Path | None:
     return path if path.exists() else None
 
 
-def test_only_the_newest_report_counts() -> None:
+def test_only_the_newest_report_of_a_slave_is_used() -> None:
     """A slave reports faster than a master reads (docs/internals/store-format.md, Replication stream)."""
     reports = streams.Reports()
     raw = struct.pack(">3q", 1, 2, 3)
@@ -173,7 +173,7 @@ def test_only_the_newest_report_counts() -> None:
 
 
 @pytest.mark.parametrize("frame", [(0, -1), (-1, 10), (0, 2**31 - 1)])
-def test_frames_that_make_no_sense(frame: tuple[int, int]) -> None:
+def test_invalid_frames_and_reports_are_refused(frame: tuple[int, int]) -> None:
     """Nothing a peer says may become unbounded memory."""
     with pytest.raises(ReplicationError):
         streams.Frames().receive(struct.pack(">qi", *frame))
@@ -196,7 +196,7 @@ def test_a_master_without_the_secret_learns_nothing(sealed_pair: Pair) -> None:
     assert sealed_pair.slave_end.farewell("no") == []
 
 
-def test_a_slave_without_the_secret_gets_nothing(sealed_pair: Pair) -> None:
+def test_a_slave_without_the_secret_receives_no_data(sealed_pair: Pair) -> None:
     """Whoever can connect must not read the log."""
     fill(sealed_pair.master, 3)
     hello = sealed_pair.to_master()
@@ -209,7 +209,7 @@ def test_a_slave_without_the_secret_gets_nothing(sealed_pair: Pair) -> None:
     assert sealed_pair.to_slave() == b""
 
 
-def test_a_recorded_connection_cannot_be_played_again(sealed_pair: Pair) -> None:
+def test_a_recorded_connection_cannot_be_replayed(sealed_pair: Pair) -> None:
     """Each connection has keys of its own."""
     fill(sealed_pair.master, 3)
     said = [sealed_pair.to_master()]
@@ -225,7 +225,7 @@ def test_a_recorded_connection_cannot_be_played_again(sealed_pair: Pair) -> None
 
 
 @pytest.mark.parametrize("greeting", [b"\x00" * 100, b"GET / HTTP/1.1\r\n" * 8, b"\x16\x03\x01" * 40])
-def test_somebody_else_at_the_port(sealed_pair: Pair, greeting: bytes) -> None:
+def test_a_peer_of_another_protocol_is_refused_without_an_answer(sealed_pair: Pair, greeting: bytes) -> None:
     """A RocketMQ slave, a browser, a TLS client: told from a slave before anything is said to them."""
     with pytest.raises(ReplicationError, match="does not speak"):
         sealed_pair.master_end.receive(greeting, 100.0)
@@ -233,14 +233,14 @@ def test_somebody_else_at_the_port(sealed_pair: Pair, greeting: bytes) -> None:
     assert sealed_pair.master_end.farewell("no") == []
 
 
-def test_another_version_is_told(sealed_pair: Pair) -> None:
+def test_a_peer_of_another_protocol_version_is_refused(sealed_pair: Pair) -> None:
     """Two releases that do not understand each other must say so."""
     hello = streams.HELLO.pack(streams.MAGIC, 2, b"n" * 32)
     with pytest.raises(ReplicationError, match="version 2"):
         sealed_pair.master_end.receive(hello, 100.0)
 
 
-def test_every_bit_is_sealed() -> None:
+def test_a_flipped_bit_in_a_sealed_frame_is_refused() -> None:
     """A bit that flips anywhere in a frame ends the connection; nothing of the frame is used."""
     key = b"k" * 32
     frame = b"".join(Sealer(key).seal(FrameType.DATA, 5, 7, b"body"))
@@ -255,7 +255,7 @@ def test_every_bit_is_sealed() -> None:
             continue
 
 
-def test_frames_come_once_and_in_order() -> None:
+def test_repeated_and_reordered_frames_are_refused() -> None:
     """Each seal counts."""
     sealer = Sealer(b"k" * 32)
     frames = [b"".join(sealer.seal(FrameType.DATA, n, 0, b"%d" % n)) for n in range(3)]
@@ -265,7 +265,7 @@ def test_frames_come_once_and_in_order() -> None:
             unsealer.receive(b"".join(frames[n] for n in order))
 
 
-def test_both_ends_say_goodbye(sealed_pair: Pair) -> None:
+def test_both_ends_send_the_reason_when_they_close(sealed_pair: Pair) -> None:
     """The one that is left is told why, so that its log says so, too."""
     fill(sealed_pair.master, 3)
     sealed_pair.settle()
@@ -275,7 +275,7 @@ def test_both_ends_say_goodbye(sealed_pair: Pair) -> None:
         sealed_pair.master_end.receive(b"".join(sealed_pair.slave_end.farewell("must not")), 100.0)
 
 
-def test_frames_out_of_turn(sealed_pair: Pair) -> None:
+def test_unexpected_frames_are_refused(sealed_pair: Pair) -> None:
     """A state machine takes only what its state expects."""
     hello = sealed_pair.to_master()
     sealed_pair.master_end.receive(hello, 100.0)
@@ -288,7 +288,7 @@ def test_frames_out_of_turn(sealed_pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("strategy", [BY_HAND, BY_HAND_SYNCHRONOUS], ids=["asynchronous", "synchronous"])
-def test_a_slave_is_told_what_may_be_relied_on(
+def test_each_frame_has_the_confirmed_offset_of_the_master(
     stores: Stores, tmp_path: Path, sealed: LinkSettings, strategy: FlushStrategy
 ) -> None:
     """With every frame: where nothing is synced before an acknowledgement, all that is sent may be acknowledged at once."""
@@ -323,7 +323,7 @@ def test_a_damaged_record_is_not_appended(pair: Pair, damage: str) -> None:
     assert pair.slave.watermarks.wrote == end
 
 
-def test_other_file_sizes_are_told(stores: Stores, tmp_path: Path, sealed: LinkSettings) -> None:
+def test_a_slave_with_another_log_file_size_is_refused(stores: Stores, tmp_path: Path, sealed: LinkSettings) -> None:
     """The logs could never be equal."""
     with opened(tmp_path / "l", commit_log_file_bytes=8192) as larger:
         pair = Pair(stores(tmp_path / "m"), larger, sealed)
@@ -331,7 +331,7 @@ def test_other_file_sizes_are_told(stores: Stores, tmp_path: Path, sealed: LinkS
             pair.settle()
 
 
-def test_raw_bytes_belong_to_one_place(stores: Stores, tmp_path: Path) -> None:
+def test_raw_bytes_across_two_log_files_are_refused(stores: Stores, tmp_path: Path) -> None:
     """The store itself refuses what the ends let through."""
     master, slave = stores(tmp_path / "m"), stores(tmp_path / "s")
     fill(master, 2)
@@ -345,7 +345,7 @@ def test_raw_bytes_belong_to_one_place(stores: Stores, tmp_path: Path) -> None:
         slave.commit_log.append_raw(len(raw), bytes(4096), 0)
 
 
-def test_the_secret_is_shown_nowhere(sealed: LinkSettings) -> None:
+def test_the_replication_secret_is_not_in_any_repr(sealed: LinkSettings) -> None:
     """Settings are printed and logged."""
     assert SECRET.decode() not in repr(sealed)
     keys = Keys.derive(SECRET, b"n" * 32, b"m" * 32)

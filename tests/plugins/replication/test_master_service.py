@@ -69,7 +69,9 @@ async def slave_of(store: MessageStore, port: int) -> AsyncIterator[HaSlaveServi
         await service.stop()
 
 
-def test_a_slave_too_many_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slave_above_max_slaves_is_refused_until_a_slave_leaves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It goes on trying, and takes the place of one that leaves."""
 
     async def run(master: MessageStore, first: MessageStore, second: MessageStore) -> None:
@@ -88,7 +90,7 @@ def test_a_slave_too_many_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         asyncio.run(run(master, first, second))
 
 
-def test_a_silent_peer_is_closed(tmp_path: Path) -> None:
+def test_a_silent_replication_peer_is_closed(tmp_path: Path) -> None:
     """Half-open connections hold a descriptor each."""
 
     async def run(master: MessageStore) -> None:
@@ -102,7 +104,7 @@ def test_a_silent_peer_is_closed(tmp_path: Path) -> None:
         asyncio.run(run(master))
 
 
-def test_a_flood_of_connections_is_bounded(tmp_path: Path) -> None:
+def test_unauthenticated_replication_connections_are_bounded(tmp_path: Path) -> None:
     """Whoever proves nothing gets few places, and slaves get theirs afterwards."""
 
     async def run(master: MessageStore, slave: MessageStore) -> None:
@@ -118,7 +120,7 @@ def test_a_flood_of_connections_is_bounded(tmp_path: Path) -> None:
         asyncio.run(run(master, slave))
 
 
-def test_a_slave_survives_a_full_disk(tmp_path: Path) -> None:
+def test_a_slave_continues_after_a_full_disk(tmp_path: Path) -> None:
     """It follows again when there is room, from where it was."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 
@@ -141,7 +143,9 @@ def test_a_slave_survives_a_full_disk(tmp_path: Path) -> None:
         asyncio.run(run(master, slave))
 
 
-def test_a_slave_that_nobody_tells_where_to_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slave_asks_again_until_the_masters_address_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A name server that does not know the master yet: it is asked again."""
     answers = iter([None, None])
 

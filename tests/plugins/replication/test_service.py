@@ -48,7 +48,7 @@ def bodies(broker: EmbeddedBroker, count: int) -> list[bytes]:
     return sorted(message.body for message in broker.wait_for_messages("T", count, timeout_s=30))
 
 
-def test_master_and_slave_change_places_and_lose_and_repeat_nothing(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+def test_swapping_master_and_slave_loses_and_repeats_no_message(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     """Each finds the other by the name server; the queue goes on where the other one stopped."""
     ends, wanted = [cluster["broker-a"], *cluster.slaves("broker-a")], list[bytes]()
     ends[0].create_topic("T", 1)
@@ -70,7 +70,7 @@ def test_master_and_slave_change_places_and_lose_and_repeat_nothing(cluster: Emb
     assert end_of(ends[0]) == end_of(ends[1])
 
 
-def test_a_former_slave_takes_nothing_more_from_its_master(cluster: EmbeddedCluster) -> None:
+def test_a_promoted_slave_copies_nothing_more_from_its_former_master(cluster: EmbeddedCluster) -> None:
     """Two masters append for themselves: bytes of the one in the log of the other would be in the middle of its own."""
     master, (slave,) = cluster["broker-a"], cluster.slaves("broker-a")
     master.put([Message("T", b"1")])
@@ -84,7 +84,7 @@ def test_a_former_slave_takes_nothing_more_from_its_master(cluster: EmbeddedClus
     assert bodies(slave, 2) == [b"1", b"2"]
 
 
-def test_a_sync_master_waits_for_a_slave_as_long_as_it_is_one(tmp_path: Path) -> None:
+def test_a_broker_waits_for_a_slave_only_while_it_is_a_sync_master(tmp_path: Path) -> None:
     """Without a slave it answers that there is none, and shows nothing; as an async master it shows all."""
     with EmbeddedBroker(tmp_path, settings=(SECRET, "ha.enable=true", "listen.ha_port=0")) as broker:
         broker.put([Message("T", b"1")])
@@ -106,7 +106,7 @@ def test_a_sync_master_waits_for_a_slave_as_long_as_it_is_one(tmp_path: Path) ->
         assert (len(store.appended._subscribers), len(store.progressed._subscribers)) == subscribed
 
 
-def test_a_role_that_changes_back_at_once_keeps_the_port(tmp_path: Path) -> None:
+def test_a_role_changed_back_at_once_keeps_the_replication_port(tmp_path: Path) -> None:
     """The former end gives the port back before the new one takes it, and the last one at the stop."""
     with bind("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
@@ -121,7 +121,7 @@ def test_a_role_that_changes_back_at_once_keeps_the_port(tmp_path: Path) -> None
         pass
 
 
-def test_a_port_in_use_is_an_alarm_of_the_new_master(tmp_path: Path) -> None:
+def test_a_replication_port_in_use_is_an_alarm_of_a_new_master(tmp_path: Path) -> None:
     """The new master serves its clients, and no slave can follow: somebody must look."""
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
@@ -140,7 +140,7 @@ def test_a_port_in_use_is_an_alarm_of_the_new_master(tmp_path: Path) -> None:
             assert "service.trouble" not in {one.id for one in on_loop(broker, lambda state: state.alarms.current())}
 
 
-def test_a_new_master_that_cannot_begin_its_epoch_takes_no_writes(
+def test_a_new_master_that_cannot_begin_an_epoch_refuses_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two masters would share an epoch otherwise, and no slave could tell their logs apart. The next change may succeed."""
@@ -163,7 +163,7 @@ def test_a_new_master_that_cannot_begin_its_epoch_takes_no_writes(
         broker.put([Message("T", b"2")])
 
 
-def test_a_broker_that_never_replicates_has_no_service(tmp_path: Path) -> None:
+def test_a_broker_without_replication_has_no_replication_service(tmp_path: Path) -> None:
     """Its role changes all the same, but not to one that promises what only a service keeps."""
     with EmbeddedBroker(tmp_path) as broker:
         become_slave(broker)

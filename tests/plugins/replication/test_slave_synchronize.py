@@ -104,7 +104,7 @@ def synchronized(state: Any, master: Master, is_following: Callable[[], bool] = 
     return SlaveSynchronize(state.api, master, lambda: "master:1", 0.01, is_following)  # type: ignore[arg-type]
 
 
-def test_everything_is_taken_over(state: Any) -> None:
+def test_a_slave_replaces_its_tables_by_the_masters(state: Any) -> None:
     """A topic that the master does not have is gone, too: the slave's tables are its master's."""
     master = Master()
     asyncio.run(synchronized(state, master).synchronize("master:1"))
@@ -115,7 +115,7 @@ def test_everything_is_taken_over(state: Any) -> None:
     assert state.groups.find("G").retry_max_times == 3
 
 
-def test_offsets_wait_for_the_log_they_stand_for(state: Any) -> None:
+def test_a_slave_applies_offsets_once_its_log_has_reached_them(state: Any) -> None:
     """A slave that is promoted with positions ahead of its log takes messages for delivered whose copies it never got."""
     state.store.watermarks.wrote = 99
     master = Master()
@@ -141,7 +141,7 @@ def test_offsets_wait_for_the_log_they_stand_for(state: Any) -> None:
     assert state.follower.table["timerPositions"] == positions
 
 
-def test_a_topic_that_the_log_says_is_deleted_is_forgotten(state: Any) -> None:
+def test_a_slave_forgets_a_topic_deleted_in_the_log(state: Any) -> None:
     """Also by what the master had told before; a topic that is made again has none of its offsets."""
     state.topics.put(TopicConfig(topic_name="T"))
     state.store.watermarks.wrote = 99
@@ -161,7 +161,7 @@ def test_a_topic_that_the_log_says_is_deleted_is_forgotten(state: Any) -> None:
     asyncio.run(deleted_while_offsets_wait())
 
 
-def test_a_master_that_does_not_say_where_its_log_ends(state: Any) -> None:
+def test_offsets_of_a_master_without_a_log_end_are_applied_at_once(state: Any) -> None:
     """Its offsets are taken over at once, as RocketMQ's slaves do."""
     state.store.watermarks.wrote = 0
     master = Master()
@@ -170,7 +170,7 @@ def test_a_master_that_does_not_say_where_its_log_ends(state: Any) -> None:
     assert state.offsets.query_all("T", "G") == {0: 4, 1: 7}
 
 
-def test_what_the_master_does_not_have_is_gone(state: Any) -> None:
+def test_a_slave_removes_everything_of_deleted_topics_and_groups(state: Any) -> None:
     """Deleted topics would keep a map, a file and a folder for each queue, for ever, and deleted groups their offsets: a group
     that is made again after a promotion would begin where the old one ended."""
     stats = state.stats
@@ -196,7 +196,7 @@ def test_what_the_master_does_not_have_is_gone(state: Any) -> None:
     assert {"Deleted", "Gone"} <= set(forgotten)
 
 
-def test_a_topic_that_is_not_in_the_table_yet_keeps_its_queues(state: Any) -> None:
+def test_a_slave_keeps_queues_of_a_topic_newer_than_the_table(state: Any) -> None:
     """Its first message came while the master was telling its table, and lies behind all that was here before."""
     master = Master()
     slave = synchronized(state, master)
@@ -216,7 +216,7 @@ def test_a_topic_that_is_not_in_the_table_yet_keeps_its_queues(state: Any) -> No
     assert set(state.store.ends) == {("New", 0)}, "a message of a topic that was deleted long ago made its queue again"
 
 
-def test_nothing_is_taken_from_a_master_whose_log_is_not_followed(state: Any) -> None:
+def test_a_slave_takes_no_tables_from_a_master_it_does_not_follow(state: Any) -> None:
     """It may have begun anew on an empty disk: this slave may be the only one that still has everything."""
     state.offsets.commit("Precious", "G", 0, 5)
     state.topics.put(TopicConfig.with_queues("Precious", 1))
@@ -242,7 +242,7 @@ def test_nothing_is_taken_from_a_master_whose_log_is_not_followed(state: Any) ->
     assert not state.store.ends
 
 
-def test_offsets_are_not_taken_while_the_log_is_not_followed(state: Any) -> None:
+def test_a_slave_applies_no_offsets_while_it_does_not_follow_the_log(state: Any) -> None:
     """The connection to the master ended between its answer and the moment when they could be taken over."""
     state.offsets.commit("T", "Other", 0, 5)
     is_following = False
@@ -254,7 +254,7 @@ def test_offsets_are_not_taken_while_the_log_is_not_followed(state: Any) -> None
     assert state.offsets.which_group_by_topic("T") == {"G"}
 
 
-def test_what_did_not_change_is_left_alone(state: Any) -> None:
+def test_unchanged_tables_are_not_written_again(state: Any) -> None:
     """Each change is written to disk and told to name servers."""
     told: list[int] = []
     state.topics.changed.subscribe(lambda: told.append(1))
@@ -264,7 +264,7 @@ def test_what_did_not_change_is_left_alone(state: Any) -> None:
     assert told == [1]
 
 
-def test_a_master_without_offsets(state: Any) -> None:
+def test_a_master_without_offsets_does_not_stop_a_synchronization(state: Any) -> None:
     """RocketMQ answers code 1 where a table is empty."""
     master = Master()
     master.tables[RequestCode.GET_ALL_CONSUMER_OFFSET] = 1
@@ -275,7 +275,9 @@ def test_a_master_without_offsets(state: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", 16, {"topicConfigTable": {"T": 5}}, {"topicConfigTable": 5}])
-def test_a_bad_table_ends_a_round_and_no_more(state: Any, body: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_table_ends_only_its_synchronization_round(
+    state: Any, body: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """The next round is another chance, and the log says what was wrong."""
     master = Master()
     master.tables[RequestCode.GET_ALL_TOPIC_CONFIG] = body
@@ -295,7 +297,7 @@ def test_a_bad_table_ends_a_round_and_no_more(state: Any, body: Any, caplog: pyt
     assert state.topics.select("T") is not None
 
 
-def test_a_master_that_is_away_is_told_once(state: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_master_is_logged_once(state: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Every ten seconds for a week would fill the disk."""
     master = Master()
     master.failure = RemotingConnectError("nobody answers")
@@ -311,9 +313,7 @@ def test_a_master_that_is_away_is_told_once(state: Any, caplog: pytest.LogCaptur
     assert caplog.text.count("nobody answers") == 1
 
 
-def test_unknown_topics_have_topics_asked_for_and_offsets_once_in_an_interval(
-    state: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_topics_cause_one_request_per_table_and_interval(state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics that come one after the other once had a master send all of its offsets and groups for each of them."""
     monkeypatch.setattr("flintmq.plugins.replication.slave_synchronize.REST_S", 0.001)
     master = Master()

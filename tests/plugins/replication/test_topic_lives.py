@@ -190,7 +190,7 @@ def assert_sound(path: Path) -> None:
 @pytest.mark.slow
 @given(steps=STEPS)
 @settings(deadline=None, max_examples=examples(30))
-def test_no_queue_offset_ever_has_two_values(steps: list[tuple[object, ...]]) -> None:
+def test_no_queue_offset_has_two_messages_in_any_history(steps: list[tuple[object, ...]]) -> None:
     """For every history of two topics."""
     run(steps)
 
@@ -214,6 +214,6 @@ def histories() -> Iterator[list[tuple[object, ...]]]:
 
 
 @pytest.mark.parametrize("steps", [*histories()])
-def test_a_topic_made_again_has_its_own_messages_only(steps: list[tuple[object, ...]]) -> None:
+def test_a_topic_created_again_has_only_its_new_messages(steps: list[tuple[object, ...]]) -> None:
     """The slave that followed both lives, the recovery and the repair gave the deleted messages."""
     run(steps)

@@ -124,7 +124,7 @@ def make_bench(tmp_path: Path) -> Any:
         bench.store.close()
 
 
-def test_expired_files_go_and_everything_that_spoke_of_them(make: Any) -> None:
+def test_expired_log_files_are_deleted_with_their_queues_and_index(make: Any) -> None:
     """Log, queue files and index files agree on where the store begins; what is left is read as before."""
     bench = make(max_index_num=8)
     bench.fill(24)
@@ -154,7 +154,7 @@ def test_expired_files_go_and_everything_that_spoke_of_them(make: Any) -> None:
     assert bench.store.recovered.cut is None
 
 
-def test_manual_rounds_run_out(make: Any) -> None:
+def test_a_manual_deletion_ends_after_its_rounds(make: Any) -> None:
     """Code 329 starts twenty rounds, not a habit."""
     bench = make()
     bench.fill(12)
@@ -171,7 +171,7 @@ def test_manual_rounds_run_out(make: Any) -> None:
     assert bench.log_names[0] > 0
 
 
-def test_age_is_told_by_messages_not_by_the_file_system(make: Any) -> None:
+def test_the_age_of_a_file_is_that_of_its_messages_not_of_its_inode(make: Any) -> None:
     """A restored backup has young files full of old messages; strict copies RocketMQ, which waits three days more."""
     strict, safe = make(compat="strict"), make()
     for bench in (strict, safe):
@@ -189,7 +189,7 @@ def test_age_is_told_by_messages_not_by_the_file_system(make: Any) -> None:
     assert len(strict.log_names) == 1
 
 
-def test_a_reader_keeps_what_it_holds(make: Any) -> None:
+def test_bytes_of_a_deleted_file_stay_readable_for_their_reader(make: Any) -> None:
     """An answer that is being sent when its file is deleted arrives whole."""
     bench = make()
     bench.fill(12)
@@ -202,7 +202,7 @@ def test_a_reader_keeps_what_it_holds(make: Any) -> None:
     assert bench.store.reader.get_message("T", 0, 0, 3, None).status is GetMessageStatus.OFFSET_TOO_SMALL
 
 
-def test_a_full_disk_refuses_writes_until_there_is_room(make: Any) -> None:
+def test_a_full_disk_refuses_writes_until_space_is_free(make: Any) -> None:
     """The client is told what was measured and which key to look at; nothing must be restarted."""
     bench = make(clean_forcibly=False)
     bench.fill(1)
@@ -220,7 +220,7 @@ def test_a_full_disk_refuses_writes_until_there_is_room(make: Any) -> None:
     bench.fill(1)
 
 
-def test_a_disk_that_cannot_be_measured_changes_nothing(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unmeasurable_disk_deletes_and_refuses_nothing(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """It is said once, and neither deletes nor refuses."""
     bench = make()
     bench.fill(12)
@@ -234,7 +234,7 @@ def test_a_disk_that_cannot_be_measured_changes_nothing(make: Any, caplog: pytes
     )  # the log's, the queues'
 
 
-def test_what_cannot_be_deleted_is_tried_again_and_nothing_overtakes_it(make: Any) -> None:
+def test_a_failed_deletion_is_retried_and_later_files_wait(make: Any) -> None:
     """With the second file gone and the first one there the store could not be opened."""
     bench = make()
     bench.fill(20)
@@ -252,7 +252,7 @@ def test_what_cannot_be_deleted_is_tried_again_and_nothing_overtakes_it(make: An
     assert logs == sorted(logs)
 
 
-def test_files_given_up_but_not_deleted_come_back_whole(make: Any) -> None:
+def test_log_files_not_yet_deleted_are_found_at_the_next_start(make: Any) -> None:
     """The broker stops before the background came to it: the next start finds a longer log, not a broken one."""
     bench = make()
     bench.fill(12)
@@ -283,7 +283,7 @@ def test_large_files_are_unlinked_in_the_background(make: Any, monkeypatch: pyte
     assert bench.log_names[0] == bench.store.commit_log.min_offset_bytes
 
 
-def test_what_is_not_synced_or_not_dispatched_stays(tmp_path: Path) -> None:
+def test_unsynced_and_undispatched_files_are_not_deleted(tmp_path: Path) -> None:
     """The flush service would sync a closed file, and fence the store; the dispatchers would find a hole.
 
     The file before one that was never synced stays as well: a power cut takes that one, and no log would be left.
@@ -319,7 +319,7 @@ def test_at_most_so_many_bytes(make: Any) -> None:
     assert 2 * FILE <= kept < 3 * FILE
 
 
-def test_a_topic_with_a_retention_of_its_own(make: Any) -> None:
+def test_topic_retention_expires_messages_of_one_topic(make: Any) -> None:
     """Its messages cannot be read any more, its queue files go; the others' stay, and a restart changes nothing."""
     bench = make(topic_retention=("short=24h",))
     for topic in ("short", "long"):
@@ -343,7 +343,7 @@ def test_a_topic_with_a_retention_of_its_own(make: Any) -> None:
     assert bench.store.reader.get_message("short", 0, 26, 1, None).status is GetMessageStatus.FOUND
 
 
-def test_groups_are_told_before_they_lose_messages(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_that_loses_unread_messages_is_logged(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Which group, which queue, how many: once for each group and file, and nothing about those who have read all."""
     bench = make()
     bench.fill(12)
@@ -358,7 +358,9 @@ def test_groups_are_told_before_they_lose_messages(make: Any, caplog: pytest.Log
     assert "has not consumed 4 messages" in told[1]
 
 
-def test_unread_files_are_held_until_they_are_read_or_too_many(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_hold_until_consumed_keeps_unread_files_up_to_hold_max_bytes(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """hold_until_consumed keeps them even on a nearly full disk; hold_max_bytes ends that, with a warning."""
     bench = make(hold_until_consumed=True, hold_max_bytes=1 << 30)
     bench.fill(12)
@@ -379,7 +381,7 @@ def test_unread_files_are_held_until_they_are_read_or_too_many(make: Any, caplog
     assert "store.hold_max_bytes" in [r.message for r in caplog.records if "has not consumed" in r.message][-1]
 
 
-def test_queues_of_deleted_messages_are_removed_when_asked(make: Any) -> None:
+def test_queues_without_messages_are_removed_on_request(make: Any) -> None:
     """Code 306: a queue nobody has written to since; one with messages stays, and so do the delayed ones."""
     bench = make()
     for topic in ("old", "SCHEDULE_TOPIC_XXXX"):
@@ -399,7 +401,7 @@ def test_queues_of_deleted_messages_are_removed_when_asked(make: Any) -> None:
     assert bench.store.reader.get_message("old", 0, 0, 1, None).status is GetMessageStatus.FOUND
 
 
-def test_a_round_is_cut_into_slices(make: Any) -> None:
+def test_a_cleaning_round_is_split_into_several_loop_turns(make: Any) -> None:
     """With thousands of queues the loop has its turn in between; the timer waits only behind a whole round."""
     bench = make()
     for queue_id in range(300):
@@ -418,7 +420,7 @@ def test_a_round_is_cut_into_slices(make: Any) -> None:
 # several folders, and files made ahead
 
 
-def test_files_are_spread_over_several_folders_and_found_again(tmp_path: Path) -> None:
+def test_log_files_are_spread_over_folders_as_in_rocketmq(tmp_path: Path) -> None:
     """As RocketMQ spreads them, so that either broker opens what the other one made."""
     folders = [tmp_path / name for name in ("b", "a")]
     clock, disk = ManualClock(), SmallDisk()
@@ -451,7 +453,7 @@ def test_files_are_spread_over_several_folders_and_found_again(tmp_path: Path) -
         assert sum(store.reader.get_message("T", 0, first, 10, None).message_count for first in (0, 10, 20)) == 28
 
 
-def test_a_folder_without_room_is_passed_over(tmp_path: Path) -> None:
+def test_a_full_log_folder_is_skipped(tmp_path: Path) -> None:
     """The disk may fill up between two looks at it: the next folder takes the file."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 
@@ -464,7 +466,7 @@ def test_a_folder_without_room_is_passed_over(tmp_path: Path) -> None:
         assert not list((tmp_path / "a").glob("*"))
 
 
-def test_warm_files_are_on_disk_before_they_are_used(tmp_path: Path) -> None:
+def test_warmed_files_are_allocated_before_use_and_removed_if_unused(tmp_path: Path) -> None:
     """No append faults a page in; an unused one is gone after the stop, and a full disk only costs the warmth."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 

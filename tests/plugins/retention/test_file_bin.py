@@ -42,7 +42,7 @@ class Later(Executor):
             self.waiting.pop(0)()
 
 
-def test_files_go_in_order_and_one_that_stays_holds_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_deleted_in_order_and_wait_for_a_failed_deletion(caplog: pytest.LogCaptureFixture) -> None:
     """The first file cannot be deleted once: those behind it wait for it."""
     disk = filled()
     disk.fail(0, 5, operation="unlink")
@@ -58,7 +58,7 @@ def test_files_go_in_order_and_one_that_stays_holds_the_rest(caplog: pytest.LogC
     assert (len(bin_), bin_.failures) == (0, 1)
 
 
-def test_nothing_is_deleted_on_the_callers_thread_where_there_is_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_deleted_in_the_background_thread(caplog: pytest.LogCaptureFixture) -> None:
     """The loop's thread must not wait for the disk."""
     disk, later = filled(), Later()
     bin_ = FileBin(disk, later)
@@ -73,7 +73,7 @@ def test_nothing_is_deleted_on_the_callers_thread_where_there_is_another(caplog:
     assert disk.list_files(Path("/log")) == FILES[2:]
 
 
-def test_what_is_kept_until_then_goes_with_the_file() -> None:
+def test_an_object_kept_for_a_file_is_released_with_the_deletion() -> None:
     """A map of a gigabyte is let go where its file is deleted, on that thread."""
 
     class Map:
@@ -91,7 +91,7 @@ def test_what_is_kept_until_then_goes_with_the_file() -> None:
     assert gone() is None
 
 
-def test_an_error_of_the_store_counts_as_a_failure() -> None:
+def test_a_store_error_counts_as_a_failed_deletion() -> None:
     """A disk of another kind may raise the store's own errors."""
 
     class Refusing(SimulatedDisk):

@@ -41,7 +41,7 @@ class Cleaner:
         return lambda: self.asked.append(name)
 
 
-def test_the_disks_are_measured_before_anything_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disks_are_measured_before_the_broker_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first round comes ten seconds later, and queues of topics with a retention of their own begin where it says."""
     monkeypatch.setattr("flintmq.plugins.retention.plugin.CleanCommitLogService", Cleaner)
     timers: list[str] = []
@@ -60,7 +60,7 @@ def test_the_disks_are_measured_before_anything_is_served(monkeypatch: pytest.Mo
     assert timers == ["retention", "resident pages"]
 
 
-def test_a_bound_for_groups_below_that_for_all_is_refused(tmp_path: Path) -> None:
+def test_keep_at_most_hours_below_file_reserved_hours_is_refused(tmp_path: Path) -> None:
     """It would never hold anything back, and the owner of the groups would not know."""
     settings = [f"store.path={tmp_path}", "listen.port=0", "store.keep_at_most_hours=71"]
     with Broker(load_config(None, settings, {})):  # nothing is kept for groups
@@ -73,7 +73,7 @@ def test_a_bound_for_groups_below_that_for_all_is_refused(tmp_path: Path) -> Non
     assert refused.value.key == "store.keep_at_most_hours"
 
 
-def test_operators_ask_for_deletions_by_request() -> None:
+def test_request_codes_306_and_329_start_deletions() -> None:
     """306 removes queues at once, 329 begins rounds that delete at any hour."""
     cleaner: Any = Cleaner()
     found = [SimpleNamespace(cleaner=cleaner)]
@@ -128,7 +128,7 @@ def fill(store: MessageStore, *, flushed: bool = True) -> None:
         store.consume_queues.flush(0)
 
 
-def test_nothing_is_given_back_while_little_is_there(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
+def test_no_pages_are_evicted_below_the_limit(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
     """A quiet broker must not pay for faults."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
@@ -136,7 +136,9 @@ def test_nothing_is_given_back_while_little_is_there(tmp_path: Path, evicted: li
     assert evicted == []
 
 
-def test_all_but_the_newest_goes_and_is_still_served(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
+def test_all_but_the_newest_pages_are_evicted_and_stay_readable(
+    tmp_path: Path, evicted: list[tuple[Path, int, int]]
+) -> None:
     """Every byte of the log before its newest part, of queues what is synced, of the index the entries; none is changed."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
@@ -160,7 +162,7 @@ def test_all_but_the_newest_goes_and_is_still_served(tmp_path: Path, evicted: li
         assert bodies == [b"%08d" % number * 32 for number in range(COUNT)]
 
 
-def test_what_is_not_synced_stays(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
+def test_unsynced_pages_are_not_evicted(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
     """Its pages would be made dirty, cleaned and mapped again for nothing."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store, flushed=False)
@@ -170,7 +172,7 @@ def test_what_is_not_synced_stays(tmp_path: Path, evicted: list[tuple[Path, int,
         assert not [path for path, _, _ in evicted if path.parent.name != "index"]
 
 
-def test_a_round_leaves_the_loop_its_turns(
+def test_an_eviction_round_is_split_into_several_loop_turns(
     tmp_path: Path, evicted: list[tuple[Path, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gigabyte takes a while, during which messages come, and files go."""
@@ -191,7 +193,7 @@ def test_a_round_leaves_the_loop_its_turns(
         assert len(evicted) == ticks
 
 
-def test_files_expire_in_either_role(tmp_path: Path) -> None:
+def test_files_expire_on_masters_and_slaves(tmp_path: Path) -> None:
     """A slave deletes as its master does, and a former slave goes on with that; nobody deletes twice as fast."""
     clock = VirtualClock()
     settings = (

@@ -41,7 +41,7 @@ def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if words in record.getMessage()]
 
 
-def test_nothing_is_kept_unless_groups_are_named(make: Any) -> None:
+def test_unread_files_are_deleted_unless_groups_are_named(make: Any) -> None:
     """Off by default: files go when they expire."""
     bench = make()
     bench.fill(12)
@@ -51,7 +51,7 @@ def test_nothing_is_kept_unless_groups_are_named(make: Any) -> None:
     assert bench.log_names == [2 * FILE]
 
 
-def test_a_file_stays_until_the_group_has_consumed_it(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_is_kept_until_the_named_group_has_consumed_it(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """And queue files with it: the group still gets its messages. Another group's do not count."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(12)
@@ -74,7 +74,7 @@ def test_a_file_stays_until_the_group_has_consumed_it(make: Any, caplog: pytest.
     assert bench.cleaner.lost_alarms == []
 
 
-def test_the_age_wins_at_last_and_is_told(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_keep_at_most_hours_deletes_unread_files_with_an_alarm(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """With a line of log, and an alarm that stands for an hour."""
     bench = make(keep_for_groups=GROUPS, keep_at_most_hours=100)
     bench.fill(8)
@@ -101,7 +101,7 @@ def test_the_age_wins_at_last_and_is_told(make: Any, caplog: pytest.LogCaptureFi
     assert bench.cleaner.lost_alarms == []
 
 
-def test_a_nearly_full_disk_wins_at_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_nearly_full_disk_deletes_unread_files_with_one_alarm(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """An emergency deletes what it must, and the loss of several files is one alarm."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(12)
@@ -117,7 +117,7 @@ def test_a_nearly_full_disk_wins_at_once(make: Any, caplog: pytest.LogCaptureFix
     assert (alarm.value, alarm.key) == (7, "store.disk_forcible_ratio")
 
 
-def test_a_longer_log_is_kept_as_well(make: Any) -> None:
+def test_retention_bytes_does_not_delete_unread_files(make: Any) -> None:
     """``retention_bytes`` is no emergency."""
     bench = make(keep_for_groups=GROUPS, retention_bytes=1)
     bench.fill(12)
@@ -127,7 +127,7 @@ def test_a_longer_log_is_kept_as_well(make: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["never", "deleted"])
-def test_a_group_without_offsets_holds_nothing_and_that_is_told(
+def test_a_named_group_without_offsets_keeps_no_files_and_is_logged_once(
     make: Any, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     """Once; and again only after it had some."""
@@ -143,7 +143,7 @@ def test_a_group_without_offsets_holds_nothing_and_that_is_told(
     assert len(told(caplog, "group billing of store.keep_for_groups has stored no offset")) == 1
 
 
-def test_queues_it_has_not_come_to_and_its_retries_are_kept(make: Any) -> None:
+def test_queues_not_yet_read_and_retry_topics_of_a_named_group_are_kept(make: Any) -> None:
     """A queue that was added, and what it sent back: an offset there comes with its first pull."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, queue_id=1)
@@ -161,7 +161,7 @@ def test_queues_it_has_not_come_to_and_its_retries_are_kept(make: Any) -> None:
     assert bench.log_names[0] >= 2 * FILE
 
 
-def test_a_topic_it_does_not_read_is_not_kept(make: Any) -> None:
+def test_topics_that_the_named_group_does_not_read_are_not_kept(make: Any) -> None:
     """New topics are none of its own before its first offset there."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, topic="New")
@@ -172,7 +172,7 @@ def test_a_topic_it_does_not_read_is_not_kept(make: Any) -> None:
     assert bench.log_names[0] == FILE
 
 
-def test_a_topic_that_is_kept_for_less_passes_over_what_is_kept(make: Any) -> None:
+def test_topic_retention_keeps_unread_messages_of_a_named_group(make: Any) -> None:
     """``topic_retention`` moves the queue's minimum to what the group needs, and on when the bound wins."""
     bench = make(keep_for_groups=GROUPS, keep_at_most_hours=48, topic_retention=("T=1h",))
     bench.fill(12)
@@ -186,7 +186,7 @@ def test_a_topic_that_is_kept_for_less_passes_over_what_is_kept(make: Any) -> No
     assert queue.min_queue_offset == 12
 
 
-def test_the_work_comes_in_slices(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_unread_checks_are_split_into_several_loop_turns(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Thousands of queues must not hold up the loop."""
     caplog.set_level(logging.ERROR)
     bench = make(keep_for_groups=GROUPS)
@@ -268,7 +268,9 @@ WAITS = [
 
 @pytest.mark.parametrize(("waits_in", "real_topic"), WAITS)
 @pytest.mark.parametrize("setting", ["keep_for_groups", "hold_until_consumed"])
-def test_what_is_on_its_way_to_a_group_is_kept(way: Any, waits_in: str, real_topic: str, setting: str) -> None:
+def test_waiting_retries_and_half_messages_for_a_group_are_kept(
+    way: Any, waits_in: str, real_topic: str, setting: str
+) -> None:
     """A message that had been sent back and waited for its level was deleted by retention_bytes; so was a half message."""
     bench = way(retention_bytes=1, **{setting: GROUPS if setting == "keep_for_groups" else True})
     bench.groups.select("billing")
@@ -289,7 +291,7 @@ def test_what_is_on_its_way_to_a_group_is_kept(way: Any, waits_in: str, real_top
     assert bench.first == 5
 
 
-def test_what_is_on_its_way_to_others_is_not_kept_for_a_named_group(way: Any) -> None:
+def test_waiting_messages_for_other_groups_are_not_kept(way: Any) -> None:
     """keep_for_groups names who must get its messages: the rest goes as it would without."""
     bench = way(retention_bytes=1, keep_for_groups=GROUPS)
     bench.offsets.commit("T", "billing", 0, 0)
@@ -302,7 +304,7 @@ def test_what_is_on_its_way_to_others_is_not_kept_for_a_named_group(way: Any) ->
     assert bench.first > 1
 
 
-def test_a_half_message_that_is_done_with_is_not_kept(way: Any) -> None:
+def test_an_ended_half_message_is_not_kept(way: Any) -> None:
     """One in front of it holds the position back; each file is judged by what is still open in it."""
     bench = way(retention_bytes=1, keep_for_groups=GROUPS)
     bench.offsets.commit("T", "billing", 0, 0)
@@ -315,7 +317,7 @@ def test_a_half_message_that_is_done_with_is_not_kept(way: Any) -> None:
     assert bench.first > 0
 
 
-def test_more_than_can_be_looked_at_is_kept(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_too_many_waiting_messages_is_kept(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not found out for whom a message waits, it is not deleted."""
     monkeypatch.setattr(unread, "LOOKED_AT_MAX", 2)
     monkeypatch.setattr(unread, "_SLICE_MESSAGES", 1)
@@ -347,7 +349,9 @@ def test_a_queue_without_an_offset_counts_from_its_beginning(way: Any) -> None:
 
 
 @pytest.mark.parametrize(("reads", "begins"), [((), 2), ((0,), 1), ((1,), 0), ((0, 1), 2)])
-def test_the_configuration_durable_keeps_what_it_says(way: Any, reads: tuple[int, ...], begins: int) -> None:
+def test_the_durable_configuration_keeps_unread_messages_of_groups(
+    way: Any, reads: tuple[int, ...], begins: int
+) -> None:
     """What a group has not read of its topics stays, however old it is; what no group reads goes."""
     store = load_text(starting_yaml("durable")).config.store
     bench = way(
@@ -367,7 +371,7 @@ def test_the_configuration_durable_keeps_what_it_says(way: Any, reads: tuple[int
 
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
 @pytest.mark.parametrize("setting", ["keep_for_groups", "hold_until_consumed"])
-def test_a_connected_group_reads_what_it_subscribes_to(way: Any, model: str, setting: str) -> None:
+def test_messages_are_kept_for_a_connected_group_without_offsets(way: Any, model: str, setting: str) -> None:
     """Its first offset comes with its first messages; until then they were nobody's. Who broadcasts keeps offsets itself."""
     bench = way(retention_bytes=1, **{setting: GROUPS if setting == "keep_for_groups" else True})
     bench.consumers.register("billing", RecordingChannel(), "c", [SubscriptionData(topic="T")], message_model=model)
@@ -376,7 +380,7 @@ def test_a_connected_group_reads_what_it_subscribes_to(way: Any, model: str, set
     assert bench.first == (0 if model == "CLUSTERING" else 2)
 
 
-def test_retries_are_kept_for_every_group_that_exists(way: Any) -> None:
+def test_retry_messages_are_kept_for_every_existing_group(way: Any) -> None:
     """A group's first offset in its retry topic comes after its first retry; a group that was deleted holds nothing."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.groups.select("g")
@@ -388,7 +392,7 @@ def test_retries_are_kept_for_every_group_that_exists(way: Any) -> None:
     assert bench.first == 1
 
 
-def test_a_topic_that_no_group_reads_is_not_held(way: Any) -> None:
+def test_a_topic_without_readers_is_not_kept(way: Any) -> None:
     """The text of the setting says so."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.fill(12)
@@ -396,7 +400,7 @@ def test_a_topic_that_no_group_reads_is_not_held(way: Any) -> None:
     assert bench.first == 2
 
 
-def test_a_topic_that_is_kept_for_less_passes_over_what_is_held(way: Any) -> None:
+def test_topic_retention_keeps_unread_messages_up_to_hold_max_bytes(way: Any) -> None:
     """Up to hold_max_bytes, as with files."""
     bench = way(hold_until_consumed=True, topic_retention=("T=1h",))
     bench.fill(12)
@@ -413,7 +417,7 @@ def test_a_topic_that_is_kept_for_less_passes_over_what_is_held(way: Any) -> Non
 # what is told
 
 
-def test_one_line_a_file_however_many_groups_are_behind(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_deleted_unread_file_has_one_log_line(way: Any, caplog: pytest.LogCaptureFixture) -> None:
     """344 lines a file are read by nobody."""
     bench = way(retention_bytes=1)
     bench.fill(12)
@@ -438,7 +442,7 @@ def test_one_line_a_file_however_many_groups_are_behind(way: Any, caplog: pytest
     assert len(named.cleaner.lost_alarms) == 300
 
 
-def test_what_goes_before_it_has_expired_is_told(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_unexpired_files_is_logged_and_an_alarm(way: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Files, messages, age, and who loses: in the log for each file, and as an alarm that sums them up for an hour."""
     bench = way()
     bench.fill(12)
@@ -460,7 +464,7 @@ def test_what_goes_before_it_has_expired_is_told(way: Any, caplog: pytest.LogCap
     assert bench.cleaner.forced_alarms == []
 
 
-def test_expired_files_on_a_nearly_full_disk_are_no_loss(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_expired_files_on_a_nearly_full_disk_is_no_alarm(way: Any, caplog: pytest.LogCaptureFixture) -> None:
     """They would have gone at night."""
     bench = way()
     bench.fill(12)

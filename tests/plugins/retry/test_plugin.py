@@ -30,7 +30,7 @@ from flintmq.testing.store import message, open_store
 from flintmq.tests.support.state import state_of
 
 
-def test_a_broker_without_it_stores_retries_as_they_come_and_takes_nothing_back(tmp_path: Path) -> None:
+def test_a_broker_without_the_retry_plugin_refuses_send_back(tmp_path: Path) -> None:
     """Clients see that the broker cannot do it; a message that they send to a retry topic themselves is one like others."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),
@@ -104,7 +104,7 @@ def retry(tmp_path: Path) -> Iterator[Retry]:
     made.store.close()
 
 
-def test_a_refused_message_lies_in_its_groups_retry_topic(retry: Retry) -> None:
+def test_a_message_sent_back_is_stored_in_the_retry_topic_of_its_group(retry: Retry) -> None:
     """With its body; too many attempts make it a dead letter."""
     assert retry.answer().code == 0
     assert retry.bodies("%RETRY%G") == [b"again"]
@@ -112,7 +112,7 @@ def test_a_refused_message_lies_in_its_groups_retry_topic(retry: Retry) -> None:
     assert retry.bodies("%DLQ%G") == [b"again"]
 
 
-def test_a_group_without_retry_queues_loses_what_it_refuses(retry: Retry) -> None:
+def test_a_message_sent_back_without_retry_queues_is_dropped(retry: Retry) -> None:
     """It asked for that, and is told success."""
     groups = retry.api.groups
     groups.put(msgspec.structs.replace(groups.select("G"), retry_queue_nums=0))
@@ -120,7 +120,7 @@ def test_a_group_without_retry_queues_loses_what_it_refuses(retry: Retry) -> Non
     assert retry.bodies("%RETRY%G") == []
 
 
-def test_what_cannot_be_sent_back(retry: Retry) -> None:
+def test_a_missing_message_or_forbidden_topic_cannot_be_sent_back(retry: Retry) -> None:
     """A message that is gone; a broker or a retry topic that takes none."""
     gone = retry.answer(offset="60000")
     assert (gone.code, "look message by offset failed" in gone.remark) == (ResponseCode.SYSTEM_ERROR, True)
@@ -132,7 +132,7 @@ def test_what_cannot_be_sent_back(retry: Retry) -> None:
     assert retry.answer().code == ResponseCode.NO_PERMISSION
 
 
-def test_a_message_that_the_store_refuses_is_a_system_error(retry: Retry) -> None:
+def test_a_send_back_that_the_store_refuses_is_a_system_error(retry: Retry) -> None:
     """Whatever the store calls it: a consumer keeps the message and tries again."""
 
     def refuse(_messages: object) -> Any:
@@ -156,7 +156,9 @@ def test_a_message_that_the_store_refuses_is_a_system_error(retry: Retry) -> Non
         ("strict", FlushStatus.FENCED, ResponseCode.SERVICE_NOT_AVAILABLE),
     ],
 )
-def test_an_answer_waits_for_durability(retry: Retry, compat: str, status: FlushStatus, code: int) -> None:
+def test_a_send_back_is_answered_after_its_flush_status_is_known(
+    retry: Retry, compat: str, status: FlushStatus, code: int
+) -> None:
     """Otherwise a crash would lose a message that its group was told is kept; RocketMQ answers success."""
     whole = BrokerConfig()
     retry.state.config = attrs.evolve(whole, store=attrs.evolve(whole.store, compat=compat))
@@ -164,7 +166,7 @@ def test_an_answer_waits_for_durability(retry: Retry, compat: str, status: Flush
     assert retry.answer().code == code
 
 
-def test_a_dead_letter_that_a_client_sends_itself_waits_for_no_delay(retry: Retry) -> None:
+def test_a_dead_letter_sent_by_a_client_has_no_delay(retry: Retry) -> None:
     """The delay was meant for the retry that it does not get."""
     again = message("%RETRY%G", DELAY="4", KEYS="k")
     again.reconsume_times = 99
@@ -173,7 +175,7 @@ def test_a_dead_letter_that_a_client_sends_itself_waits_for_no_delay(retry: Retr
     assert again.properties == {"KEYS": "k"}
 
 
-def test_a_slave_takes_nothing_back(retry: Retry) -> None:
+def test_a_slave_refuses_messages_sent_back(retry: Retry) -> None:
     """Its consumers are to send back to the master; once it is the master it takes the message, once."""
     role: Role = retry.api.role
     role.change(SLAVE, 1)

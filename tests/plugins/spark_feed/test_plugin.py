@@ -67,7 +67,7 @@ def fed(tmp_path: Path, pending: list[Callable[[], None]]) -> Iterator[tuple[Mes
         store.close()
 
 
-def test_many_changes_are_one_write(
+def test_many_feed_changes_cause_one_write(
     fed: tuple[MessageStore, FeedPublisher], pending: list[Callable[[], None]], tmp_path: Path
 ) -> None:
     """A thousand batches within a millisecond must not cost a thousand writes; none is forgotten."""
@@ -89,7 +89,7 @@ def test_many_changes_are_one_write(
     assert len(pending) == 1
 
 
-def test_a_flush_is_asked_for_when_something_waits(tmp_path: Path) -> None:
+def test_a_flush_is_requested_if_unflushed_messages_wait(tmp_path: Path) -> None:
     """A message alone would be seen by files up to ten seconds later under the default strategy; at most five flushes a second
     are asked for, and none where the strategy was faster."""
     later: list[tuple[float, Callable[[], None]]] = []
@@ -130,7 +130,7 @@ def test_a_flush_is_asked_for_when_something_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["flush_real_time", "commit_real_time"])
-def test_a_message_alone_is_flushed_soon(tmp_path: Path, strategy: str) -> None:
+def test_a_single_message_is_flushed_soon(tmp_path: Path, strategy: str) -> None:
     """Not after the thorough interval, which is an hour here: what the feed says moves within moments."""
     store = tmp_path / "store"
     prefix = "flush_" if strategy == "commit_real_time" else ""
@@ -146,7 +146,7 @@ def _wrote(broker: Broker) -> int:
     return broker.state.store.watermarks.wrote
 
 
-def test_what_is_not_dispatched_or_flushed_is_not_promised(
+def test_feed_positions_follow_dispatch_flush_and_replication(
     fed: tuple[MessageStore, FeedPublisher], tmp_path: Path
 ) -> None:
     """Each position is the store's own at the moment of writing; with a slave to wait for, confirmed is the slave's."""
@@ -170,7 +170,7 @@ def test_what_is_not_dispatched_or_flushed_is_not_promised(
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_a_broker_publishes_and_leaves_the_end_behind(tmp_path: Path, strategy: str) -> None:
+def test_a_stopped_broker_leaves_the_final_positions_in_the_feed(tmp_path: Path, strategy: str) -> None:
     """For each flush strategy: what was acknowledged is in the feed when the broker has stopped, and while it runs soon."""
     store = tmp_path / "store"
     config = config_of(store, f"flush.strategy={strategy}", "flush.commit_real_time.pool_size=2")
@@ -191,7 +191,7 @@ def test_a_broker_publishes_and_leaves_the_end_behind(tmp_path: Path, strategy: 
         assert marks_of(store).end_offset_bytes() == closed.end_offset_bytes()
 
 
-def test_a_broker_without_it_takes_the_feed_away(tmp_path: Path) -> None:
+def test_a_broker_without_the_feed_removes_the_feed_file(tmp_path: Path) -> None:
     """A feed that nobody keeps true would have readers stop where they were for ever."""
     store = tmp_path / "store"
     with Broker(config_of(store)):
@@ -221,7 +221,7 @@ def offsets(zone: Path) -> list[int]:
 
 @NEEDS_ARROW
 @pytest.mark.parametrize("engine", ["thread", "process"])
-def test_what_is_acknowledged_lands(tmp_path: Path, engine: str) -> None:
+def test_acknowledged_messages_land_once(tmp_path: Path, engine: str) -> None:
     """Through a stop, a time without landing, and a start that catches up: each message once, nothing of the broker's own."""
     store, zone = tmp_path / "store", tmp_path / "zone"
     landing = [
@@ -254,7 +254,7 @@ def test_what_is_acknowledged_lands(tmp_path: Path, engine: str) -> None:
 
 
 @NEEDS_ARROW
-def test_a_new_zone_may_begin_with_the_next_message(tmp_path: Path) -> None:
+def test_a_new_landing_zone_can_begin_with_the_next_message(tmp_path: Path) -> None:
     """Who only wants what comes need not copy what is there."""
     store, zone = tmp_path / "store", tmp_path / "zone"
     with Broker(config_of(store)) as broker:
@@ -269,7 +269,7 @@ def test_a_new_zone_may_begin_with_the_next_message(tmp_path: Path) -> None:
     assert offsets(zone) == [put[0].commit_log_offset_bytes]
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker runs without pyarrow; one that is to land with it says what to install, before anything listens."""
     found = importlib.util.find_spec
 

@@ -23,7 +23,7 @@ from flintmq.tests.support.roles import become_master, become_slave, is_timed, o
 @pytest.mark.parametrize(
     ("disabled", "enabled", "lies_in"), [((), True, TIMER_TOPIC), ((), False, "T"), (("timer",), True, "T")]
 )
-def test_a_message_that_names_its_time_waits_only_where_there_are_timers(
+def test_a_timer_message_waits_only_if_timers_are_enabled(
     tmp_path: Path, disabled: tuple[str, ...], enabled: bool, lies_in: str
 ) -> None:
     """RocketMQ 4.9 knows no such property: without the feature the message is stored at its topic, at once."""
@@ -47,7 +47,7 @@ def test_a_message_that_names_its_time_waits_only_where_there_are_timers(
     asyncio.run(live())
 
 
-def test_nothing_is_delivered_while_the_broker_is_a_slave(tmp_path: Path) -> None:
+def test_a_slave_delivers_no_timer_messages(tmp_path: Path) -> None:
     """What falls due meanwhile comes once the broker is a master again, and what was delivered before does not come twice."""
     clock = VirtualClock()
     with EmbeddedBroker(tmp_path, clock=clock) as broker:
@@ -69,7 +69,7 @@ def test_nothing_is_delivered_while_the_broker_is_a_slave(tmp_path: Path) -> Non
         assert bodies(broker) == [b"1", b"2", b"3", b"4"]
 
 
-def test_what_was_delivered_before_a_change_of_the_role_does_not_come_after_a_restart(tmp_path: Path) -> None:
+def test_timer_messages_delivered_before_demotion_do_not_repeat_after_a_restart(tmp_path: Path) -> None:
     """The slave writes the positions of the former master until it has those of a new one."""
     clock = VirtualClock()
     with EmbeddedBroker(tmp_path, clock=clock) as broker:
@@ -82,7 +82,7 @@ def test_what_was_delivered_before_a_change_of_the_role_does_not_come_after_a_re
         assert bodies(broker) == [b"1", b"2"]
 
 
-def test_a_slave_keeps_what_the_former_master_needs_and_delivers_from_where_its_master_stopped(tmp_path: Path) -> None:
+def test_a_promoted_slave_delivers_timer_messages_from_its_masters_position(tmp_path: Path) -> None:
     """Retention asks for the first message that is still needed; the positions outlive a restart of the slave, too."""
     clock = VirtualClock()
     with EmbeddedBroker(tmp_path, clock=clock) as broker:

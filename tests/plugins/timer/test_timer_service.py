@@ -119,7 +119,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.store.close()
 
 
-def test_two_hours_to_the_millisecond(bench: Bench) -> None:
+def test_a_timer_message_is_delivered_at_its_exact_time(bench: Bench) -> None:
     """At the time it named, at its topic and queue, with what was stored."""
     start_ms = bench.clock.now_ms()
     bench.send(b"late", TIMER_DELAY_MS=str(2 * HOUR_MS + 7), TAGS="a", own="x")
@@ -136,7 +136,7 @@ def test_two_hours_to_the_millisecond(bench: Bench) -> None:
     assert (bench.service.delivered, bench.service.discarded, len(bench.service.wheel)) == (1, 0, 0)
 
 
-def test_late_by_at_most_a_second_in_any_order(bench: Bench) -> None:
+def test_timer_messages_are_at_most_a_second_late(bench: Bench) -> None:
     """Times drawn at random over an hour, sent in no order, some of them while others come."""
     choose = random.Random(2)
     wanted = {}
@@ -153,7 +153,7 @@ def test_late_by_at_most_a_second_in_any_order(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_a_restart_in_the_middle(bench: Bench, crash: bool) -> None:
+def test_timer_messages_survive_a_restart(bench: Bench, crash: bool) -> None:
     """Nothing is lost; after a clean stop nothing comes twice, after a crash what came since the last note may."""
     for number in range(200):
         bench.send(b"%d" % number, TIMER_DELAY_MS=str((number * 37 % 200 + 1) * 60_000))
@@ -174,7 +174,7 @@ def test_a_restart_in_the_middle(bench: Bench, crash: bool) -> None:
     assert len(bench.delivered()) == len(bodies)
 
 
-def test_what_was_due_while_the_broker_was_down_comes_at_once(bench: Bench) -> None:
+def test_timer_messages_due_during_a_stop_are_delivered_at_the_start(bench: Bench) -> None:
     bench.send(b"a", TIMER_DELAY_SEC="30")
     bench.service.run(bench.clock.now_ms())
     bench.restart()
@@ -186,7 +186,7 @@ def test_what_was_due_while_the_broker_was_down_comes_at_once(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_a_hundred_thousand_timers(bench: Bench, count: int) -> None:
+def test_a_hundred_thousand_timer_messages_are_delivered_across_a_restart(bench: Bench, count: int) -> None:
     """Over three days: memory holds a minute of them at most, a restart in the middle reads the others again."""
     choose = random.Random(3)
     span_ms = 3 * DAY_MS if count == 100_000 else DAY_MS // 4
@@ -217,7 +217,7 @@ def test_a_hundred_thousand_timers(bench: Bench, count: int) -> None:
     assert bench.service.runtime_info() == {"timerOffsetBehind": "0", "timerCongestNum": "0"}
 
 
-def test_a_store_that_takes_nothing_now_is_asked_again(bench: Bench) -> None:
+def test_a_refused_delivery_is_retried_in_order(bench: Bench) -> None:
     """In order, from where it stopped."""
     for number in range(5):
         bench.send(b"%d" % number, TIMER_DELAY_MS="100")
@@ -232,7 +232,7 @@ def test_a_store_that_takes_nothing_now_is_asked_again(bench: Bench) -> None:
     assert [body for body, _ in bench.delivered()] == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_late_comer_is_not_taken_for_delivered(bench: Bench) -> None:
+def test_a_timer_message_due_before_the_last_delivery_is_not_skipped(bench: Bench) -> None:
     """Positions noted while one waits that is due before the last delivered."""
     bench.send(b"a", TIMER_DELAY_MS="5000")
     bench.clock.advance_ms(5_000)
@@ -251,7 +251,9 @@ def test_a_late_comer_is_not_taken_for_delivered(bench: Bench) -> None:
     assert sorted(bodies) == [b"a", b"b"], "each once"
 
 
-def test_what_comes_late_in_a_burst_comes_once_across_a_stop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_read_late_in_a_burst_are_delivered_once_across_a_stop(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Read behind what is due later and was delivered, and still waiting at the stop: the positions name it."""
     monkeypatch.setattr(timer_service, "READ_PER_PASS", 2)
     monkeypatch.setattr(timer_service, "DELIVER_PER_PASS", 1)
@@ -266,7 +268,7 @@ def test_what_comes_late_in_a_burst_comes_once_across_a_stop(bench: Bench, monke
     assert sorted(int(body) for body, _ in bench.delivered()) == [10, 11, 12, 13, 30, 40]
 
 
-def test_a_stop_among_many_that_are_due_loses_none(bench: Bench) -> None:
+def test_a_stop_during_many_due_deliveries_loses_no_message(bench: Bench) -> None:
     """More than one pass reads, of which half are due at the next start: what this run delivers says nothing of those that it
     has not read again yet."""
     count = 3_000
@@ -287,7 +289,7 @@ def test_a_stop_among_many_that_are_due_loses_none(bench: Bench) -> None:
     assert sorted(int(body) for body, _ in bench.delivered()) == list(range(count))
 
 
-def test_short_timers_do_not_wait_for_a_crowded_minute(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_timer_is_read_behind_many_waiting_timers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in memory and not due yet is no reason to read no further."""
     monkeypatch.setattr(timer_service, "READ_AHEAD_MAX", 5)
     bench.service.run(bench.clock.now_ms())
@@ -300,7 +302,7 @@ def test_short_timers_do_not_wait_for_a_crowded_minute(bench: Bench, monkeypatch
     assert [body for body, _ in bench.delivered()] == [b"soon"]
 
 
-def test_positions_wait_for_the_copies_they_stand_for(tmp_path: Path) -> None:
+def test_timer_positions_are_written_after_their_deliveries_are_on_disk(tmp_path: Path) -> None:
     """A power cut between the two would lose what was delivered."""
     bench = Bench(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20)
     bench.send(b"a", TIMER_DELAY_MS="5")
@@ -315,7 +317,7 @@ def test_positions_wait_for_the_copies_they_stand_for(tmp_path: Path) -> None:
     bench.store.close()
 
 
-def test_a_failing_delivery_gives_back_what_it_took(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_a_failed_delivery_return_to_the_wheel(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the wheel has given out is in nobody's hands else."""
     bench.send(b"a", TIMER_DELAY_MS="5")
     bench.service.run(bench.clock.now_ms())
@@ -344,13 +346,13 @@ def test_a_failing_delivery_gives_back_what_it_took(bench: Bench, monkeypatch: p
         ({"TIMER_DELAY_MS": "-5"}, 995),
     ],
 )
-def test_which_time_is_meant(properties: dict[str, str], expected: int | None) -> None:
+def test_timer_properties_have_the_precedence_of_rocketmq_5(properties: dict[str, str], expected: int | None) -> None:
     """The order of 5.x."""
     assert due_ms(properties, 1_000) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "²", "9" * 19, "--1", "0x10"])
-def test_a_time_that_is_no_number_is_refused(bench: Bench, text: str) -> None:
+def test_a_timer_property_that_is_no_number_is_refused(bench: Bench, text: str) -> None:
     with pytest.raises(RefusedError) as refused:
         bench.redirect(message("T", 0, TIMER_DELAY_MS=text) if text else _blank())
     assert (refused.value.code, refused.value.reason) == (13, "timer.malformed")
@@ -362,7 +364,7 @@ def _blank() -> Any:
     return made
 
 
-def test_too_far_ahead_is_refused(bench: Bench) -> None:
+def test_a_time_beyond_the_longest_delay_is_refused(bench: Bench) -> None:
     """With the key to change; the longest itself is taken."""
     with pytest.raises(RefusedError) as refused:
         bench.redirect(message("T", 0, TIMER_DELAY_MS=str(3 * DAY_MS + 1)))
@@ -370,7 +372,7 @@ def test_too_far_ahead_is_refused(bench: Bench) -> None:
     assert bench.redirect(message("T", 0, TIMER_DELAY_MS=str(3 * DAY_MS)))
 
 
-def test_a_crowded_minute_is_refused(bench: Bench) -> None:
+def test_a_timer_in_a_full_minute_is_refused(bench: Bench) -> None:
     """SYSTEM_BUSY: producers come again."""
     redirect = TimerRedirect(bench.clock, lambda: (DAY_MS, ""), lambda at_ms: at_ms != bench.clock.now_ms() + 5)
     assert redirect(message("T", 0, TIMER_DELAY_MS="4"))
@@ -390,7 +392,7 @@ def test_a_crowded_minute_is_refused(bench: Bench) -> None:
         lambda: message("T", 0),
     ],
 )
-def test_what_is_not_redirected(bench: Bench, make: Callable[[], Any]) -> None:
+def test_due_half_and_delay_level_messages_are_not_redirected(bench: Bench, make: Callable[[], Any]) -> None:
     """A time that has come, a half message, one with a delay level, one that waits already."""
     made = make()
     topic = made.topic
@@ -398,7 +400,7 @@ def test_what_is_not_redirected(bench: Bench, make: Callable[[], Any]) -> None:
     assert made.topic == topic
 
 
-def test_no_longer_than_the_log_is_kept() -> None:
+def test_the_longest_timer_delay_is_the_retention_time() -> None:
     """A message whose file may be deleted before it is due is not taken."""
     from flintmq.config.sections.models import BrokerConfig
 
@@ -408,7 +410,7 @@ def test_no_longer_than_the_log_is_kept() -> None:
     assert longest_delay(config) == (2 * HOUR_MS, "store.file_reserved_hours (fileReservedTime)")
 
 
-def test_records_that_are_gone_are_told_and_passed_over(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleted_timer_records_are_logged_and_skipped(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """A disk that was nearly full deleted their file: the others come."""
     bench.send(b"gone", TIMER_DELAY_MS="50")
     bench.send(b"kept", TIMER_DELAY_MS="50")

@@ -30,7 +30,7 @@ def taken(wheel: TimerWheel, now_ms: int, limit: int = 1_000_000) -> list[tuple[
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_come_back_in_order(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_a_hundred_thousand_entries_are_returned_in_order(wheel: TimerWheel, tmp_path: Path) -> None:
     """Three days of them, of which only a minute is in memory at a time; no file is left in the end."""
     choose = random.Random(1)
     wanted = sorted((NOW + choose.randrange(1, 3 * 86_400_000), offset) for offset in range(100_000))
@@ -55,7 +55,7 @@ def test_a_hundred_thousand_come_back_in_order(wheel: TimerWheel, tmp_path: Path
     assert list((tmp_path / "wheel").iterdir()) == []
 
 
-def test_nothing_comes_early(wheel: TimerWheel) -> None:
+def test_no_entry_is_returned_before_its_time(wheel: TimerWheel) -> None:
     """Not by a millisecond, in memory or from a file."""
     wheel.put([entry(NOW + 500, 1), entry(NOW + 5 * SLOT_MS + 500, 2)])
     assert wheel.next_ms() == NOW + 500
@@ -67,7 +67,7 @@ def test_nothing_comes_early(wheel: TimerWheel) -> None:
     assert taken(wheel, NOW + 5 * SLOT_MS + 500) == [(NOW + 5 * SLOT_MS + 500, 2)]
 
 
-def test_what_was_put_twice_comes_once(wheel: TimerWheel) -> None:
+def test_an_entry_put_twice_is_returned_once(wheel: TimerWheel) -> None:
     """A put that failed halfway is repeated."""
     far = NOW + 2 * SLOT_MS
     for _ in range(2):
@@ -76,13 +76,13 @@ def test_what_was_put_twice_comes_once(wheel: TimerWheel) -> None:
     assert taken(wheel, far) == [(far, 2), (far, 3)]
 
 
-def test_what_could_not_be_delivered_comes_again(wheel: TimerWheel) -> None:
+def test_entries_given_back_are_returned_again(wheel: TimerWheel) -> None:
     wheel.put([entry(NOW + 1, 1), entry(NOW + 2, 2)])
     wheel.give_back(wheel.pop_due(NOW + 5, 10))
     assert taken(wheel, NOW + 5) == [(NOW + 1, 1), (NOW + 2, 2)]
 
 
-def test_a_long_pause_does_not_fill_the_memory(wheel: TimerWheel) -> None:
+def test_a_long_pause_loads_overdue_entries_in_bounded_parts(wheel: TimerWheel) -> None:
     """After a week's standstill all of it is overdue: minutes are loaded as they are taken."""
     wanted = [(NOW + SLOT_MS + 30 * offset, offset) for offset in range(100_000)]
     wheel.put(entry(due, offset) for due, offset in wanted)
@@ -94,7 +94,7 @@ def test_a_long_pause_does_not_fill_the_memory(wheel: TimerWheel) -> None:
     assert got == wanted
 
 
-def test_an_entry_for_a_minute_that_is_not_loaded_yet_goes_behind_it(wheel: TimerWheel) -> None:
+def test_an_overdue_entry_of_an_unloaded_minute_is_returned_in_order(wheel: TimerWheel) -> None:
     """While many are overdue, a new one that is overdue too waits in its minute's file: nothing is lost between."""
     wheel.put(entry(NOW + SLOT_MS, offset) for offset in range(LOAD_BELOW))
     wheel.put([entry(NOW + 2 * SLOT_MS, LOAD_BELOW)])
@@ -105,7 +105,7 @@ def test_an_entry_for_a_minute_that_is_not_loaded_yet_goes_behind_it(wheel: Time
     assert [offset for _, offset in taken(wheel, later)] == [LOAD_BELOW, LOAD_BELOW + 1, LOAD_BELOW + 2]
 
 
-def test_files_of_another_run_are_deleted(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_clear_deletes_only_wheel_files_of_a_former_run(wheel: TimerWheel, tmp_path: Path) -> None:
     """They may tell of messages that a crash took; what is not the wheel's stays."""
     wheel.put([entry(NOW + 9 * SLOT_MS, 1)])
     (tmp_path / "wheel" / "position.json").write_text("{}")
@@ -116,13 +116,13 @@ def test_files_of_another_run_are_deleted(wheel: TimerWheel, tmp_path: Path) -> 
     TimerWheel(tmp_path / "none").clear()
 
 
-def test_room_is_counted_by_the_minute(wheel: TimerWheel) -> None:
+def test_entries_are_counted_per_minute(wheel: TimerWheel) -> None:
     """So that too many for one minute can be refused."""
     wheel.put([entry(NOW + 1, 1), entry(NOW + 3 * SLOT_MS, 2), entry(NOW + 3 * SLOT_MS + 59_999, 3)])
     assert [wheel.count_at(NOW + minute * SLOT_MS) for minute in range(5)] == [1, 0, 0, 2, 0]
 
 
-def test_a_disk_that_refuses_loses_nothing(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_a_failed_write_or_read_of_the_wheel_loses_no_entry(wheel: TimerWheel, tmp_path: Path) -> None:
     """The error names the file; when the disk takes it again, all is there."""
     (tmp_path / "wheel").write_text("in the way")
     entries = [entry(NOW + 1, 1), entry(NOW + 2 * SLOT_MS, 2)]
@@ -140,7 +140,7 @@ def test_a_disk_that_refuses_loses_nothing(wheel: TimerWheel, tmp_path: Path) ->
     assert taken(wheel, NOW + 5 * SLOT_MS) == [(NOW + 5 * SLOT_MS, 3)]
 
 
-def test_a_clock_that_is_set_back_keeps_no_later_minutes_in_memory(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_a_clock_set_back_moves_later_entries_out_of_memory(wheel: TimerWheel, tmp_path: Path) -> None:
     """Else everything that is sent from then on would be in memory."""
     entries = [entry(NOW + at * SLOT_MS // 2, at) for at in range(1, 9)]
     wheel.turn(NOW + 10 * SLOT_MS)
@@ -158,7 +158,7 @@ def test_a_clock_that_is_set_back_keeps_no_later_minutes_in_memory(wheel: TimerW
 
 
 @pytest.mark.parametrize("harm", ["delete", "cut"])
-def test_a_file_that_somebody_harmed_is_noticed(wheel: TimerWheel, tmp_path: Path, harm: str) -> None:
+def test_a_damaged_wheel_file_raises_store_format_error(wheel: TimerWheel, tmp_path: Path, harm: str) -> None:
     """The queue can tell what it held, and the wheel what it has lost."""
     wheel.put([entry(NOW + SLOT_MS + 5, 7), entry(NOW + SLOT_MS + 6, 8)])
     (file,) = (tmp_path / "wheel").iterdir()

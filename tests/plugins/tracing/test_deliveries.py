@@ -44,13 +44,13 @@ def test_each_traced_message_is_found_once(tmp_path: Path) -> None:
     assert found(pieces) == [(2, "one"), (6, "two")]
 
 
-def test_nothing_is_found_where_nothing_is_marked(tmp_path: Path) -> None:
+def test_no_traced_message_is_found_without_a_sampled_property(tmp_path: Path) -> None:
     """No record is taken apart then."""
     pieces, _ = log_of(tmp_path, message(uniq_key="a"), message(uniq_key="b", traceparent=UNSAMPLED))
     assert marked_pieces(pieces) == []
 
 
-def test_damage_ends_the_search(tmp_path: Path) -> None:
+def test_the_search_for_traced_messages_ends_at_damage(tmp_path: Path) -> None:
     """A size of 0, or one that leads out of the piece, is followed by nothing that can be trusted."""
     (piece,), _ = log_of(tmp_path, message(uniq_key="a"), message(uniq_key="b", traceparent=PARENT))
     for size in (0, 5, 2**31 - 1):
@@ -59,7 +59,7 @@ def test_damage_ends_the_search(tmp_path: Path) -> None:
         assert found([memoryview(torn)]) == []
 
 
-def test_answers_without_a_traced_message_are_known(tmp_path: Path) -> None:
+def test_answers_without_traced_messages_are_not_searched(tmp_path: Path) -> None:
     """What was stored since the start; older records are always searched."""
     pieces, positions = log_of(tmp_path, *(message(uniq_key=str(n)) for n in range(4)))
     (piece,) = pieces
@@ -74,7 +74,7 @@ def test_answers_without_a_traced_message_are_known(tmp_path: Path) -> None:
     assert TracedPlaces(None).may_be_in([each[3]])
 
 
-def test_places_are_bounded(tmp_path: Path) -> None:
+def test_the_number_of_remembered_traced_places_is_bounded(tmp_path: Path) -> None:
     """What is forgotten counts as older than the start."""
     (piece,), _ = log_of(tmp_path, message(uniq_key="a"))
     places = TracedPlaces(0)

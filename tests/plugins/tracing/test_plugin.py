@@ -34,7 +34,7 @@ assert found == ["flintmq.plugins.tracing.plugin"], found
 """
 
 
-def test_a_broker_that_traces_nothing_has_nothing_of_it(tmp_path: Path) -> None:
+def test_a_broker_without_tracing_imports_no_tracing_code(tmp_path: Path) -> None:
     """Neither on the way of messages nor in memory."""
     root = Path(__file__).resolve().parents[3]
     code = f"import sys; sys.path.insert(0, {str(root.parent)!r})\n{_STARTS}" if root.name == "flintmq" else _STARTS

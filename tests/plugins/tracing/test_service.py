@@ -33,14 +33,14 @@ def config(root: Path, **more: int) -> BrokerConfig:
     return BrokerConfig(store=StoreSection(path=str(root)), tracing=tracing)
 
 
-def test_it_keeps_the_rules_of_services(tmp_path: Path) -> None:
+def test_the_tracing_service_passes_the_service_kit(tmp_path: Path) -> None:
     """What is asked of plugins holds for the features of the broker; only their figures may be named as the broker's own."""
     kind = type("WithoutFigures", (TracingService,), {"metrics": None})
     with opened(tmp_path) as store:
         check_service(lambda timers: kind(state_of(config(tmp_path), store=store, timers=timers).api))
 
 
-def test_messages_beyond_the_bound_are_counted_and_not_followed(tmp_path: Path) -> None:
+def test_messages_above_the_tracing_limit_are_counted_and_not_traced(tmp_path: Path) -> None:
     """A flush that hangs does not make the broker remember every message that waits for it."""
     with opened(tmp_path) as store:
         state = state_of(config(tmp_path, queue_max=64), store=store, timers=TimersByHand())
@@ -56,7 +56,9 @@ def test_messages_beyond_the_bound_are_counted_and_not_followed(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("waiter", "error"), [(DONE, ""), (FENCED, "fenced")])
-def test_what_was_not_stored_or_not_kept_is_told_apart(tmp_path: Path, waiter: object, error: str) -> None:
+def test_refused_messages_have_no_spans_and_non_durable_ones_an_error(
+    tmp_path: Path, waiter: object, error: str
+) -> None:
     """A refused message has no spans, its producer has the error; one that may be lost has spans with the reason."""
     with opened(tmp_path) as store:
         state = state_of(config(tmp_path), store=store, timers=TimersByHand())
@@ -70,7 +72,7 @@ def test_what_was_not_stored_or_not_kept_is_told_apart(tmp_path: Path, waiter: o
         assert waiter.status is (FlushStatus.FENCED if error else FlushStatus.FLUSHED)  # type: ignore[attr-defined]
 
 
-def test_what_is_under_way_at_a_stop_ends_there(tmp_path: Path) -> None:
+def test_spans_under_way_are_ended_at_a_stop(tmp_path: Path) -> None:
     """Of a message that nobody has an answer for there is at least what was known of it."""
     with opened(tmp_path) as store:
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()
@@ -89,7 +91,7 @@ def test_what_is_under_way_at_a_stop_ends_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_replicated", [False, True])
-def test_what_is_visible_was_durable_before(tmp_path: Path, is_replicated: bool) -> None:
+def test_the_dispatch_span_ends_after_the_durable_span(tmp_path: Path, is_replicated: bool) -> None:
     """The loop may dispatch before the flush service's thread comes to say that it is done: spans keep the order."""
     with opened(tmp_path) as store:
         loop = SimpleNamespace(call_soon_threadsafe=lambda call, *about: call(*about))
@@ -130,7 +132,7 @@ class Pending:
             callback(FlushStatus.FLUSHED)
 
 
-def test_what_a_slave_copies_is_found_and_what_a_former_slave_stores_is_followed(tmp_path: Path) -> None:
+def test_traced_messages_are_found_on_slaves_and_after_promotion(tmp_path: Path) -> None:
     """A master knows where traced messages lie and looks at no other; a slave is told of none, and searches all of them."""
     with opened(tmp_path) as store:
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()

@@ -13,7 +13,7 @@ def about(topic: str = "T", *, is_held: bool = False, **properties: str) -> dict
     return {**message_attributes(topic, 3, 10, stored, is_held=is_held)}
 
 
-def test_texts_of_clients_are_cut() -> None:
+def test_client_texts_in_spans_are_shortened() -> None:
     """A collector refuses what is too long, and then everything that was pushed with it."""
     said = about(
         TAGS="t" * 9_000, KEYS=" ".join("k" * 300 for _ in range(90)), UNIQ_KEY="u" * 9_000, RETRY_TOPIC="r" * 900
@@ -37,14 +37,16 @@ def test_texts_of_clients_are_cut() -> None:
         ({"TRAN_MSG": "false"}, "normal", None),
     ],
 )
-def test_the_type_of_a_message(properties: dict[str, str], kind: str, level: int | None) -> None:
+def test_a_span_has_the_message_type_of_the_conventions(
+    properties: dict[str, str], kind: str, level: int | None
+) -> None:
     """As the conventions for RocketMQ name them; numbers that are none are not said."""
     said = about(**properties)
     assert said["messaging.rocketmq.message.type"] == kind
     assert said.get("messaging.rocketmq.message.delay_time_level") == level
 
 
-def test_a_message_that_waits_is_named_by_where_it_goes() -> None:
+def test_the_span_of_a_waiting_message_has_its_real_topic() -> None:
     """An operator asks for the topic of the application, not for the broker's own."""
     said = about("SCHEDULE_TOPIC_XXXX", is_held=True, REAL_TOPIC="Orders", REAL_QID="2")
     assert said["messaging.destination.name"] == "Orders"
@@ -52,7 +54,7 @@ def test_a_message_that_waits_is_named_by_where_it_goes() -> None:
     assert said["flintmq.held_in"] == "SCHEDULE_TOPIC_XXXX"
 
 
-def test_operations_of_clients_have_a_type() -> None:
+def test_only_client_operations_have_an_operation_type() -> None:
     """The conventions know only these; what else the broker does is its own."""
     for operation in STAGES:
         said = Span(operation, new_context(), 1, 2, 3, 4, {}, error="timeout").attributes

@@ -63,7 +63,7 @@ mangled = st.builds(
 @example(GOOD.upper())
 @example(f"{GOOD}\n")
 @example("<script>alert(1)</script>")
-def test_it_is_read_as_the_rules_say(text: str) -> None:
+def test_a_traceparent_is_parsed_as_w3c_specifies(text: str) -> None:
     """The same verdict and the same ids as those of the rules written out once more, whatever the text."""
     found = None
     with suppress(TraceContextError):
@@ -72,7 +72,7 @@ def test_it_is_read_as_the_rules_say(text: str) -> None:
 
 
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.integers(0, 255))
-def test_what_is_written_is_read_again(trace_id: int, parent_id: int, flags: int) -> None:
+def test_a_written_trace_context_is_read_back(trace_id: int, parent_id: int, flags: int) -> None:
     """What the broker gives to a message without one is one, and among other properties it is found."""
     context = TraceContext(trace_id, parent_id, flags)
     stored = properties_to_string({"UNIQ_KEY": "1", "traceparent": context.traceparent, "TAGS": "a"}).encode()
@@ -94,28 +94,28 @@ def test_what_is_written_is_read_again(trace_id: int, parent_id: int, flags: int
         ("", ""),
     ],
 )
-def test_a_tracestate_goes_along_if_it_is_well_formed(state: str, kept: str) -> None:
+def test_a_valid_tracestate_is_kept_and_a_malformed_one_dropped(state: str, kept: str) -> None:
     """A tracing system finds its own entry again; what is malformed is dropped as a whole, and the trace stays."""
     context = read_context(f"traceparent\x01{GOOD}\x02tracestate\x01{state}".encode())
     assert context is not None
     assert context.state == kept
 
 
-def test_a_message_with_two_has_none() -> None:
+def test_a_message_with_two_traceparents_has_no_context() -> None:
     """Which of two parents is meant nobody can tell."""
     with pytest.raises(TraceContextError):
         read_context(f"traceparent\x01{GOOD}\x02K\x01v\x02traceparent\x01{GOOD}".encode())
     assert sampled_context(f"traceparent\x01{GOOD}\x02traceparent\x01{GOOD}".encode()) is None
 
 
-def test_only_the_property_of_that_name_counts() -> None:
+def test_only_the_exact_property_name_traceparent_is_read() -> None:
     """Other names that end alike, and values that look so, are none."""
     assert read_context(f"xtraceparent\x01{GOOD}\x02K\x01traceparent".encode()) is None
     assert read_context(b"") is None
     assert read_context(b"traceparent\x01\x02K\x01v") is None  # a property without a value is not there
 
 
-def test_printable_rubbish_of_four_kib_is_none() -> None:
+def test_a_traceparent_of_4_kib_is_refused() -> None:
     """Its length alone decides: nothing of it is looked at."""
     with pytest.raises(TraceContextError):
         parse_traceparent((string.printable * 41).encode()[:4096])

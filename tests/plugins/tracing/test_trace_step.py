@@ -46,14 +46,14 @@ def test_a_message_is_noted_once_and_found_after_it_was_redirected() -> None:
         assert made.noted(one) is None
 
 
-def test_what_the_broker_puts_is_not_noted() -> None:
+def test_messages_put_by_the_broker_are_not_noted() -> None:
     """A committed transaction passes the steps again; nobody waits for an answer to it."""
     made, one = step(), message(traceparent=PARENT)
     made.take(one, None)
     assert made.noted(one) is None
 
 
-def test_what_is_refused_later_leaves_little_behind() -> None:
+def test_notes_of_messages_that_are_refused_later_are_bounded() -> None:
     """Clients can send as many messages as they like that another step refuses."""
     made = step()
     for number in range(20_000):
@@ -66,7 +66,7 @@ def test_what_is_refused_later_leaves_little_behind() -> None:
     assert len(made._batches) == 256
 
 
-def test_a_batch_does_not_inherit_from_one_that_was_refused() -> None:
+def test_a_batch_does_not_inherit_notes_of_a_refused_batch() -> None:
     """Python gives the identity of what is gone to what comes next."""
     made, one = step(), batch([message(uniq_key="a", traceparent=PARENT)])
     stored = one.stored_properties = [*one.stored_properties]
@@ -85,7 +85,7 @@ def test_shared_properties_of_a_batch_trace_every_message(count: int) -> None:
     assert sorted(made.noted_of_batch(one)) == [*range(count)]
 
 
-def test_chance_is_that_of_the_setting_and_spares_system_topics() -> None:
+def test_random_traces_follow_the_setting_and_exclude_system_topics() -> None:
     """One in four of what clients send, of nothing that the cluster sends to itself, and nothing that would become too long."""
     made = step(4)
     messages: list[Any] = [message(uniq_key=str(n)) for n in range(2_000)]

@@ -17,7 +17,7 @@ COMMIT, ROLLBACK = 8, 12
 DAY_MS = 86_400_000
 
 
-def test_the_producer_is_asked_about_the_copy(bench: Any) -> None:
+def test_the_producer_is_asked_about_the_copied_half_message(bench: Any) -> None:
     made = bench.send("A", body=b"text")
     ((code, header, body),) = bench.round()
     copy = bench.halves[1]
@@ -39,13 +39,13 @@ def test_the_producer_is_asked_about_the_copy(bench: Any) -> None:
     assert not bench.round()
 
 
-def test_a_message_is_not_asked_about_while_it_is_young(make_bench: Any) -> None:
+def test_a_half_message_is_not_checked_before_its_timeout(make_bench: Any) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=6000)
     bench.send("A")
     assert [len(bench.round()) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_ended_messages_are_passed_over_and_the_position_follows(bench: Any) -> None:
+def test_ended_half_messages_are_skipped_and_the_position_advances(bench: Any) -> None:
     made = [bench.send(str(number)) for number in range(5)]
     for number in (1, 3):
         bench.end(made[number])
@@ -54,7 +54,7 @@ def test_ended_messages_are_passed_over_and_the_position_follows(bench: Any) -> 
     assert bench.store.saved == (5, 2)
 
 
-def test_members_of_the_group_are_asked_in_turn(bench: Any) -> None:
+def test_members_of_a_producer_group_are_asked_in_turn(bench: Any) -> None:
     other = RecordingChannel()
     bench.producers.register("pg", other, "other")
     for number in range(4):
@@ -63,7 +63,7 @@ def test_members_of_the_group_are_asked_in_turn(bench: Any) -> None:
     assert (len(bench.channel.sent), len(other.sent)) == (2, 2)
 
 
-def test_nobody_is_there_to_be_asked(bench: Any) -> None:
+def test_a_check_waits_while_no_producer_is_connected(bench: Any) -> None:
     bench.send("A")
     bench.channel.is_open = False
     assert not bench.round()
@@ -71,7 +71,7 @@ def test_nobody_is_there_to_be_asked(bench: Any) -> None:
     assert len(bench.round()) == 1
 
 
-def test_who_never_answers_is_asked_so_often_and_no_more(make_bench: Any) -> None:
+def test_a_half_message_is_given_up_after_check_max_checks(make_bench: Any) -> None:
     bench = make_bench(check_max=3)
     made = bench.send("A")
     assert [len(bench.round()) for _ in range(5)] == [1, 1, 1, 0, 0]
@@ -82,7 +82,7 @@ def test_who_never_answers_is_asked_so_often_and_no_more(make_bench: Any) -> Non
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_late_decision_counts_even_after_the_message_was_given_up(make_bench: Any, restart: bool) -> None:
+def test_a_late_decision_ends_a_half_message_that_was_given_up(make_bench: Any, restart: bool) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     other = bench.send("B")
@@ -107,7 +107,7 @@ def test_a_message_as_old_as_the_log_is_given_up(bench: Any) -> None:
     assert len(bench.store.queues[TRANS_CHECK_MAX_TIME_TOPIC, 0]) == 1
 
 
-def test_a_day_of_transactions(bench: Any) -> None:
+def test_a_half_message_checked_for_a_day_can_be_committed(bench: Any) -> None:
     bench.configure(check_max=10_000)
     bench.send("A")
     asked = sum(len(bench.round()) for _ in range(24 * 60))
@@ -119,7 +119,7 @@ def test_a_day_of_transactions(bench: Any) -> None:
     assert not bench.round()
 
 
-def test_immune_messages_are_put_behind_and_do_not_use_up_their_checks(make_bench: Any) -> None:
+def test_immune_half_messages_are_not_checked_and_use_no_checks(make_bench: Any) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000, check_max=2)
     bench.send("A", CHECK_IMMUNITY_TIME_IN_SECONDS="5")
     assert [len(bench.round()) for _ in range(7)] == [0, 0, 0, 0, 1, 1, 0]
@@ -127,7 +127,7 @@ def test_immune_messages_are_put_behind_and_do_not_use_up_their_checks(make_benc
     assert "TRANSACTION_CHECK_TIMES" not in bench.halves[4].properties
 
 
-def test_an_immune_message_ends_at_its_first_place(make_bench: Any) -> None:
+def test_an_immune_half_message_can_be_ended_at_its_first_offset(make_bench: Any) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000)
     made = bench.send("A", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     for _ in range(5):
@@ -140,26 +140,26 @@ def test_an_immune_message_ends_at_its_first_place(make_bench: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["-1", "x", "", "9" * 30])
-def test_an_immunity_that_is_none_is_the_usual_one(make_bench: Any, text: str) -> None:
+def test_an_invalid_immunity_time_is_replaced_by_the_timeout(make_bench: Any, text: str) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=3000)
     bench.send("A", CHECK_IMMUNITY_TIME_IN_SECONDS=text)
     assert [len(bench.round()) for _ in range(3)] == [0, 0, 1]
 
 
-def test_a_producer_whose_clock_is_ahead_is_not_asked_at_once(make_bench: Any) -> None:
+def test_a_born_time_in_the_future_does_not_cause_an_early_check(make_bench: Any) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=3000)
     made = bench.send("A")
     made.born_timestamp_ms += DAY_MS
     assert [len(bench.round()) for _ in range(3)] == [0, 0, 1]
 
 
-def test_a_wall_clock_set_back_does_not_stop_the_checks(bench: Any) -> None:
+def test_a_wall_clock_set_back_does_not_stop_checks(bench: Any) -> None:
     bench.send("A")
     bench.clock.set_wall_clock(bench.clock.now_ms() - DAY_MS)
     assert len(bench.round()) == 1
 
 
-def test_a_round_that_fails_keeps_what_it_completed(bench: Any) -> None:
+def test_a_failed_check_round_keeps_its_completed_checks(bench: Any) -> None:
     for number in range(3):
         bench.send(str(number))
     append, calls = bench.store.append, []
@@ -181,7 +181,7 @@ def test_a_round_that_fails_keeps_what_it_completed(bench: Any) -> None:
     assert len(bench.halves) == 3 + 4
 
 
-def test_a_store_that_takes_nothing_ends_the_round_and_the_next_one_goes_on(bench: Any) -> None:
+def test_a_check_round_ends_on_a_full_store_and_continues_later(bench: Any) -> None:
     bench.send("A")
     bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(
         ResponseCode.SERVICE_NOT_AVAILABLE, "full", reason="store.disk_full"
@@ -191,7 +191,7 @@ def test_a_store_that_takes_nothing_ends_the_round_and_the_next_one_goes_on(benc
     assert len(bench.round()) == 1
 
 
-def test_a_message_that_cannot_be_put_again_holds_nobody_up(bench: Any) -> None:
+def test_a_half_message_that_cannot_be_copied_is_given_up(bench: Any) -> None:
     bench.send("A")
     bench.store.refuse[TRANS_HALF_TOPIC] = RefusedError(
         ResponseCode.MESSAGE_ILLEGAL, "too large", reason="message.larger_than_file"
@@ -203,14 +203,14 @@ def test_a_message_that_cannot_be_put_again_holds_nobody_up(bench: Any) -> None:
     assert len(bench.round()) == 1
 
 
-def test_half_messages_that_the_log_has_lost_are_passed_over(bench: Any) -> None:
+def test_deleted_half_messages_are_skipped(bench: Any) -> None:
     for number in range(4):
         bench.send(str(number))
     bench.store.min[TRANS_HALF_TOPIC] = 3
     assert [header["msgId"] for _, header, _ in bench.round()] == ["3"]
 
 
-def test_nobody_is_asked_before_the_copy_can_be_read(bench: Any) -> None:
+def test_a_producer_is_asked_only_once_the_copy_is_readable(bench: Any) -> None:
     bench.send("A")
     bench.store.unreadable_from = bench.store.wrote_offset_bytes
     assert not bench.round()
@@ -219,7 +219,7 @@ def test_nobody_is_asked_before_the_copy_can_be_read(bench: Any) -> None:
     assert len(bench.channel.sent) == 1
 
 
-def test_a_long_round_comes_in_slices(bench: Any) -> None:
+def test_a_long_check_round_is_split_into_several_loop_turns(bench: Any) -> None:
     for number in range(600):
         bench.send(str(number))
     bench.clock.advance_ms(60_000)
@@ -229,7 +229,7 @@ def test_a_long_round_comes_in_slices(bench: Any) -> None:
     assert len(bench.channel.sent) == 600
 
 
-def test_large_messages_make_short_slices_with_a_pause(bench: Any) -> None:
+def test_checks_of_large_messages_are_split_with_pauses(bench: Any) -> None:
     for number in range(4):
         bench.send(str(number), body=bytes(600_000))
     bench.clock.advance_ms(60_000)
@@ -237,7 +237,7 @@ def test_large_messages_make_short_slices_with_a_pause(bench: Any) -> None:
     assert len(bench.channel.sent) == 2
 
 
-def test_a_check_can_begin_anew(make_bench: Any) -> None:
+def test_checks_of_a_given_up_half_message_can_be_resumed(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()
@@ -257,7 +257,7 @@ def test_a_check_can_begin_anew(make_bench: Any) -> None:
     assert len(bench.delivered) == 1
 
 
-def test_a_resumed_message_is_asked_about_once_a_round(bench: Any) -> None:
+def test_a_resumed_half_message_is_checked_once_per_round(bench: Any) -> None:
     made = bench.send("A")
     bench.round()
     bench.service.resume(made.commit_log_offset_bytes)

@@ -19,7 +19,7 @@ def ops(bench: Any) -> list[bytes]:
     return [record.body for record in bench.store.queues[TRANS_OP_HALF_TOPIC, 0]]
 
 
-def test_a_commit_delivers_the_half_message_and_notes_that_it_is_done(bench: Any) -> None:
+def test_a_commit_delivers_the_half_message_and_writes_an_op_record(bench: Any) -> None:
     made = bench.send("A", TAGS="t")
     assert (made.topic, made.queue_id, made.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     bench.end(made)
@@ -31,7 +31,7 @@ def test_a_commit_delivers_the_half_message_and_notes_that_it_is_done(bench: Any
     assert bench.positions == (1, 1)
 
 
-def test_a_rollback_only_notes_it_and_an_undecided_producer_changes_nothing(bench: Any) -> None:
+def test_a_rollback_writes_only_an_op_record_and_unknown_changes_nothing(bench: Any) -> None:
     first, second = bench.send("A"), bench.send("B")
     bench.end(first, UNKNOWN)
     bench.end(second, ROLLBACK)
@@ -45,7 +45,7 @@ def test_a_rollback_only_notes_it_and_an_undecided_producer_changes_nothing(benc
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_second_end_is_refused(bench: Any, first: int, second: int, restart: bool) -> None:
+def test_a_second_end_of_a_transaction_is_refused(bench: Any, first: int, second: int, restart: bool) -> None:
     bench.send("in front, open")
     made = bench.send("A")
     bench.end(made, first)
@@ -84,7 +84,7 @@ def test_a_half_message_and_its_copy_end_together(bench: Any, newest_first: bool
         ({"msg_id": "ANOTHER", "transaction_id": "THIRD"}, "transaction.id"),
     ],
 )
-def test_another_message_than_the_one_meant_is_not_ended(bench: Any, changes: dict[str, Any], reason: str) -> None:
+def test_an_end_with_wrong_fields_is_refused(bench: Any, changes: dict[str, Any], reason: str) -> None:
     made = bench.send("A")
     with pytest.raises(RefusedError) as refused:
         bench.end(made, **changes)
@@ -92,7 +92,7 @@ def test_another_message_than_the_one_meant_is_not_ended(bench: Any, changes: di
     bench.end(made)
 
 
-def test_a_client_may_name_the_message_in_any_of_the_ways_in_use(bench: Any) -> None:
+def test_an_end_accepts_every_form_of_message_id_in_use(bench: Any) -> None:
     place = "7F00000100002A9F0000000000000000"
     for key, names in (
         ("A", {"msg_id": place}),
@@ -112,21 +112,21 @@ def test_no_other_record_can_be_committed(bench: Any) -> None:
     assert refused.value.reason == "transaction.gone"
 
 
-def test_a_message_sent_again_after_its_rollback_is_another_transaction(bench: Any) -> None:
+def test_a_message_sent_again_after_a_rollback_is_a_new_transaction(bench: Any) -> None:
     bench.end(bench.send("A"), ROLLBACK)
     bench.clock.advance_ms(1)
     bench.end(bench.send("A"), COMMIT)
     assert len(bench.delivered) == 1
 
 
-def test_messages_without_a_unique_key_are_kept_apart(bench: Any) -> None:
+def test_half_messages_without_a_unique_key_are_distinguished(bench: Any) -> None:
     first, second = bench.send(""), bench.send("")
     bench.end(first, ROLLBACK)
     bench.end(second, COMMIT)
     assert len(bench.delivered) == 1
 
 
-def test_a_delay_counts_from_the_commit(bench: Any) -> None:
+def test_a_delay_level_begins_at_the_commit(bench: Any) -> None:
     bench.end(bench.send("A", DELAY="3"))
     (waiting,) = bench.store.queues[SCHEDULE_TOPIC, 2]
     assert waiting.properties["REAL_TOPIC"] == "T"
@@ -141,7 +141,9 @@ def test_a_delay_counts_from_the_commit(bench: Any) -> None:
         ({"TIMER_DELIVER_MS": "+9000"}, 5_000),
     ],
 )
-def test_a_time_is_kept_after_the_commit(bench: Any, named: dict[str, str], due_after_commit_ms: int) -> None:
+def test_timer_properties_are_applied_at_the_commit(
+    bench: Any, named: dict[str, str], due_after_commit_ms: int
+) -> None:
     """A delay counts from the commit as a level's does; a time is a time. The commit comes 4 s after the half message."""
     sent_ms = bench.clock.now_ms()
     named = {name: str(sent_ms + int(text)) if text[0] == "+" else text for name, text in named.items()}
@@ -159,14 +161,14 @@ def test_a_time_is_kept_after_the_commit(bench: Any, named: dict[str, str], due_
     }
 
 
-def test_a_time_that_has_come_by_the_commit_delivers_at_once(bench: Any) -> None:
+def test_a_time_passed_before_the_commit_delivers_at_once(bench: Any) -> None:
     made = bench.send("A", TIMER_DELIVER_MS=str(bench.clock.now_ms() + 1_000))
     bench.clock.advance_ms(1_001)
     bench.end(made)
     assert len(bench.delivered) == 1
 
 
-def test_a_level_counts_before_a_time(bench: Any) -> None:
+def test_a_delay_level_wins_over_a_timer_property(bench: Any) -> None:
     bench.end(bench.send("A", DELAY="1", TIMER_DELAY_SEC="60"))
     assert len(bench.store.queues[SCHEDULE_TOPIC, 0]) == 1
     assert not bench.store.queues[TIMER_TOPIC, 0]
@@ -175,9 +177,7 @@ def test_a_level_counts_before_a_time(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"), [({"room": False}, "timer.crowded"), ({"longest_delay_ms": 9_999}, "timer.too_far")]
 )
-def test_a_time_that_cannot_be_kept_now_leaves_the_transaction_open(
-    bench: Any, changes: dict[str, Any], reason: str
-) -> None:
+def test_a_refused_timer_leaves_the_transaction_open(bench: Any, changes: dict[str, Any], reason: str) -> None:
     """It was acknowledged and committed: it must neither come early nor be lost."""
     made = bench.send("A", TIMER_DELAY_MS="10000")
     before = {name: getattr(bench, name) for name in changes}
@@ -193,7 +193,7 @@ def test_a_time_that_cannot_be_kept_now_leaves_the_transaction_open(
     assert not bench.round()
 
 
-def test_an_end_that_comes_before_its_half_message_can_be_read_waits_for_it(bench: Any) -> None:
+def test_an_end_waits_until_its_half_message_is_readable(bench: Any) -> None:
     made = bench.send("A")
     bench.store.unreadable_from = 0
     bench.end(made)
@@ -205,7 +205,7 @@ def test_an_end_that_comes_before_its_half_message_can_be_read_waits_for_it(benc
     assert bench.run() is None
 
 
-def test_a_store_that_takes_nothing_leaves_the_transaction_open(bench: Any) -> None:
+def test_a_full_store_leaves_the_transaction_open(bench: Any) -> None:
     made = bench.send("A")
     bench.store.refuse["T"] = RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "full", reason="store.disk_full")
     with pytest.raises(RefusedError, match="full"):
@@ -224,14 +224,14 @@ def test_a_half_message_without_a_real_topic_cannot_be_committed(bench: Any) -> 
     bench.end(made, ROLLBACK)
 
 
-def test_who_retries_a_committed_message_begins_no_transaction() -> None:
+def test_a_retried_message_begins_no_transaction() -> None:
     assert half.asks_for_transaction({"TRAN_MSG": "true"}, 0)
     assert half.asks_for_transaction({"TRAN_MSG": "True"}, 0)
     assert not half.asks_for_transaction({"TRAN_MSG": "true"}, 1)
     assert not half.asks_for_transaction({"TRAN_MSG": "false"}, 0)
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_ended_transactions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flintmq.plugins.transactions.table.REMEMBERED_MAX", 3)
     table = TransactionTable()
     for offset in range(10):

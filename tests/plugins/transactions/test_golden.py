@@ -106,7 +106,7 @@ def unpack(folder: Path) -> Path:
     return folder
 
 
-def test_open_transactions_go_on_as_the_reference_went_on(tmp_path: Path) -> None:
+def test_open_transactions_of_a_java_store_continue_as_in_rocketmq(tmp_path: Path) -> None:
     real = [entry for entry in records() if FIRST_CHECK <= entry["commitLogOffset"] < GIVEN_UP_END]
     folder = unpack(tmp_path / "store")
     with open(folder / "commitlog" / "00000000000000000000", "r+b") as log:
@@ -152,7 +152,7 @@ def test_open_transactions_go_on_as_the_reference_went_on(tmp_path: Path) -> Non
     assert '"RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:6' in (folder / "config/consumerOffset.json").read_text()
 
 
-def test_what_the_reference_ended_cannot_be_ended_again(tmp_path: Path) -> None:
+def test_transactions_ended_by_rocketmq_cannot_be_ended_again(tmp_path: Path) -> None:
     entries = [entry for entry in records() if entry["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"]
     broker = TakenOver(unpack(tmp_path / "store"), entries[-1]["storeTimestamp"])
     assert not broker.round(broker.clock.now_ms() + 10_000)
@@ -170,7 +170,7 @@ def test_what_the_reference_ended_cannot_be_ended_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", ["json", "rocketmq"])
-def test_the_question_is_the_one_the_reference_asks(variant: str) -> None:
+def test_the_check_request_equals_rocketmqs(variant: str) -> None:
     if not FRAMES.exists():
         pytest.skip(f"the golden frames {FRAMES} are not here")
     with gzip.open(FRAMES, "rt") as lines:

@@ -42,7 +42,7 @@ HOST = pack_host("127.0.0.1", 10911)
 SENT = {"TRAN_MSG": "true", "PGROUP": "g", "UNIQ_KEY": "A", "WAIT": "true"}
 
 
-def test_a_broker_without_it_refuses_half_messages_and_answers_its_codes_as_unsupported(tmp_path: Path) -> None:
+def test_a_broker_without_the_transactions_plugin_refuses_half_messages(tmp_path: Path) -> None:
     """Stored as any other, a half message would never be delivered, and its producer would not hear of that."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),
@@ -103,7 +103,7 @@ def send(intake: MessageIntake, properties: dict[str, str], **changes: Any) -> A
 
 
 @pytest.mark.parametrize("delay", [{}, {"DELAY": "3"}])
-def test_a_half_message_is_stored_as_the_reference_stores_it(delay: dict[str, str]) -> None:
+def test_a_half_message_is_stored_as_in_rocketmq(delay: dict[str, str]) -> None:
     intake = make_intake()
     made = send(intake, SENT | delay)
     assert (made.topic, made.queue_id, made.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 1)
@@ -114,7 +114,7 @@ def test_a_half_message_is_stored_as_the_reference_stores_it(delay: dict[str, st
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
 
 
-def test_a_consumer_that_sends_a_committed_message_again_begins_nothing() -> None:
+def test_a_send_with_reconsume_times_begins_no_transaction() -> None:
     assert send(make_intake(), SENT, reconsume_times=1, sys_flag=0).topic == "T"
 
 
@@ -128,7 +128,7 @@ def test_transactions_can_be_switched_off() -> None:
     ("named", "reason"),
     [({"TIMER_DELAY_SEC": "61"}, "timer.too_far"), ({"TIMER_DELIVER_MS": "soon"}, "timer.malformed")],
 )
-def test_a_time_that_can_never_be_kept_is_refused_at_the_send(named: dict[str, str], reason: str) -> None:
+def test_an_impossible_timer_is_refused_when_the_half_message_is_sent(named: dict[str, str], reason: str) -> None:
     """Its producer does not wait for the answer to the commit: there nobody would hear of it."""
     intake = make_intake(TimerRedirect(ManualClock(), lambda: (60_000, "the.key"), lambda _due_ms: False))
     with pytest.raises(RefusedError) as refused:
@@ -138,7 +138,7 @@ def test_a_time_that_can_never_be_kept_is_refused_at_the_send(named: dict[str, s
     assert send(intake, SENT | {"TIMER_DELAY_SEC": "60"}).topic == "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-def test_properties_leave_room_for_what_copies_add() -> None:
+def test_half_messages_with_too_long_properties_are_refused() -> None:
     with pytest.raises(RefusedError) as refused:
         send(make_intake(), SENT | {"long": "x" * 32_600})
     assert refused.value.code == 13
@@ -190,7 +190,7 @@ def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dic
     }
 
 
-def test_ends_and_resumes(bench: Any, ask: Any) -> None:
+def test_transactions_are_ended_and_resumed_by_request(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
     bench.state.store.writer = SimpleNamespace(promise=lambda: KEPT)
     end, resume = (
@@ -225,7 +225,7 @@ def test_ends_and_resumes(bench: Any, ask: Any) -> None:
         (FlushStatus.FENCED, "strict", 14),
     ],
 )
-def test_an_end_is_acknowledged_as_a_send_is(
+def test_an_end_is_answered_after_its_flush_status_is_known(
     bench: Any, ask_later: Any, status: FlushStatus, compat: str, code: int
 ) -> None:
     """Not before it is on disk, and where there is to be one, at a slave: a power cut must not undo what was answered."""
@@ -250,7 +250,7 @@ def test_an_end_is_acknowledged_as_a_send_is(
     assert len(transactions.delivered) == 1
 
 
-def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:
+def test_a_slave_refuses_to_end_transactions(bench: Any, ask: Any) -> None:
     bench.state.role.change(SLAVE, 1)
     assert (
         ask(
@@ -261,7 +261,7 @@ def test_a_slave_ends_nothing(bench: Any, ask: Any) -> None:
     )
 
 
-def test_transactions_are_checked_and_ended_on_a_master_only(tmp_path: Path) -> None:
+def test_transactions_are_checked_and_ended_only_on_a_master(tmp_path: Path) -> None:
     """A slave asks no producer and ends nothing; the former slave does both again, once for each transaction."""
     clock, channel = VirtualClock(), RecordingChannel()
     settings = ("transactions.check_interval_ms=10s", "transactions.timeout_ms=1s")
@@ -293,7 +293,7 @@ def test_transactions_are_checked_and_ended_on_a_master_only(tmp_path: Path) -> 
         assert sorted(one.body for one in broker.messages("T")) == [b"1", b"2"]
 
 
-def test_a_slave_whose_log_ends_between_a_commit_and_its_op_record_starts(tmp_path: Path) -> None:
+def test_a_slave_starts_with_a_commit_without_its_op_record(tmp_path: Path) -> None:
     """A slave appends nothing itself: the op record comes from its master, or is written when the slave becomes one."""
     with EmbeddedBroker(tmp_path) as broker:
         place, offset = half(broker, b"1")

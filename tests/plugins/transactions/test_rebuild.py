@@ -19,7 +19,7 @@ def put_op(bench: Any, body: bytes) -> None:
     bench.store.append([op])
 
 
-def test_several_offsets_in_one_op_record_as_newer_brokers_write_them(bench: Any) -> None:
+def test_an_op_record_with_several_offsets_is_read(bench: Any) -> None:
     for number in range(4):
         bench.send(str(number))
     put_op(bench, b"0,2,x,")
@@ -28,7 +28,7 @@ def test_several_offsets_in_one_op_record_as_newer_brokers_write_them(bench: Any
     assert bench.positions == (4, 1)
 
 
-def test_an_end_at_the_first_half_message_ends_the_copy_too(bench: Any) -> None:
+def test_an_op_record_for_the_first_half_message_ends_its_copy(bench: Any) -> None:
     """RocketMQ forgets this, and asks again."""
     made = bench.send("A")
     bench.round()
@@ -40,7 +40,7 @@ def test_an_end_at_the_first_half_message_ends_the_copy_too(bench: Any) -> None:
             bench.end(place)
 
 
-def test_an_immune_copy_names_the_half_message_that_was_ended(bench: Any) -> None:
+def test_an_immune_copy_of_an_ended_half_message_is_not_checked(bench: Any) -> None:
     made = bench.send("A")
     copy = half.copy_of(made, {"TRAN_PREPARED_QUEUE_OFFSET": "0", "UNIQ_KEY": "changed"})
     bench.store.append([copy])
@@ -49,7 +49,7 @@ def test_an_immune_copy_names_the_half_message_that_was_ended(bench: Any) -> Non
     assert not bench.round()
 
 
-def test_a_final_record_that_lost_its_op_record_in_a_crash_gets_it_again(bench: Any) -> None:
+def test_an_op_record_lost_in_a_crash_is_written_again(bench: Any) -> None:
     made = bench.send("A")
     bench.end(made)
     bench.store.cut(len(bench.store.log) - 1)
@@ -63,7 +63,7 @@ def test_a_final_record_that_lost_its_op_record_in_a_crash_gets_it_again(bench: 
 @pytest.mark.parametrize("checks_before", [0, 1, 3])
 @pytest.mark.parametrize("lost_answers", [0, 1, 3])
 @pytest.mark.parametrize("decided", ["at the half message", "at the newest copy", "never"])
-def test_a_crash_behind_any_record_leaves_a_committed_transaction_to_the_next_check(
+def test_a_committed_message_is_delivered_once_after_a_crash_at_any_record(
     bench: Any, checks_before: int, lost_answers: int, decided: str
 ) -> None:
     """Whatever of half, copies, message and op records is kept, and however many answers to checks are lost, also that to
@@ -92,14 +92,14 @@ def test_a_crash_behind_any_record_leaves_a_committed_transaction_to_the_next_ch
         assert len(bench.delivered) == 1
 
 
-def test_an_op_record_never_ends_what_came_after_it(bench: Any) -> None:
+def test_an_op_record_does_not_end_later_half_messages(bench: Any) -> None:
     put_op(bench, b"0")
     bench.send("A")
     bench.restart()
     assert len(bench.round()) == 1
 
 
-def test_op_records_that_tell_nothing_are_passed_over(bench: Any) -> None:
+def test_malformed_op_records_are_skipped(bench: Any) -> None:
     bench.send("A")
     for body in (b"", b"x", b"99", b"9" * 50):
         put_op(bench, body)
@@ -109,7 +109,7 @@ def test_op_records_that_tell_nothing_are_passed_over(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("saved", [(-1, -1), (0, 0), (99, 99)])
-def test_saved_positions_outside_the_queues_are_moved_into_them(bench: Any, saved: tuple[int, int]) -> None:
+def test_saved_positions_outside_the_queues_are_corrected(bench: Any, saved: tuple[int, int]) -> None:
     bench.end(bench.send("A"), ROLLBACK)
     bench.store.saved = saved
     bench.restart()
@@ -117,7 +117,7 @@ def test_saved_positions_outside_the_queues_are_moved_into_them(bench: Any, save
     assert bench.store.saved == (1, 1)
 
 
-def test_positions_are_not_saved_before_what_they_stand_for_is_on_disk(bench: Any) -> None:
+def test_transaction_positions_are_saved_only_after_a_flush(bench: Any) -> None:
     bench.send("A")
     bench.store.flushed = bench.store.wrote_offset_bytes
     bench.round()
@@ -128,7 +128,7 @@ def test_positions_are_not_saved_before_what_they_stand_for_is_on_disk(bench: An
     assert bench.store.saved == (1, 0)
 
 
-def test_an_op_record_of_a_given_up_message_is_found_again(make_bench: Any) -> None:
+def test_a_rollback_of_a_given_up_message_is_found_after_a_restart(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()
