@@ -268,7 +268,7 @@ class SendAnswers:
         singles: dict[RequestChannel, list[bytes | memoryview]] = {}
         batches: dict[RequestChannel, list[bytes | memoryview]] = {}
         answered: list[tuple[Request, list[bytes | memoryview]]] = []
-        """Answers of a connection, with the first of their requests. Clients use one code for single sends, so all have it."""
+        """Answers of a connection, with the first of their requests. All have its code: a client uses one for single sends."""
         for (request, queue_id), result in zip(owners, results, strict=True):
             if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._respond(request, queue_id, result, status, began_s)
