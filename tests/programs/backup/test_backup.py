@@ -22,7 +22,7 @@ from flintmq.testing.store import snapshot
 from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live, prefix, verified
 
 
-def test_a_backup_of_a_store_in_use_restores_to_its_prefix(live: Live) -> None:
+def test_a_backup_of_a_store_in_use_restores_the_prefix_of_its_log(live: Live) -> None:
     """What was not visible when it was made is not in it; the rest is, byte for byte, with queues, index and offsets."""
     live.put(40)
     live.commit(behind=3)
@@ -43,7 +43,7 @@ def test_a_backup_of_a_store_in_use_restores_to_its_prefix(live: Live) -> None:
     assert offsets["offsetTable"]["T@billing"] == {"0": 37}
 
 
-def test_the_next_backup_copies_what_is_new(live: Live) -> None:
+def test_the_next_backup_copies_only_new_bytes(live: Live) -> None:
     """And nothing of what it has is written again but the file that grows."""
     live.put(40)
     first = live.back_up()
@@ -60,7 +60,7 @@ def test_the_next_backup_copies_what_is_new(live: Live) -> None:
     assert verified(root).records == 100
 
 
-def test_each_step_of_a_backup_may_be_its_last(live: Live) -> None:
+def test_a_backup_interrupted_at_any_step_leaves_the_former_backup_whole(live: Live) -> None:
     """The one before stays whole, and the next one needs nobody's help."""
     live.put(30)
     live.commit()
@@ -87,7 +87,7 @@ def test_each_step_of_a_backup_may_be_its_last(live: Live) -> None:
         assert {path.name for path in live.target.glob("tables/*")} == {str(read_manifest(live.target).number)}  # type: ignore[union-attr]
 
 
-def test_everything_is_on_disk_before_the_manifest_names_it(live: Live) -> None:
+def test_all_files_are_synced_before_the_manifest_is_replaced(live: Live) -> None:
     """A power cut must not leave a manifest of what is not there."""
     live.put(50)
     writer = EndingWriter()
@@ -104,7 +104,9 @@ def test_everything_is_on_disk_before_the_manifest_names_it(live: Live) -> None:
         assert ("sync", name) in before, name
 
 
-def test_a_disk_without_room_is_told_and_nothing_is_lost(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_a_backup_without_damage_to_the_former_backup(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error names the file; with room it goes on."""
     live.put(30)
     live.back_up()
@@ -127,7 +129,7 @@ def test_a_disk_without_room_is_told_and_nothing_is_lost(live: Live, monkeypatch
     assert check_backup(live.target).is_sound
 
 
-def test_damage_in_the_store_is_named_and_refused(live: Live) -> None:
+def test_a_damaged_store_is_backed_up_only_on_request(live: Live) -> None:
     """Unless it is wanted as it is: then the backup says so, and a restore takes it out as a start would."""
     live.put(20)
     first = live.back_up()
@@ -153,7 +155,7 @@ def test_damage_in_the_store_is_named_and_refused(live: Live) -> None:
     assert [path.suffix for path in (root / "flint" / "quarantine").iterdir()] == [".lost"]
 
 
-def test_a_log_that_lies_elsewhere_is_no_empty_one(live: Live) -> None:
+def test_a_backup_without_the_log_folder_is_refused(live: Live) -> None:
     """A command that was not told where would make an empty backup, night after night, and say that all is well."""
     live.put(20)
     elsewhere = live.folder / "elsewhere"
@@ -169,7 +171,7 @@ def test_a_log_that_lies_elsewhere_is_no_empty_one(live: Live) -> None:
     live.open()
 
 
-def test_an_end_that_a_clean_stop_has_left_and_is_gone_is_refused(live: Live) -> None:
+def test_a_damaged_log_end_after_a_clean_stop_is_refused(live: Live) -> None:
     """After a crash it is a torn tail, which nobody was promised; after a clean stop it is damage."""
     live.put(20)
     live.store.close()
@@ -186,7 +188,7 @@ def test_an_end_that_a_clean_stop_has_left_and_is_gone_is_refused(live: Live) ->
     live.open()
 
 
-def test_the_folder_of_several_brokers_is_no_store(live: Live) -> None:
+def test_a_backup_of_the_folder_of_several_brokers_is_refused(live: Live) -> None:
     """Each of ``--brokers`` has a store of its own; what lies beside them is no store without messages."""
     live.put(1)
     (live.folder / "config").mkdir()
@@ -194,7 +196,7 @@ def test_the_folder_of_several_brokers_is_no_store(live: Live) -> None:
         live.back_up(store=live.folder, target=live.folder.with_name("backup"))
 
 
-def test_another_store_is_refused(live: Live, tmp_path: Path) -> None:
+def test_a_backup_of_another_store_into_the_same_folder_is_refused(live: Live, tmp_path: Path) -> None:
     """Also one whose log is longer."""
     live.put(20)
     live.back_up()
@@ -212,7 +214,7 @@ def test_another_store_is_refused(live: Live, tmp_path: Path) -> None:
         other.store.close()
 
 
-def test_a_log_that_was_cut_and_went_on_is_refused(live: Live) -> None:
+def test_a_backup_of_a_log_cut_before_the_backups_end_is_refused(live: Live) -> None:
     """It has other bytes where the backup has those that a power cut took."""
     live.put(30)
     live.back_up()
@@ -249,7 +251,7 @@ def test_a_stopped_store_is_copied_to_its_end(live: Live) -> None:
     live.open()
 
 
-def test_what_retention_deletes_stays_in_the_backup_or_is_pruned(live: Live) -> None:
+def test_messages_deleted_by_retention_stay_in_the_backup_unless_pruned(live: Live) -> None:
     """Either is whole; a part that was never backed up is told, and only a pruned backup can go on behind it."""
     live.put(60)
     first = live.back_up()
@@ -284,7 +286,7 @@ def _delete_oldest(live: Live) -> None:
     file.path.unlink()
 
 
-def test_a_file_that_goes_while_it_is_copied_is_told(live: Live) -> None:
+def test_a_log_file_deleted_during_a_backup_is_an_error(live: Live) -> None:
     """Retention does not wait for a backup."""
     live.put(60)
 
@@ -299,7 +301,7 @@ def test_a_file_that_goes_while_it_is_copied_is_told(live: Live) -> None:
 
 
 @pytest.mark.parametrize("where", ["in", "around", "file", "foreign"])
-def test_a_folder_that_cannot_hold_a_backup_is_refused(live: Live, where: str) -> None:
+def test_an_unsuitable_backup_folder_is_refused(live: Live, where: str) -> None:
     """Nothing of anybody is overwritten."""
     live.put(3)
     target = {"in": live.root / "b", "around": live.folder, "file": live.folder / "f", "foreign": live.folder / "x"}[
@@ -314,7 +316,7 @@ def test_a_folder_that_cannot_hold_a_backup_is_refused(live: Live, where: str) -
         live.back_up(target=target)
 
 
-def test_one_backup_at_a_time(live: Live) -> None:
+def test_a_second_concurrent_backup_is_refused(live: Live) -> None:
     """Two of one cron must not mix."""
     live.put(3)
     live.target.mkdir()
@@ -327,7 +329,7 @@ def test_one_backup_at_a_time(live: Live) -> None:
     live.back_up()
 
 
-def test_nothing_of_the_store_changes(live: Live) -> None:
+def test_a_backup_changes_no_file_of_the_store(live: Live) -> None:
     """Not a byte, and no file."""
     live.put(30)
     live.commit()
@@ -336,7 +338,7 @@ def test_nothing_of_the_store_changes(live: Live) -> None:
     assert snapshot(live.root) == before
 
 
-def test_a_backup_that_was_damaged_is_not_gone_on_with(live: Live) -> None:
+def test_adding_to_a_damaged_backup_is_refused(live: Live) -> None:
     """Its own bytes are checked where the new ones are joined on."""
     live.put(5)
     live.back_up()
@@ -356,7 +358,9 @@ def test_a_backup_that_was_damaged_is_not_gone_on_with(live: Live) -> None:
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("count", [0, 5])
 @pytest.mark.parametrize("kind", ["flip", "cut", "gone"])
-def test_a_damaged_backup_is_told_if_nothing_is_new(live: Live, kind: str, count: int, segments: int) -> None:
+def test_a_damaged_backup_is_reported_even_without_new_messages(
+    live: Live, kind: str, count: int, segments: int
+) -> None:
     """An operator who backs up a quiet store each night must not be told for months that all is well."""
     while live.store.commit_log.wrote_offset_bytes < segments * SEGMENT_BYTES - 500:
         live.put()
@@ -376,7 +380,7 @@ def test_a_damaged_backup_is_told_if_nothing_is_new(live: Live, kind: str, count
     assert (live.target / "manifest.json").read_bytes() == before
 
 
-def test_an_older_file_that_a_backup_has_lost_is_told(live: Live) -> None:
+def test_a_missing_older_file_of_a_backup_is_reported(live: Live) -> None:
     """Nothing is joined on to it any more, so that only a look finds it."""
     while live.store.commit_log.wrote_offset_bytes < 3 * FILE_BYTES:
         live.put()
@@ -388,7 +392,7 @@ def test_an_older_file_that_a_backup_has_lost_is_told(live: Live) -> None:
             live.back_up()
 
 
-def test_half_a_restore_is_not_backed_up(live: Live) -> None:
+def test_a_backup_of_an_unfinished_restore_is_refused(live: Live) -> None:
     """Its backup would look like one of a whole store."""
     live.put(3)
     live.back_up()
@@ -398,7 +402,7 @@ def test_half_a_restore_is_not_backed_up(live: Live) -> None:
         live.back_up(store=root, target=live.folder / "second")
 
 
-def test_holes_are_not_copied(live: Live) -> None:
+def test_unused_space_of_log_files_is_not_copied(live: Live) -> None:
     """Files are made ahead at their full size: a backup has what is in them."""
     live.put(3)
     made = live.back_up()

@@ -22,7 +22,7 @@ from flintmq.testing.store import message, open_store, opened
 from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live, verified
 
 
-def test_a_restored_store_takes_messages_and_has_an_epoch_of_its_own(live: Live) -> None:
+def test_a_restored_store_accepts_messages_in_a_new_epoch(live: Live) -> None:
     """What comes there now is not what came in the other one: whoever remembers a position behind must notice."""
     live.put(30)
     made = live.back_up()
@@ -41,7 +41,7 @@ def test_a_restored_store_takes_messages_and_has_an_epoch_of_its_own(live: Live)
         assert len(store.reader.query_message("T", "k7", 10, 0, 2**62)[0]) == 1
 
 
-def test_files_of_other_sizes_come_back_in_them(live: Live) -> None:
+def test_a_restore_keeps_the_file_sizes_of_the_store(live: Live) -> None:
     """A store opens with the sizes it was made with only; the command line's count more."""
     live.put(60)
     live.back_up()
@@ -54,7 +54,9 @@ def test_files_of_other_sizes_come_back_in_them(live: Live) -> None:
     assert {path.stat().st_size for path in other.glob("consumequeue/*/*/*")} == {6_000_000}
 
 
-def test_topics_of_a_moment_later_and_offsets_of_a_moment_before(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_has_offsets_from_before_and_topics_from_after_the_log(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A group never passes over what came meanwhile, and each message has its topic."""
     live.put(10)
     live.commit()
@@ -80,7 +82,7 @@ def test_topics_of_a_moment_later_and_offsets_of_a_moment_before(live: Live, mon
 
 
 @pytest.mark.parametrize("there", ["file", "folder", "half"])
-def test_what_is_there_is_not_overwritten(live: Live, there: str) -> None:
+def test_a_restore_into_a_used_folder_is_refused(live: Live, there: str) -> None:
     """Also what an interrupted restore left; then it says so."""
     live.put(3)
     live.back_up()
@@ -95,7 +97,7 @@ def test_what_is_there_is_not_overwritten(live: Live, there: str) -> None:
         restore_backup(RestorePlan(backup=live.target, store=store))
 
 
-def test_each_step_of_a_restore_may_be_its_last(live: Live) -> None:
+def test_a_restore_interrupted_at_any_step_leaves_no_usable_store(live: Live) -> None:
     """An error leaves nothing behind; a kill leaves what no broker starts on."""
     live.put(30)
     live.commit()
@@ -114,7 +116,7 @@ def test_each_step_of_a_restore_may_be_its_last(live: Live) -> None:
     )
 
 
-def test_no_broker_starts_on_half_a_restore(live: Live) -> None:
+def test_a_broker_does_not_start_on_an_unfinished_restore(live: Live) -> None:
     """The mark is what keeps it."""
     live.put(30)
     live.back_up()
@@ -134,9 +136,7 @@ def test_no_broker_starts_on_half_a_restore(live: Live) -> None:
     ]
 
 
-def test_a_restore_that_ends_before_its_queues_are_made_is_made_whole_by_a_start(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_rebuilds_the_queues_of_a_restore_without_queues(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is whole then, and queues are made from it."""
     live.put(30)
     live.put(7, queue_id=2)
@@ -152,7 +152,7 @@ def test_a_restore_that_ends_before_its_queues_are_made_is_made_whole_by_a_start
         assert [store.reader.max_queue_offset("T", queue_id) for queue_id in (0, 1, 2)] == [30, 0, 7]
 
 
-def test_a_flipped_byte_is_found_where_it_is(live: Live) -> None:
+def test_a_flipped_byte_in_a_backup_is_located(live: Live) -> None:
     """By the digest of its segment; a record's head has no checksum of its own."""
     live.put(60)
     live.back_up()
@@ -172,7 +172,7 @@ def test_a_flipped_byte_is_found_where_it_is(live: Live) -> None:
 
 
 @pytest.mark.parametrize("what", ["log gone", "log short", "table gone", "table changed"])
-def test_what_is_missing_is_found(live: Live, what: str) -> None:
+def test_all_missing_files_of_a_backup_are_reported(live: Live, what: str) -> None:
     """All of it at once, not the first only."""
     live.put(60)
     live.commit()
@@ -192,7 +192,7 @@ def test_what_is_missing_is_found(live: Live, what: str) -> None:
         live.restore()
 
 
-def test_a_manifest_is_believed_only_as_it_was_written(live: Live) -> None:
+def test_a_changed_manifest_is_refused(live: Live) -> None:
     """Nor does a table's name lead out of the folder."""
     live.put(30)
     live.commit()
@@ -232,7 +232,7 @@ def _resealed(raw: bytes, change: object) -> bytes:
     return msgspec.json.encode({"format": 1, "digest": digest_of(inner), "backup": msgspec.Raw(inner)})
 
 
-def test_an_empty_store_and_no_backup(live: Live) -> None:
+def test_an_empty_store_can_be_restored_but_an_empty_folder_cannot(live: Live) -> None:
     """The first backup of a new broker is one; a folder without any is not."""
     made = live.back_up()
     assert made.manifest.end_offset_bytes == 0

@@ -18,7 +18,7 @@ def put(root: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_positions_come_first_and_names_last(tmp_path: Path) -> None:
+def test_tables_are_listed_with_positions_first_and_names_last(tmp_path: Path) -> None:
     """Notes before the table that they go into; nothing that is no table."""
     for name in ("topics.json", "topics.json.bak", "consumerOffset.json", "delayOffset.json", "other.json", "x.tmp"):
         put(tmp_path, f"config/{name}", "{}")
@@ -46,7 +46,7 @@ def test_positions_come_first_and_names_last(tmp_path: Path) -> None:
     ]
 
 
-def test_key_values_of_a_name_server_beside_the_broker_are_kept(tmp_path: Path) -> None:
+def test_key_values_of_an_embedded_name_server_are_backed_up(tmp_path: Path) -> None:
     """They say where ordered topics are sent to; a file that cannot be read is not kept as if it could."""
     path = put(tmp_path, "flint/kvConfig.json", '{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"a:4"}}}')
     assert read_names(tmp_path) == {"flint/kvConfig.json": path.read_bytes()}
@@ -55,7 +55,7 @@ def test_key_values_of_a_name_server_beside_the_broker_are_kept(tmp_path: Path) 
         read_names(tmp_path, lambda _s: None)
 
 
-def test_each_file_of_a_broker_is_in_a_backup_or_said_not_to_be(tmp_path: Path) -> None:
+def test_each_file_of_a_broker_is_backed_up_or_documented_as_excluded(tmp_path: Path) -> None:
     """A table that comes later is noticed here: by somebody who decides where it belongs."""
     root = tmp_path / "store"
     settings = [
@@ -81,7 +81,7 @@ def test_each_file_of_a_broker_is_in_a_backup_or_said_not_to_be(tmp_path: Path) 
     assert [name for name in sorted(left) if f"`{name}`" not in not_in_it] == []
 
 
-def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
+def test_reading_waits_for_a_table_that_is_being_written(tmp_path: Path) -> None:
     """RocketMQ removes the file before it renames the new one, and writes it in pieces."""
     path = put(tmp_path, "config/consumerOffset.json.bak", "{}").with_suffix("")
     states = iter(['{"offsetTable":', "", '{"offsetTable":{}}'])
@@ -93,14 +93,16 @@ def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("now", "backup", "wanted"), [("{", '{"a":1}', b'{"a":1}'), ("", '{"a":1}', b'{"a":1}'), ("", "", None)]
 )
-def test_the_broker_s_own_backup_stands_in(tmp_path: Path, now: str, backup: str, wanted: bytes | None) -> None:
+def test_a_damaged_table_is_replaced_by_its_bak_file(
+    tmp_path: Path, now: str, backup: str, wanted: bytes | None
+) -> None:
     """As at a start."""
     put(tmp_path, "config/topics.json", now)
     put(tmp_path, "config/topics.json.bak", backup)
     assert read_names(tmp_path, lambda _s: None).get("config/topics.json") == wanted
 
 
-def test_what_a_start_would_refuse_is_no_backup(tmp_path: Path) -> None:
+def test_an_unreadable_table_stops_a_backup(tmp_path: Path) -> None:
     """It is told now, and not when it is needed."""
     put(tmp_path, "config/topics.json", "{")
     put(tmp_path, "config/topics.json.bak", "[")

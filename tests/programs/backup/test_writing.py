@@ -19,7 +19,7 @@ class Clock:
         self.now_s += seconds
 
 
-def test_a_limit_holds_over_any_stretch() -> None:
+def test_the_byte_rate_stays_below_its_limit() -> None:
     """Each piece waits for the ones before it; time that a slow disk took is not made up for in a rush."""
     clock = Clock()
     pace = Pace(1_000, lambda: clock.now_s, clock.sleep)
@@ -32,7 +32,7 @@ def test_a_limit_holds_over_any_stretch() -> None:
     assert clock.slept == [0.5, 0.5, 0.5, 0.5]
 
 
-def test_without_a_limit_nobody_sleeps() -> None:
+def test_without_a_limit_no_time_is_waited() -> None:
     """Nor is the clock asked for anything but the start."""
     clock = Clock()
     pace = Pace(0, lambda: clock.now_s, clock.sleep)
@@ -41,7 +41,7 @@ def test_without_a_limit_nobody_sleeps() -> None:
     assert clock.slept == []
 
 
-def test_zeros_become_holes(tmp_path: Path) -> None:
+def test_zeros_are_written_as_holes(tmp_path: Path) -> None:
     """A file may be mostly empty; what was behind the part before is forgotten."""
     path = tmp_path / "deep" / "file"
     path.parent.mkdir()

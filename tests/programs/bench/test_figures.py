@@ -9,21 +9,21 @@ import pytest
 from flintmq.programs.bench.figures import estimate, ratio
 
 
-def test_students_interval() -> None:
+def test_the_confidence_interval_uses_students_distribution() -> None:
     """The textbook's: five values, four degrees of freedom, 2.776 standard errors."""
     found = estimate([10, 12, 11, 13, 14])
     assert found.mean == 12
     assert found.half_width == pytest.approx(2.776 * math.sqrt(2.5) / math.sqrt(5), rel=1e-3)
 
 
-def test_one_round_proves_nothing() -> None:
+def test_a_single_round_has_an_infinite_interval() -> None:
     found = estimate([7.0])
     assert (found.mean, found.low) == (7.0, 0.0)
     assert math.isinf(found.high)
     assert found.as_json()["high"] == -1
 
 
-def test_ratios_are_made_within_rounds() -> None:
+def test_ratios_are_computed_within_each_round() -> None:
     """A machine that is twice as slow in one round says nothing about the ratio."""
     found = ratio([20, 10, 40], [10, 5, 20])
     assert found is not None

@@ -66,7 +66,7 @@ class LyingPlugin:
         register(FlushStrategy("lying", Nothing, synchronous=True))
 
 
-def test_contenders_are_names_with_settings() -> None:
+def test_contenders_are_parsed_from_names_with_settings() -> None:
     assert parse_contender("group_commit") == Contender("group_commit", "group_commit", ())
     found = parse_contender("flush/group_commit:interval_ms=1:sync_flush_timeout_ms=9")
     assert found.strategy == "flush/group_commit"
@@ -76,7 +76,7 @@ def test_contenders_are_names_with_settings() -> None:
             parse_contender(wrong)
 
 
-def test_everybody_is_first_once(tmp_path: Path) -> None:
+def test_each_contender_runs_first_in_some_round(tmp_path: Path) -> None:
     """Who always runs after another would inherit its dirty pages, or its warm caches."""
     plan = plan_of(tmp_path, "a", "b", "c")
     orders = ["".join(one.label for one in plan.order(n)) for n in range(4)]
@@ -113,7 +113,7 @@ def test_a_report_has_every_figure(made: FlushReport) -> None:
     assert set(by_label["commit_real_time"].ratios) >= {"rate", "p50_ms"}
 
 
-def test_what_a_power_cut_takes(made: FlushReport) -> None:
+def test_the_report_has_the_messages_lost_in_a_power_cut(made: FlushReport) -> None:
     """Counted on a disk that knows what was synced: nothing behind a sync, something before one."""
     synced, *others = (one.power_cut for one in made.strategies)
     assert synced is not None
@@ -126,7 +126,7 @@ def test_what_a_power_cut_takes(made: FlushReport) -> None:
         assert other.lost_messages % 3 == 0
 
 
-def test_the_document(made: FlushReport) -> None:
+def test_the_report_document_is_json_with_environment_and_settings(made: FlushReport) -> None:
     """What is written must be JSON, and say where it was made and with which settings."""
     document = json.loads(json.dumps(made.as_json(), allow_nan=False))
     assert document["environment"]["disk"]["filesystem"] not in ("", "unknown")
@@ -137,14 +137,14 @@ def test_the_document(made: FlushReport) -> None:
     assert {one["place"] for one in document["rounds"]} == {0, 1, 2}
 
 
-def test_a_strategy_that_lies_is_found_out(tmp_path: Path) -> None:
+def test_lost_messages_of_a_lying_strategy_are_counted(tmp_path: Path) -> None:
     """It declares itself synchronous and acknowledges at once: its losses are counted all the same."""
     plan = plan_of(tmp_path, "lying", power_cut_s=0.05)
     found = asyncio.run(power_cut(plan, plan.contenders[0], [LyingPlugin()]))
     assert found.lost_messages == found.acknowledged_messages > 0
 
 
-def test_what_is_wrong_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+def test_invalid_contenders_are_refused_before_measuring(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="group_comit"):
         bench_flush(plan_of(tmp_path, "group_comit"), asyncio.run, "asyncio")
     with pytest.raises(ConfigError, match="interval"):
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_told_before_anything_is_measured(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_waiting_for_a_quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_a_quiet_machine_ends_when_it_is_quiet_or_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends when the machine is quiet, or when the time is up; and does not look when it need not."""
     looks = iter([0.0, 1000.0, 1000.0, 1000.0])
     monkeypatch.setattr(machine, "machine_busy_s", lambda: next(looks))
@@ -178,7 +178,7 @@ def a_round(label: str, number: int, **figures: float) -> FlushRound:
     )
 
 
-def test_doubts(tmp_path: Path) -> None:
+def test_doubtful_results_are_reported_as_doubts(tmp_path: Path) -> None:
     """A figure that cannot be trusted must say so by itself."""
     plan = plan_of(tmp_path, "a", rounds=1)
     quiet = {"disk": {"filesystem": "ext4", "folder": "/x"}, "cores": 2}
@@ -191,7 +191,7 @@ def test_doubts(tmp_path: Path) -> None:
     assert doubts(plan_of(tmp_path, "a", rounds=5), [a_round("a", 0)], quiet) == []
 
 
-def test_ratios_are_to_the_first(tmp_path: Path) -> None:
+def test_ratios_are_relative_to_the_first_contender(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "a", "b")
     rounds = [a_round("a", 0, rate=10), a_round("b", 0, rate=20), a_round("b", 1, rate=10), a_round("a", 1, rate=5)]
     first, second = summarize(plan, rounds, {})
@@ -200,7 +200,7 @@ def test_ratios_are_to_the_first(tmp_path: Path) -> None:
     assert "p50_ms" not in second.ratios, "zeros have no ratio"
 
 
-def test_the_picture(made: FlushReport, tmp_path: Path) -> None:
+def test_the_report_is_drawn_as_svg(made: FlushReport, tmp_path: Path) -> None:
     """Drawn where matplotlib is installed; formats that cannot be drawn are refused anywhere."""
     with pytest.raises(ValueError, match=r"\.svg"):
         draw_flush(made.as_json(), tmp_path / "picture.txt")

@@ -23,7 +23,7 @@ inner.communicate("")
 """
 
 
-def test_the_time_of_a_process_is_that_of_its_children_as_well() -> None:
+def test_the_processor_time_of_a_process_includes_its_children() -> None:
     """The supervisor of several brokers does nothing itself: its own time alone would make them free."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", FAMILY], text=True, **pipes) as outer:  # type: ignore[call-overload]
@@ -33,7 +33,7 @@ def test_the_time_of_a_process_is_that_of_its_children_as_well() -> None:
         outer.communicate("\n")
 
 
-def test_a_process_that_has_gone_is_an_error() -> None:
+def test_the_processor_time_of_an_ended_process_is_an_error() -> None:
     """A figure of a broker that died would be read as a cheap broker."""
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()

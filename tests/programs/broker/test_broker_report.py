@@ -53,7 +53,7 @@ def edit(store: Path, position: int, data: bytes) -> None:
         file.write(data)
 
 
-def test_after_a_stop_in_order_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_the_report_after_a_clean_stop_has_only_the_log_end(tmp_path: Path) -> None:
     """But how far the log goes, and that its end was looked at."""
     end = used(tmp_path)
     with flintmq.Broker(configured(tmp_path)) as broker:
@@ -66,7 +66,7 @@ def test_after_a_stop_in_order_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert facts["records that were dispatched again"] == "none: the queues had all"
 
 
-def test_a_torn_tail_and_damage_are_told_with_what_keeps_them(tmp_path: Path) -> None:
+def test_the_report_lists_cuts_and_damage_with_their_quarantine_files(tmp_path: Path) -> None:
     """Where the log was cut and why, where damage was taken out, and which files of the quarantine have it."""
     end = used(tmp_path)
     (tmp_path / "abort").touch()
@@ -100,7 +100,7 @@ def test_a_torn_tail_and_damage_are_told_with_what_keeps_them(tmp_path: Path) ->
     assert {one.why for one in later.quarantine.files} == {one.why.partition("; ")[0] for one in kept.values()}
 
 
-def test_a_large_quarantine_is_told_in_part(tmp_path: Path) -> None:
+def test_the_report_lists_only_the_newest_quarantine_files(tmp_path: Path) -> None:
     """The newest files, and how many there are in all."""
     for number in range(FILES_MAX + 10):
         (tmp_path / f"{number:020d}-0.cut").write_bytes(b"x" * 10)
@@ -110,7 +110,7 @@ def test_a_large_quarantine_is_told_in_part(tmp_path: Path) -> None:
     assert quarantine_of(OS_DISK, tmp_path / "none", StartReport()).file_count == 0
 
 
-def test_settings_are_told_with_their_origin_and_without_secrets(tmp_path: Path) -> None:
+def test_the_report_lists_settings_with_origin_and_without_secrets(tmp_path: Path) -> None:
     """File, environment, command line, default, and what request 25 has changed since."""
     file = tmp_path / "broker.yaml"
     file.write_text(f"broker:\n  name: from-file\nha:\n  secret: {SECRET}\nstore:\n  file_reserved_hours: 7\n")

@@ -23,7 +23,7 @@ def put(broker: flintmq.Broker, *messages: flintmq.Message) -> int:
     return broker.put(messages)[0].queue_id
 
 
-def test_another_thread_pulls_what_was_put(tmp_path: Path) -> None:
+def test_another_thread_can_pull_from_an_embedded_broker(tmp_path: Path) -> None:
     """With the edges of the queue, and where to go on; an offset behind the end says so."""
     with flintmq.Broker(config(tmp_path)) as broker:  # type: ignore[arg-type]
         queue_id = put(broker, flintmq.Message("Orders", b"one" * 5_000, keys=["k"]))
@@ -37,7 +37,7 @@ def test_another_thread_pulls_what_was_put(tmp_path: Path) -> None:
         assert broker.pull("Orders", queue_id, 7, group="G").status is PullStatus.OFFSET_ILLEGAL
 
 
-def test_the_loops_own_thread_pulls_at_once_and_commits(tmp_path: Path) -> None:
+def test_the_loops_thread_can_pull_and_commit_without_waiting(tmp_path: Path) -> None:
     """The offset that comes with a pull is its group's."""
 
     async def run() -> None:
@@ -51,7 +51,7 @@ def test_the_loops_own_thread_pulls_at_once_and_commits(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_expressions_choose_messages(tmp_path: Path) -> None:
+def test_an_in_process_pull_filters_by_tags_and_sql92(tmp_path: Path) -> None:
     """By tags, compared as text though a broker compares their hashes (``Aa`` and ``BB`` have the same); by SQL92."""
     with flintmq.Broker(config(tmp_path, "topics.default_queue_nums=1", "pull.property_filter=true")) as broker:  # type: ignore[arg-type]
         put(broker, *(flintmq.Message("Orders", tag.encode(), tags=tag) for tag in ("Aa", "BB", "C")))
@@ -61,7 +61,7 @@ def test_expressions_choose_messages(tmp_path: Path) -> None:
         assert [message.body for message in by_sql.messages] == [b"C"]
 
 
-def test_what_may_not_be_pulled_is_refused_as_a_client_is(tmp_path: Path) -> None:
+def test_an_in_process_pull_is_refused_as_a_clients_pull(tmp_path: Path) -> None:
     """A broker that has stopped refuses, too."""
     with flintmq.Broker(config(tmp_path)) as broker:  # type: ignore[arg-type]
         with pytest.raises(RefusedError) as refused:

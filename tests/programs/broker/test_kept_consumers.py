@@ -90,7 +90,7 @@ def killed(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_pulls_lists_and_locks_go_on_at_once_after_a_restart(
+def test_pulls_member_lists_and_locks_work_directly_after_a_restart(
     broker: EmbeddedBroker, clock: VirtualClock, end: Callable[[EmbeddedBroker], None]
 ) -> None:
     """Java's clients send the next heartbeat up to 30 s later; until then they pull, rebalance and renew their locks."""
@@ -115,7 +115,7 @@ def test_pulls_lists_and_locks_go_on_at_once_after_a_restart(
         assert [notice.code for notice in one.notices] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
 
 
-def test_who_registered_again_is_known_after_the_next_restart_too(broker: EmbeddedBroker, clock: VirtualClock) -> None:
+def test_registrations_survive_two_restarts_in_succession(broker: EmbeddedBroker, clock: VirtualClock) -> None:
     """And so are those that had no time to come back before it."""
     with closing(Wire(broker.address)) as one, closing(Wire(broker.address)) as two:
         heartbeat(one, "one")
@@ -136,7 +136,7 @@ def test_who_registered_again_is_known_after_the_next_restart_too(broker: Embedd
         assert members(one) == []
 
 
-def test_a_subscription_that_a_member_changed_is_the_one_that_counts(broker: EmbeddedBroker) -> None:
+def test_a_changed_subscription_replaces_the_kept_subscription(broker: EmbeddedBroker) -> None:
     """A pull names the version of its subscription: an older one would have it refused."""
     with closing(Wire(broker.address)) as one:
         heartbeat(one, "one", sub_string="red")
@@ -152,7 +152,7 @@ def test_a_subscription_that_a_member_changed_is_the_one_that_counts(broker: Emb
     assert found.sub_string == "red"
 
 
-def test_tools_are_told_that_members_have_not_come_back(broker: EmbeddedBroker) -> None:
+def test_an_offset_reset_is_refused_while_members_have_not_returned(broker: EmbeddedBroker) -> None:
     """A reset that reaches only some members is undone by the next commit of the others."""
     with closing(Wire(broker.address)) as one, closing(Wire(broker.address)) as two:
         heartbeat(one, "one")
@@ -176,7 +176,7 @@ def test_tools_are_told_that_members_have_not_come_back(broker: EmbeddedBroker) 
 
 
 @pytest.mark.parametrize("content", [b"", bytes(500), b'{"version":1,"groups":1}\n', b"x" * (17 << 20)])
-def test_a_file_that_cannot_be_read_is_reported_and_the_broker_starts(
+def test_a_damaged_consumers_file_is_reported_and_ignored(
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     """The consumers register again by themselves."""
@@ -198,7 +198,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_the_broker_starts(
         assert members(one) == ["one"]
 
 
-def test_the_file_is_written_only_when_something_changed(
+def test_the_consumers_file_is_written_only_after_a_change(
     broker: EmbeddedBroker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Heartbeats that say what is known cost the disk nothing; a disk that refuses is told once, and tried again."""
@@ -225,7 +225,7 @@ def test_the_file_is_written_only_when_something_changed(
         assert len(written) == 2
 
 
-def test_a_disk_that_refuses_is_told_once(
+def test_failed_writes_of_the_consumers_file_are_logged_once(
     broker: EmbeddedBroker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk must not fill the log, too."""

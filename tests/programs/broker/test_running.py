@@ -44,7 +44,7 @@ class SlowToClose(OsDisk):
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_stop_that_is_cancelled_closes_the_store_first(tmp_path: Path, times: int) -> None:
+def test_a_canceled_stop_closes_the_store_before_it_returns(tmp_path: Path, times: int) -> None:
     """``asyncio.timeout`` around a stop: what is opened next must find the store free and clean."""
     disk = SlowToClose()
 
@@ -68,7 +68,7 @@ def test_a_stop_that_is_cancelled_closes_the_store_first(tmp_path: Path, times: 
     asyncio.run(run())
 
 
-def test_a_loop_that_ends_in_the_midst_of_a_stop_closes_the_store_first(tmp_path: Path) -> None:
+def test_a_loop_that_ends_during_a_stop_closes_the_store(tmp_path: Path) -> None:
     """``asyncio.run`` cancels every task when its main one ends, those of the stop as well."""
     disk = SlowToClose()
 
@@ -110,7 +110,7 @@ class Exits:
 
 @pytest.mark.parametrize("as_task", [True, False])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_plugin_that_exits_does_not_end_an_embedded_broker(
+def test_sys_exit_in_a_plugin_does_not_stop_an_embedded_broker(
     tmp_path: Path, as_task: bool, loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said, and everybody is served; the stop is one in order."""
@@ -123,7 +123,7 @@ def test_a_plugin_that_exits_does_not_end_an_embedded_broker(
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_a_program_that_exits_stops_its_broker_in_order(tmp_path: Path) -> None:
+def test_sys_exit_in_the_program_stops_its_broker_cleanly(tmp_path: Path) -> None:
     """In the caller's own loop SystemExit is the caller's; on its way out the store is closed."""
 
     async def run() -> None:
@@ -135,7 +135,7 @@ def test_a_program_that_exits_stops_its_broker_in_order(tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_what_is_awaited_to_its_end_returns_and_raises_as_ever() -> None:
+def test_work_awaited_to_its_end_returns_and_raises_normally() -> None:
     async def fails() -> None:
         raise ValueError("wrong")
 
@@ -151,7 +151,7 @@ def test_what_is_awaited_to_its_end_returns_and_raises_as_ever() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(4), ValueError("wrong")])
-def test_the_work_itself_may_end_in_an_error(error: BaseException) -> None:
+def test_an_error_of_the_main_coroutine_is_raised(error: BaseException) -> None:
     async def run() -> None:
         raise error
 
@@ -159,7 +159,7 @@ def test_the_work_itself_may_end_in_an_error(error: BaseException) -> None:
         run_to_end("asyncio", run())
 
 
-def test_an_unknown_loop_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_loop_package_raises_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
     async def run() -> int:

@@ -45,7 +45,7 @@ class Handles:
         return delay_s
 
 
-def test_work_comes_back_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_repeat_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """``every`` at one interval, ``pace`` at what the work itself asks for."""
 
     def test(loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +61,7 @@ def test_work_comes_back_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_a_failure_is_logged_and_the_timer_goes_on(
+def test_a_failed_timer_is_logged_and_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where somebody else takes note of it, a plugin's failures for instance: then it is not logged twice."""
@@ -81,7 +81,7 @@ def test_a_failure_is_logged_and_the_timer_goes_on(
     run(test)
 
 
-def test_a_third_partys_timer_that_fails_too_often_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_timer_that_fails_too_often_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its failures are the plugin's, not the broker's."""
 
     def test(loop: asyncio.AbstractEventLoop) -> None:
@@ -101,7 +101,7 @@ def test_a_third_partys_timer_that_fails_too_often_ends(monkeypatch: pytest.Monk
     run(test)
 
 
-def test_work_can_be_done_at_once_and_is_not_done_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_can_run_at_once_and_do_not_run_after_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop cancels all; one that is just running does not come back."""
 
     def test(loop: asyncio.AbstractEventLoop) -> None:
@@ -119,7 +119,7 @@ def test_work_can_be_done_at_once_and_is_not_done_after_the_end(monkeypatch: pyt
     run(test)
 
 
-def test_lines_without_effect_are_told_as_faults_of_the_configuration(
+def test_settings_without_effect_are_logged_by_the_config_logger(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Operators filter by the logger: what a file says in vain is no event of the broker."""
@@ -129,7 +129,7 @@ def test_lines_without_effect_are_told_as_faults_of_the_configuration(
     assert {name for name, _level, _text in caplog.record_tuples} == {"flintmq.config"}
 
 
-def test_a_timer_that_is_cancelled_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_canceling_a_timer_does_not_affect_other_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also from its own work; its failures are no alarm any longer, and other timers go on."""
 
     def test(loop: asyncio.AbstractEventLoop) -> None:

@@ -122,7 +122,7 @@ def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_in", ["start", "ready", "withdraw", "stop", "persist"])
-def test_a_third_partys_service_that_raises_is_counted_and_the_others_go_on(tmp_path: Path, fails_in: str) -> None:
+def test_a_failing_service_of_a_plugin_is_counted_and_others_run(tmp_path: Path, fails_in: str) -> None:
     """One feature's defect must not keep a broker from starting or stopping."""
     feature = Feature(fails_in)
 
@@ -138,7 +138,7 @@ def test_a_third_partys_service_that_raises_is_counted_and_the_others_go_on(tmp_
     assert "stop two" in feature.life
 
 
-def test_a_service_without_its_methods_stops_the_start_with_its_name(tmp_path: Path) -> None:
+def test_a_service_without_required_methods_stops_the_start(tmp_path: Path) -> None:
     """A mistake is found at the start, not at the stop."""
 
     class Broken:
@@ -152,7 +152,7 @@ def test_a_service_without_its_methods_stops_the_start_with_its_name(tmp_path: P
         asyncio.run(Broker(config(tmp_path), plugins=[Broken()]).start())
 
 
-def test_what_is_iterated_may_be_a_generator(tmp_path: Path) -> None:
+def test_alarms_of_a_service_can_be_a_generator(tmp_path: Path) -> None:
     """Alarms and measurements are any iterables, as their ports say."""
 
     class Watchful:
@@ -219,7 +219,7 @@ class Alarmed(Noted):
         (lambda: 7, [], "not iterable"),
     ],
 )
-def test_alarms_of_a_third_partys_service_are_gathered_or_its_fault(
+def test_invalid_alarms_of_a_plugin_service_are_counted_as_its_error(
     tmp_path: Path, told: Any, shown: list[str] | int, error: str
 ) -> None:
     """Whatever it returns, the broker's other alarms are told, and there are only so many."""
@@ -287,7 +287,7 @@ class Worded:
         (None, "NoneType"),
     ],
 )
-def test_words_of_the_ready_line_are_words(tmp_path: Path, words: Any, error: str) -> None:
+def test_words_of_the_ready_line_are_checked_and_quoted(tmp_path: Path, words: Any, error: str) -> None:
     """Scripts split the line at blanks and equal signs: a plugin's text must not become another word, or a line."""
 
     class Speaks:

@@ -33,7 +33,9 @@ def api(**parts: Any) -> BrokerApi:
     return cast("BrokerApi", SimpleNamespace(**parts))
 
 
-def test_every_table_is_written_at_the_stop_though_one_cannot_be(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_cannot_be_written_at_the_stop_does_not_prevent_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A full disk loses one table at most; topics without notes are as they are on disk."""
     topics, groups, offsets = Table(is_dirty=False), Table(fails=True), Table()
     with caplog.at_level(logging.ERROR, "flintmq.broker"):
@@ -73,7 +75,7 @@ def test_held_pulls_are_answered_before_the_broker_stops_listening() -> None:
     assert released == ["all"]
 
 
-def test_looks_rest_while_there_is_nothing_to_look_for() -> None:
+def test_periodic_checks_pause_while_there_is_nothing_to_check() -> None:
     """A clock that is advanced by hours skips them; a pull that is held, or a record that can be dispatched, ends the rest."""
 
     class Hold(list[object]):

@@ -22,7 +22,7 @@ from flintmq.testing.store import message
 from .conftest import SMALL, RunCommand
 
 
-def test_topics_live_and_die(cli: RunCommand, name_server: str) -> None:
+def test_topics_are_created_listed_shown_changed_and_deleted(cli: RunCommand, name_server: str) -> None:
     """Created, listed, shown, changed and deleted by name, in both kinds of output."""
     where = ("-n", name_server)
     assert cli("topics", "create", "Life", "--queues", 3, *where).code == 0
@@ -44,7 +44,7 @@ def test_topics_live_and_die(cli: RunCommand, name_server: str) -> None:
     assert "Life" not in cli("topics", *where).out
 
 
-def test_a_topic_on_one_broker_of_a_cluster(cli: RunCommand, tmp_path: Path) -> None:
+def test_a_topic_can_be_created_on_one_broker_or_cluster(cli: RunCommand, tmp_path: Path) -> None:
     """A topic need not lie at every broker; a name that is none is answered with those that there are."""
     loaded = flintmq.load_config(None, SMALL, {})
     with flintmq.NameServer(loaded) as names, contextlib.ExitStack() as brokers:
@@ -77,14 +77,14 @@ def test_a_topic_on_one_broker_of_a_cluster(cli: RunCommand, tmp_path: Path) -> 
         assert brokers_of("Nowhere") == []
 
 
-def test_system_topics_are_hidden(cli: RunCommand, name_server: str) -> None:
+def test_topics_list_hides_system_topics_unless_all_is_given(cli: RunCommand, name_server: str) -> None:
     """A dozen topics that nobody made hide those that somebody did."""
     seen = {row["topic"] for row in cli("topics", "-n", name_server, "--json").json}
     everything = {row["topic"] for row in cli("topics", "--all", "-n", name_server, "--json").json}
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster"} <= everything - seen
 
 
-def test_groups(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_groups_are_created_shown_and_deleted(cli: RunCommand, name_server: str, topic: str) -> None:
     """A group's life, and how far it lags behind."""
     where = ("-n", name_server)
     assert cli("groups", "create", "Readers", "--retries", 3, *where).code == 0
@@ -101,7 +101,7 @@ def test_groups(cli: RunCommand, name_server: str, topic: str) -> None:
     assert cli("groups", "delete", "Readers", *where).code == 1
 
 
-def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_groups_show_warns_of_conflicting_subscriptions(cli: RunCommand, name_server: str, topic: str) -> None:
     """Half a group that filters otherwise makes all of it miss messages: in RocketMQ nobody ever learns of it."""
 
     async def look() -> tuple[Any, Any, Any, str]:
@@ -132,7 +132,7 @@ def test_a_group_that_contradicts_itself_is_named(cli: RunCommand, name_server: 
     assert cli("groups", "show", "Agreed", "-n", name_server).err == ""
 
 
-def test_a_broker_that_does_not_answer_hides_nothing_of_the_others(cli: RunCommand, tmp_path: Path) -> None:
+def test_listing_shows_answering_brokers_if_another_does_not_answer(cli: RunCommand, tmp_path: Path) -> None:
     """When one is down people ask for topics and groups most of all; a script must see that the answer is not whole."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path}", "topics.default_queue_nums=1"], {})
     queues = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicName": "T"}
@@ -178,7 +178,7 @@ def test_a_broker_that_does_not_answer_hides_nothing_of_the_others(cli: RunComma
     assert cli("topics", *where).code == 4, "where nobody answers there is nothing to show"
 
 
-def test_an_unknown_group_is_not_moved(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_a_reset_of_an_unknown_group_is_refused(cli: RunCommand, name_server: str, topic: str) -> None:
     """A misspelled name is no new group; nor is what is no time."""
     outcome = cli("groups", "reset", "Nobody", topic, "--to", "first", "-n", name_server)
     assert outcome.code == 1
@@ -186,7 +186,7 @@ def test_an_unknown_group_is_not_moved(cli: RunCommand, name_server: str, topic:
     assert cli("groups", "reset", "Nobody", topic, "--to", "soon", "-n", name_server).code == 2
 
 
-def test_status(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_status_shows_brokers_and_lag(cli: RunCommand, name_server: str, topic: str) -> None:
     """The first look at a cluster: who is there, how busy, how full, who lags."""
     where = ("-n", name_server)
     cli("send", topic, "x", *where)
@@ -204,7 +204,7 @@ def test_status(cli: RunCommand, name_server: str, topic: str) -> None:
     assert "Slow" in text
 
 
-def test_status_of_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
+def test_status_shows_the_state_of_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
     """How far it is behind, and why it stands still when it does: the operator sees it where the rest is."""
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     settings = [*SMALL, f"store.path={tmp_path / 'store'}", "dispatchers=consume_queue,index,spark_feed"]
@@ -224,7 +224,7 @@ def test_status_of_a_landing_zone(cli: RunCommand, tmp_path: Path) -> None:
         assert "landing zones" in text
 
 
-def test_status_says_what_a_start_took_out_of_the_log(cli: RunCommand, tmp_path: Path) -> None:
+def test_status_shows_the_bytes_cut_at_the_last_start(cli: RunCommand, tmp_path: Path) -> None:
     """The store was not left in order, and bytes lie behind its end: nobody would look for them in flint/quarantine."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
     with flintmq.Broker(loaded) as broker:
@@ -247,7 +247,7 @@ def test_status_says_what_a_start_took_out_of_the_log(cli: RunCommand, tmp_path:
     assert "quarantine" in text
 
 
-def test_status_of_a_cluster_that_every_broker_has_left_is_a_failure(cli: RunCommand) -> None:
+def test_status_of_a_cluster_without_brokers_exits_with_1(cli: RunCommand) -> None:
     """A check that only asks for its exit code must not take it for a healthy one."""
     with flintmq.NameServer(flintmq.load_config(None, ["listen.port=0"], {})) as names:
         found = cli("status", "-n", names.address, "--json")
@@ -258,7 +258,7 @@ def test_status_of_a_cluster_that_every_broker_has_left_is_a_failure(cli: RunCom
         assert "know no broker" in text.out
 
 
-def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand, tmp_path: Path) -> None:
+def test_status_shows_an_alarm_for_an_unreadable_record(cli: RunCommand, tmp_path: Path) -> None:
     """Bytes of the log are overwritten between append and dispatch: the operator sees it in both kinds of output and in the
     exit code, and whoever sends is refused."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
@@ -305,7 +305,7 @@ def test_status_sounds_an_alarm_for_a_record_that_cannot_be_read(cli: RunCommand
         assert "store.damaged" in sent.err
 
 
-def test_a_broker_that_does_not_answer_is_an_alarm(cli: RunCommand, tmp_path: Path) -> None:
+def test_status_shows_an_alarm_for_a_broker_that_does_not_answer(cli: RunCommand, tmp_path: Path) -> None:
     """A process that is stopped, or a machine that is gone: name servers name it for two minutes more, and a health check
     has to see it meanwhile."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
@@ -395,7 +395,7 @@ class Worried:
 
 
 @pytest.mark.parametrize(("level", "code"), [("warning", 0), ("critical", 1)])
-def test_status_ends_with_1_for_critical_alarms_alone(cli: RunCommand, tmp_path: Path, level: str, code: int) -> None:
+def test_status_exits_with_1_only_for_critical_alarms(cli: RunCommand, tmp_path: Path, level: str, code: int) -> None:
     """A health check must not restart a broker because a consumer is slow; what a name holds is text, and on one line."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
     with flintmq.NameServer(loaded) as names:

@@ -22,7 +22,7 @@ from .conftest import RunCommand
 QUEUE = MessageQueue("broker-a", 3, "Bench")
 
 
-def test_patched_send_is_a_send() -> None:
+def test_a_patched_send_frame_decodes_with_new_time_and_id() -> None:
     """Patching in place must leave a frame that decodes, with the new time and an id of its own each time."""
     frame = SendFrame(7, QUEUE, b"body", 1)
     seen = set()
@@ -35,7 +35,7 @@ def test_patched_send_is_a_send() -> None:
     assert len(seen) == 3
 
 
-def test_patched_batch_is_a_batch() -> None:
+def test_a_patched_batch_frame_decodes_with_an_id_per_message() -> None:
     """Every message of a batch has an id of its own."""
     command = decode_command(bytes(SendFrame(0, QUEUE, b"body", 5).next(b"1700000000123", 10))[4:])
     assert command.code == RequestCode.SEND_BATCH_MESSAGE
@@ -45,7 +45,7 @@ def test_patched_batch_is_a_batch() -> None:
 
 
 @pytest.mark.parametrize("queue_offset", [0, 7, 12_345_678_901])
-def test_pull_frame(queue_offset: int) -> None:
+def test_a_pull_frame_decodes_with_any_queue_offset(queue_offset: int) -> None:
     """Offsets of every width make whole frames."""
     frame = PullFrame(1, QUEUE, 32).next(queue_offset)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -54,7 +54,7 @@ def test_pull_frame(queue_offset: int) -> None:
     assert (header.queue_offset, header.max_msg_nums, command.opaque) == (queue_offset, 32, OPAQUE_BASE + 1)
 
 
-def test_answers_are_read_where_they_stand() -> None:
+def test_numbers_are_read_from_an_undecoded_answer() -> None:
     """Of an answer only three numbers are looked at."""
     answer = (
         b"\0\0\0\x60" + b'{"code":11,"extFields":{"nextBeginOffset":"42"},"flag":1,"opaque":1000000009,"version":1}'
@@ -62,7 +62,7 @@ def test_answers_are_read_where_they_stand() -> None:
     assert (slot_of(answer), code_of(answer), field_of(answer, b"nextBeginOffset")) == (9, 11, 42)
 
 
-def test_send_and_consume(cli: RunCommand, name_server: str) -> None:
+def test_bench_send_and_consume_print_every_figure(cli: RunCommand, name_server: str) -> None:
     """One line of JSON per run with every figure, against a broker that is there."""
     common = ("-n", name_server, "--topic", "BenchRuns", "--count", 400, "--warmup", 0, "--size", 32)
     sent = cli("bench", "send", *common, "--connections", 2, "--inflight", 8, "--pid", os.getpid()).json
@@ -82,7 +82,7 @@ def test_send_and_consume(cli: RunCommand, name_server: str) -> None:
     assert pulled["errors"] == 0
 
 
-def test_against_another(cli: RunCommand, name_server: str) -> None:
+def test_bench_against_another_broker_prints_ratios(cli: RunCommand, name_server: str) -> None:
     """Interleaved rounds, then the ratios: here of a broker with itself."""
     common = ("-n", name_server, "--topic", "BenchRatio", "--count", 64, "--warmup", 0)
     lines = cli("bench", "send", *common, "--against", name_server, "--rounds", 2).json_lines
@@ -91,7 +91,7 @@ def test_against_another(cli: RunCommand, name_server: str) -> None:
     assert lines[-1]["rounds"] == 2
 
 
-def test_own_broker(cli: RunCommand) -> None:
+def test_bench_starts_a_broker_if_none_is_named(cli: RunCommand) -> None:
     """Without a broker at hand it starts one, with the settings given, and measures its processor time."""
     outcome = cli(
         *("bench", "send", "--count", 200, "--warmup", 0, "--set", "flush.strategy=group_commit"),
@@ -105,14 +105,14 @@ def test_own_broker(cli: RunCommand) -> None:
     assert "key=value" in refused.err
 
 
-def test_nobody_there(cli: RunCommand) -> None:
+def test_bench_without_a_reachable_broker_exits_with_4(cli: RunCommand) -> None:
     """No broker, no figure."""
     outcome = cli("bench", "send", "-n", "127.0.0.1:1")
     assert outcome.code == 4
     assert outcome.out == ""
 
 
-def test_refusals_end_a_run_too(cli: RunCommand, name_server: str) -> None:
+def test_a_bench_run_ends_if_all_requests_are_refused(cli: RunCommand, name_server: str) -> None:
     """A broker that refuses everything must not be asked for ever."""
     assert cli("topics", "create", "BenchRefused", "-n", name_server).code == 0
     common = ("-n", name_server, "--topic", "BenchRefused", "--count", 3, "--warmup", 0, "--connections", 1)
@@ -121,7 +121,7 @@ def test_refusals_end_a_run_too(cli: RunCommand, name_server: str) -> None:
     assert refused["messages"] == 0
 
 
-def test_percentiles_and_ratios() -> None:
+def test_percentiles_and_ratios_are_correct() -> None:
     """Figures that are compared with others' must be right."""
     latencies_s = [n / 1000 for n in range(1, 1001)]
     assert percentile_ms(latencies_s, 0.5) == 501

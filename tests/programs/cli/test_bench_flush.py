@@ -15,7 +15,7 @@ QUICK = ("--seconds", 0.05, "--warmup", 0, "--rounds", 2, "--threads", 4, "--siz
 SMALL = ("--set", "store.commit_log_file_bytes=4MiB", "--set", "index.enable=false")
 
 
-def test_flush_prints_lines_and_writes_a_report(cli: RunCommand, tmp_path: Path) -> None:
+def test_bench_flush_prints_lines_and_writes_a_report(cli: RunCommand, tmp_path: Path) -> None:
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     common = (
         "bench",
@@ -44,7 +44,9 @@ def test_flush_prints_lines_and_writes_a_report(cli: RunCommand, tmp_path: Path)
     assert second.exists()
 
 
-def test_a_plugins_strategy_by_name(cli: RunCommand, plugin_module: Callable[[str, str], str], tmp_path: Path) -> None:
+def test_bench_flush_measures_a_strategy_of_a_plugin(
+    cli: RunCommand, plugin_module: Callable[[str, str], str], tmp_path: Path
+) -> None:
     """What is not installed is named by its module, as in the configuration."""
     source = (
         "from flintmq.core.kernel.hookspecs import hookimpl\n"
@@ -79,7 +81,7 @@ def test_a_plugins_strategy_by_name(cli: RunCommand, plugin_module: Callable[[st
         (("--plugin", "there.is.none"), "there"),
     ],
 )
-def test_mistakes(cli: RunCommand, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_bench_flush_options_are_refused(cli: RunCommand, arguments: tuple[str, ...], said: str) -> None:
     outcome = cli("bench", "flush", *QUICK, *arguments)
     assert outcome.code == 2
     assert said in outcome.err

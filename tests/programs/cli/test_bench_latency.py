@@ -10,7 +10,7 @@ import pytest
 from .conftest import RunCommand
 
 
-def test_latency(cli: RunCommand, name_server: str) -> None:
+def test_bench_latency_counts_only_messages_of_its_run(cli: RunCommand, name_server: str) -> None:
     """Every message sent by the clock arrives at the listener, and old ones in the topic are not counted."""
     common = ("bench", "latency", "-n", name_server, "--rate", 400, "--seconds", 0.2, "--topic", "Latency")
     for _ in range(2):
@@ -21,7 +21,7 @@ def test_latency(cli: RunCommand, name_server: str) -> None:
         assert found["send_p50_ms"] > 0
 
 
-def test_latency_against_another(cli: RunCommand, name_server: str) -> None:
+def test_bench_latency_against_another_broker_prints_ratios(cli: RunCommand, name_server: str) -> None:
     """Both are measured in turn, and the last line has the ratios."""
     words = ("--rate", 200, "--seconds", 0.1, "--warmup", 0, "--rounds", 2, "--topic", "Latency")
     outcome = cli("bench", "latency", "-n", name_server, "--against", name_server, *words)

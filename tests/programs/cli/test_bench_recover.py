@@ -11,7 +11,7 @@ from flintmq.testing.store import message, opened, snapshot
 from .conftest import RunCommand
 
 
-def test_a_store_is_measured_and_not_changed(cli: RunCommand, tmp_path: Path) -> None:
+def test_bench_recover_does_not_change_the_store(cli: RunCommand, tmp_path: Path) -> None:
     """Four starts of a small store, and look-ups in it."""
     with opened(tmp_path / "store", clock=ManualClock(1_700_000_000_000)) as store:
         for number in range(40):
@@ -27,14 +27,14 @@ def test_a_store_is_measured_and_not_changed(cli: RunCommand, tmp_path: Path) ->
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_what_is_no_store_is_one_line(cli: RunCommand, tmp_path: Path) -> None:
+def test_bench_recover_of_a_missing_store_prints_one_line(cli: RunCommand, tmp_path: Path) -> None:
     """And the copy is gone."""
     outcome = cli("bench", "recover", "--store", tmp_path / "none")
     assert outcome.code == 3
     assert outcome.err.count("\n") == 1
 
 
-def test_a_copy_has_the_same_bytes_and_its_zeros_take_no_room(tmp_path: Path) -> None:
+def test_a_copied_store_has_equal_bytes_and_holes(tmp_path: Path) -> None:
     """Files are made at full size; a gigabyte of zeros need not be written."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     size = 16 * 1024 * 1024

@@ -10,7 +10,7 @@ from flintmq.tests.support.bench_reports import a_report
 from .conftest import RunCommand
 
 
-def test_a_report_as_it_is_printed(cli: RunCommand, tmp_path: Path) -> None:
+def test_bench_report_prints_json_and_a_table(cli: RunCommand, tmp_path: Path) -> None:
     """Scripts read the lines of JSON, people the table."""
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     first.write_text(json.dumps(a_report(100)))
@@ -21,7 +21,7 @@ def test_a_report_as_it_is_printed(cli: RunCommand, tmp_path: Path) -> None:
     assert "B / A" in cli("bench", "report", first, second).out
 
 
-def test_reports_that_are_none(cli: RunCommand, tmp_path: Path) -> None:
+def test_bench_report_of_an_invalid_file_names_the_file(cli: RunCommand, tmp_path: Path) -> None:
     """A file that holds no report is named, with the exit code of a failure or of wrong usage."""
     (tmp_path / "a.json").write_text("{}")
     assert cli("bench", "report", tmp_path / "a.json", tmp_path / "a.json").code == 1

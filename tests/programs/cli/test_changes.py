@@ -41,7 +41,7 @@ async def group_of(admin: AdminClient, group: str) -> SubscriptionGroupConfig | 
     return await admin.group_config(group, address)
 
 
-def test_a_permission_takes_no_queues_away(cli: RunCommand, name_server: str, ask: Ask) -> None:
+def test_changing_a_permission_keeps_the_queues(cli: RunCommand, name_server: str, ask: Ask) -> None:
     """Sixteen ordered queues stay that: a change of the permission must hide no message."""
     where = ("-n", name_server)
     assert cli("topics", "create", "Wide", "--queues", 16, "--order", *where).code == 0
@@ -69,7 +69,7 @@ def test_a_permission_takes_no_queues_away(cli: RunCommand, name_server: str, as
         (("--queues", 6, "--permission", "rw"), {"read_queue_nums": 6, "write_queue_nums": 6, "perm": 7}),
     ],
 )
-def test_each_option_changes_what_it_names(
+def test_each_option_changes_only_its_own_field(
     cli: RunCommand, name_server: str, ask: Ask, given: tuple[Any, ...], changed: dict[str, Any]
 ) -> None:
     """Also what no option names is kept: a unit's flag, fewer write queues than read ones, a template's bit."""
@@ -94,7 +94,7 @@ def test_each_option_changes_what_it_names(
     assert ask(lambda admin: topic_of(admin, "Kept")) == TopicConfig(**fields)
 
 
-def test_the_client_keeps_what_it_is_not_given(ask: Ask) -> None:
+def test_create_topic_of_the_client_keeps_fields_that_are_not_given(ask: Ask) -> None:
     """``AdminClient.create_topic`` is what consoles and programs change topics with."""
 
     async def work(admin: AdminClient) -> Any:
@@ -113,7 +113,7 @@ def test_the_client_keeps_what_it_is_not_given(ask: Ask) -> None:
     assert never is None
 
 
-def test_a_topic_is_the_same_whoever_makes_it(cli: RunCommand, name_server: str, ask: Ask) -> None:
+def test_a_topic_created_by_command_or_by_sending_has_equal_queues(cli: RunCommand, name_server: str, ask: Ask) -> None:
     """``topics create`` once made 8 queues where sending makes 4: chance decided how many consumers a topic takes."""
     where = ("-n", name_server)
     assert cli("topics", "create", "ByHand", *where).code == 0
@@ -122,7 +122,7 @@ def test_a_topic_is_the_same_whoever_makes_it(cli: RunCommand, name_server: str,
     assert by_hand.read_queue_nums == by_hand.write_queue_nums == by_sending.read_queue_nums == 4
 
 
-def test_retries_reset_nothing_else_of_a_group(cli: RunCommand, name_server: str, ask: Ask) -> None:
+def test_changing_retries_keeps_the_other_fields_of_a_group(cli: RunCommand, name_server: str, ask: Ask) -> None:
     """A group whose consuming is off stays off, however often its retries are changed."""
     before = SubscriptionGroupConfig(
         group_name="Off",
@@ -147,7 +147,7 @@ def test_retries_reset_nothing_else_of_a_group(cli: RunCommand, name_server: str
     assert cli("groups", "create", "New", *where, "--json").json == {"group": "New", "retries": 16}
 
 
-def test_help_tells_the_defaults(cli: RunCommand) -> None:
+def test_create_help_shows_the_defaults(cli: RunCommand) -> None:
     """A reader sees what an option is when it is not given: for what is new, and for what is there."""
     for command, words in (
         ("topics", ("unchanged", "8", "rw")),

@@ -143,7 +143,7 @@ PUBLIC: Final = {"listen.host": "0.0.0.0"}
         ({"listen.enable": False, "namesrv.addresses": ["127.0.0.1:1"]}, "broker", "'listen.enable' false"),
     ],
 )
-def test_the_command_says_which_start_it_checks_for(
+def test_config_check_accepts_the_command_it_checks_for(
     cli: RunCommand, tmp_path: Path, chosen: dict[str, Any], command: str, said: str
 ) -> None:
     """What one command refuses may be right for another."""
@@ -157,7 +157,7 @@ def test_the_command_says_which_start_it_checks_for(
         assert cli("config", "check", file).code == outcome.code
 
 
-def test_a_check_leaves_the_store_alone(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_check_does_not_touch_the_store(cli: RunCommand, tmp_path: Path) -> None:
     """It may run beside the broker whose configuration it is."""
     file = tmp_path / "flintmq.yaml"
     store = tmp_path / "store"

@@ -63,13 +63,13 @@ def test_a_shell_completes_commands_options_and_values(program: Path, shell: str
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_page_of_commands_has_the_lines(shell: str) -> None:
+def test_the_commands_page_has_the_completion_lines(shell: str) -> None:
     """What nobody finds nobody uses."""
     assert f"{COMPLETE_VARIABLE}={shell}_source flintmq" in (ROOT / "docs" / "commands.md").read_text()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_function(
+def test_completion_prints_the_function_of_each_shell(
     shell: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing but the function may be printed: the shell runs it."""
@@ -84,7 +84,7 @@ def test_each_shell_gets_its_function(
     assert "flintmq" in out
 
 
-def test_a_wrong_request_says_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_completion_request_lists_the_valid_requests(capsys: pytest.CaptureFixture[str]) -> None:
     """A typing error in the shell's configuration was silence, or a listing of help at each start of a shell."""
     from flintmq.programs.cli.main import complete
 
@@ -112,13 +112,13 @@ def test_an_unknown_command_gets_a_suggestion(cli: RunCommand, words: tuple[str,
     assert f"'{meant}'" in told.partition(";")[0]
 
 
-def test_what_resembles_no_command_gets_none(cli: RunCommand) -> None:
+def test_an_unknown_command_without_a_similar_name_gets_no_suggestion(cli: RunCommand) -> None:
     """A guess that is far off would mislead."""
     assert cli("xyzzy").err == "flintmq: error: No such command 'xyzzy'; see 'flintmq --help'\n"
 
 
 @pytest.mark.parametrize("words", ["run", "namesrv", "broker", "console"])
-def test_help_shows_what_an_option_is_without_being_given(words: str) -> None:
+def test_help_shows_the_default_of_every_option(words: str) -> None:
     """``run --help`` did not say at which port, and into which folder."""
     context = click.Context(app, info_name="flintmq", show_default=True)
     command = app.get_command(context, words)
@@ -148,6 +148,6 @@ def test_help_shows_what_an_option_is_without_being_given(words: str) -> None:
     ("words", "default"),
     [("run", "10911"), ("run", "9876"), ("namesrv", "9876"), ("broker", "10911"), ("console", "9880")],
 )
-def test_the_ports_in_help_are_those_of_the_settings(cli: RunCommand, words: str, default: str) -> None:
+def test_the_default_ports_in_help_equal_the_settings(cli: RunCommand, words: str, default: str) -> None:
     """Help that is written by hand would go stale."""
     assert f"default: {default};" in " ".join(cli(words, "--help").out.split())

@@ -27,7 +27,9 @@ class plugin:
 """
 
 
-def test_show_names_origins(cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_names_the_origin_of_each_value(
+    cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ "Why is it so?" is answered by the place each value comes from."""
     file = tmp_path / "b.yaml"
     file.write_text("broker:\n  name: b\n")
@@ -45,7 +47,7 @@ def test_show_names_origins(cli: RunCommand, tmp_path: Path, monkeypatch: pytest
     assert "broker.name" in cli("config", "show", "-c", file, "--changed").out
 
 
-def test_show_as_yaml_loads_again(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_show_as_yaml_can_be_loaded(cli: RunCommand, tmp_path: Path) -> None:
     """What is shown can be kept."""
     text = cli("config", "show", "--set", "store.path=/x", "--set", "listen.port=5", "--yaml", "--changed").out
     (tmp_path / "b.yaml").write_text(text)
@@ -53,7 +55,7 @@ def test_show_as_yaml_loads_again(cli: RunCommand, tmp_path: Path) -> None:
     assert (str(loaded.config.store.path), loaded.config.listen.port) == ("/x", 5)
 
 
-def test_show_as_yaml_says_which_secrets_it_leaves_out(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_show_as_yaml_names_omitted_secrets(cli: RunCommand, tmp_path: Path) -> None:
     """Whoever keeps the YAML must know what is missing in it before a broker says so."""
     file, copy = tmp_path / "b.yaml", tmp_path / "copy.yaml"
     account = "{accessKey: somebody, secretKey: hunter2hunter2}"
@@ -76,7 +78,7 @@ def test_show_as_yaml_says_which_secrets_it_leaves_out(cli: RunCommand, tmp_path
     assert cli("config", "show", "--yaml").err == ""
 
 
-def test_show_as_yaml_has_the_sections_of_plugins(
+def test_config_show_as_yaml_has_the_sections_of_plugins(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """A copy without them would be another configuration, of a plugin at its defaults."""
@@ -89,7 +91,7 @@ def test_show_as_yaml_has_the_sections_of_plugins(
     assert shown["flush.strategy"] == "group_commit"
 
 
-def test_import(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_import_converts_a_broker_conf(cli: RunCommand, tmp_path: Path) -> None:
     """A broker.conf moves over in one command; what stays behind is said, with the reason."""
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=b\nlistenPort=1234\nabortFile=x\n")
@@ -105,7 +107,7 @@ def test_import(cli: RunCommand, tmp_path: Path) -> None:
     assert cli("config", "import", tmp_path / "none.conf").code == 2
 
 
-def test_rocketmqs_file_is_a_configuration(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_commands_accept_a_broker_conf(cli: RunCommand, tmp_path: Path) -> None:
     """Shown, checked and taken for the list of plugins without a translation; lines that change nothing are warnings."""
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=b\nsendMessageThreadPoolNums=16\nlistenPort=1234\n")
@@ -137,7 +139,7 @@ def test_rocketmqs_file_is_a_configuration(cli: RunCommand, tmp_path: Path) -> N
         ("nobodys:\n  key: 1\n", "no plugin has such a section"),
     ],
 )
-def test_check_finds(cli: RunCommand, tmp_path: Path, text: str, said: str) -> None:
+def test_config_check_finds_errors(cli: RunCommand, tmp_path: Path, text: str, said: str) -> None:
     """Whatever would keep a broker from starting is found without starting it."""
     file = tmp_path / "b.yaml"
     file.write_text(text)
@@ -146,7 +148,7 @@ def test_check_finds(cli: RunCommand, tmp_path: Path, text: str, said: str) -> N
     assert said in outcome.err
 
 
-def test_check_looks_into_plugins_sections(
+def test_config_check_finds_errors_in_sections_of_plugins(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """A plugin's own settings are settings: a mistake in them is found too."""
@@ -160,7 +162,9 @@ def test_check_looks_into_plugins_sections(
     assert f"{file}:3" in outcome.err
 
 
-def test_plugins(cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]) -> None:
+def test_plugins_lists_loaded_plugins_and_their_parts(
+    cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
+) -> None:
     """What is loaded, from where, and what it brought."""
     target = plugin_module("cli_listed_plugin", WITH_SECTION)
     file = tmp_path / "b.yaml"
@@ -199,7 +203,7 @@ plugin = Plugin()
 """
 
 
-def test_the_calls_of_a_start_are_traced(
+def test_plugins_trace_lists_the_calls_of_a_start(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """What each took and made; and when the start fails, what was called until then, the culprit last."""
@@ -221,12 +225,12 @@ def test_the_calls_of_a_start_are_traced(
         assert "built-in plugins:" in text
 
 
-def test_only_a_trace_asks_a_broker(cli: RunCommand) -> None:
+def test_plugins_with_a_broker_requires_trace(cli: RunCommand) -> None:
     outcome = cli("plugins", "-b", "127.0.0.1:1")
     assert (outcome.code, "--trace" in outcome.err) == (2, True)
 
 
-def test_plugins_that_cannot_be_loaded(cli: RunCommand, tmp_path: Path) -> None:
+def test_plugins_names_the_line_of_a_plugin_that_cannot_be_loaded(cli: RunCommand, tmp_path: Path) -> None:
     """The broker would refuse to start: so does the list, naming the line."""
     file = tmp_path / "b.yaml"
     file.write_text("plugins:\n  - a.b:c\n")

@@ -40,7 +40,7 @@ def started_from(file: Path, folder: Path, *overrides: str) -> flintmq.Broker:
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
-def test_what_init_writes_is_ready(cli: RunCommand, tmp_path: Path, purpose: str) -> None:
+def test_the_file_of_config_init_is_valid_and_starts_a_broker(cli: RunCommand, tmp_path: Path, purpose: str) -> None:
     """Checked without a word, taken by its own schema, and enough for a broker that keeps its promise."""
     file, schema = tmp_path / "broker.yaml", tmp_path / "flintmq.schema.json"
     made = cli("config", "init", "--for", purpose, "--output", file, "--schema", schema)
@@ -96,7 +96,7 @@ KEEPS_ITS_PROMISE = {
 }
 
 
-def test_init_prints_where_no_file_is_named(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_init_prints_without_an_output_file(cli: RunCommand, tmp_path: Path) -> None:
     """For a pipe, or for a look; the schema would have no place to be seen from."""
     printed = cli("config", "init", "--for", "edge")
     assert printed.code == 0
@@ -108,7 +108,7 @@ def test_init_prints_where_no_file_is_named(cli: RunCommand, tmp_path: Path) -> 
     assert not (tmp_path / "s.json").exists()
 
 
-def test_init_touches_no_file_that_exists(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_init_does_not_overwrite_a_file(cli: RunCommand, tmp_path: Path) -> None:
     """It may hold a year of an operator's decisions."""
     file = tmp_path / "broker.yaml"
     file.write_text("broker: {name: mine}\n")
@@ -123,7 +123,7 @@ def test_init_touches_no_file_that_exists(cli: RunCommand, tmp_path: Path) -> No
     assert (unwritable.code, "No such file" in unwritable.err) == (1, True)
 
 
-def test_init_writes_the_schema_again(
+def test_config_init_updates_an_existing_schema(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """After an update an editor must know the new keys, and those of the plugins that the file has come to name."""
@@ -142,7 +142,7 @@ def test_init_writes_the_schema_again(
     assert file.read_text() == before
 
 
-def test_init_writes_no_schema_over_something_else(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_init_does_not_overwrite_another_file_with_the_schema(cli: RunCommand, tmp_path: Path) -> None:
     """A mistyped --schema must not cost a configuration, not even the one that is just being written."""
     notes, file = tmp_path / "notes.yaml", tmp_path / "b.yaml"
     notes.write_text("broker: {name: mine}\n")
@@ -153,13 +153,13 @@ def test_init_writes_no_schema_over_something_else(cli: RunCommand, tmp_path: Pa
     assert cli("config", "check", file).code == 0
 
 
-def test_a_file_with_a_secret_is_its_owners(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_init_writes_a_file_with_a_secret_with_mode_600(cli: RunCommand, tmp_path: Path) -> None:
     """Who knows the secret of replication can take a slave's place and read the log."""
     cli("config", "init", "--for", "replicated", "-o", tmp_path / "pair.yaml")
     assert stat.S_IMODE((tmp_path / "pair.yaml").stat().st_mode) == 0o600
 
 
-def test_the_schema_is_named_as_seen_from_the_yaml(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_yaml_names_the_schema_by_its_relative_path(cli: RunCommand, tmp_path: Path) -> None:
     """Both may be moved together; a blank would end the name."""
     for folder in ("conf", "my schemas"):
         (tmp_path / folder).mkdir()
@@ -168,7 +168,7 @@ def test_the_schema_is_named_as_seen_from_the_yaml(cli: RunCommand, tmp_path: Pa
     assert file.read_text().splitlines()[0] == "# yaml-language-server: $schema=../my%20schemas/s.json"
 
 
-def test_the_schema_has_the_sections_of_plugins(
+def test_the_json_schema_has_the_sections_of_plugins(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """Of those that the file names; a misspelt key in them is refused as in any other section."""
@@ -184,7 +184,7 @@ def test_the_schema_has_the_sections_of_plugins(
     assert cli("config", "schema", "-c", file).code == 2
 
 
-def test_names_mean_what_they_mean_for_the_role(cli: RunCommand) -> None:
+def test_rocketmqs_names_in_the_schema_depend_on_the_role(cli: RunCommand) -> None:
     """RocketMQ's kvConfigPath is a setting of both; its listenPort has other bounds by nothing but its place."""
     for role, key in (("broker", "listen.port"), ("namesrv", "nameserver.port")):
         schema = cli("config", "schema", "--role", role).json

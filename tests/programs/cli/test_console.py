@@ -20,7 +20,7 @@ def page(address: str, path: str = "/brokers") -> str:
         return str(answer.read().decode())
 
 
-def test_beside_a_cluster(tmp_path: Path, small: list[str]) -> None:
+def test_the_console_serves_beside_a_cluster(tmp_path: Path, small: list[str]) -> None:
     with serving("run", "--store", tmp_path / "store", *small) as (_, cluster):
         arguments = ("console", "-n", cluster["namesrv"], "--port", 0, "--audit", tmp_path / "audit.jsonl")
         with serving(*arguments) as (process, ready):
@@ -32,7 +32,7 @@ def test_beside_a_cluster(tmp_path: Path, small: list[str]) -> None:
     assert (code, out) == (0, ""), err
 
 
-def test_it_ends_when_the_pipe_of_its_parent_does(tmp_path: Path) -> None:
+def test_a_supervised_console_ends_when_its_parents_pipe_closes(tmp_path: Path) -> None:
     """Also one that was killed: nobody would stop the console else."""
     import subprocess
     import sys
@@ -47,7 +47,7 @@ def test_it_ends_when_the_pipe_of_its_parent_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--brokers", "2")])
-def test_run_has_one_console(tmp_path: Path, small: list[str], more: tuple[str, ...]) -> None:
+def test_run_starts_one_console_for_all_brokers(tmp_path: Path, small: list[str], more: tuple[str, ...]) -> None:
     """Of several brokers, too; a kill of the whole leaves no console behind."""
     arguments = ("run", "--console", "--store", tmp_path / "store", "--set", "console.port=0", *more, *small)
     with serving(*arguments) as (process, ready):
@@ -61,7 +61,7 @@ def test_run_has_one_console(tmp_path: Path, small: list[str], more: tuple[str, 
         page(ready["console"], "/healthz")
 
 
-def test_mistakes_are_said(cli: RunCommand) -> None:
+def test_invalid_console_options_are_refused(cli: RunCommand) -> None:
     answer = cli("console", "-n", "nowhere")
     assert (answer.code, "is not HOST:PORT" in answer.err) == (2, True)
     answer = cli("console", "-n", "127.0.0.1:9", "--key", "k.pem")

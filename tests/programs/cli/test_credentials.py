@@ -23,7 +23,7 @@ from .conftest import SMALL, RunCommand
 KEYS = {"FLINT_ACCESS_KEY": "admin-key", "FLINT_SECRET_KEY": "a secret of some length"}
 
 
-def test_keys_of_the_environment_open_a_closed_name_server(tmp_path: Path) -> None:
+def test_keys_from_the_environment_sign_requests(tmp_path: Path) -> None:
     """With them an administrator's request passes, without it is refused."""
     file = tmp_path / "acl.yml"
     file.write_text("accounts: [{accessKey: admin-key, secretKey: a secret of some length, admin: true}]")
@@ -42,7 +42,7 @@ def test_keys_of_the_environment_open_a_closed_name_server(tmp_path: Path) -> No
         asyncio.run(topics({}))
 
 
-def test_half_of_the_keys_is_a_mistake() -> None:
+def test_an_access_key_without_its_secret_is_refused() -> None:
     """And so is a file of authorities that is not there; the secret is in no message."""
     for name in KEYS:
         with pytest.raises(ConfigError, match="go together"):
@@ -109,7 +109,7 @@ COMMANDS = [
 ]
 
 
-def test_every_client_of_the_command_line_opens_a_closed_house(
+def test_every_client_command_works_with_access_control_and_tls(
     closed: Closed, cli: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By options or by variables, benches too; without them nobody is let in, and the secret is in no output."""
@@ -130,7 +130,7 @@ def test_every_client_of_the_command_line_opens_a_closed_house(
     )
 
 
-def test_every_client_has_the_options(cli: RunCommand) -> None:
+def test_every_client_command_has_the_access_options(cli: RunCommand) -> None:
     """Said once for all of them, in the help of each; not where there is no client."""
     for words in {words[:2] if words[0] in ("topics", "groups", "bench") else words[:1] for words in COMMANDS}:
         shown = cli(*words, "--help").out
@@ -140,7 +140,9 @@ def test_every_client_has_the_options(cli: RunCommand) -> None:
         assert "--secret-key-file" not in cli(*words, "--help").out, words
 
 
-def test_half_of_an_option_is_a_mistake(cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_access_options_are_refused(
+    cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The message says which, and what it was read from."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
@@ -159,7 +161,7 @@ def test_half_of_an_option_is_a_mistake(cli: RunCommand, tmp_path: Path, monkeyp
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_demo_and_benches_speak_with_their_own_closed_broker(
+def test_demo_and_bench_work_with_access_control_from_the_environment(
     closed: Closed, cli: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has access control and TLS in the environment gets a demo with both."""

@@ -74,7 +74,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_nothing_in_a_file_steers_the_terminal(
+def test_control_characters_in_files_are_escaped_in_output(
     cli: RunCommand, folder: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -85,7 +85,7 @@ def test_nothing_in_a_file_steers_the_terminal(
     assert not STEERS.search(outcome.err)
 
 
-def test_yaml_that_is_shown_or_imported_loads_as_the_same(cli: RunCommand, folder: Path) -> None:
+def test_escaped_yaml_output_loads_as_the_same_configuration(cli: RunCommand, folder: Path) -> None:
     """What is escaped for the terminal is the same text for who reads the YAML."""
     shown, imported = folder / "shown.yaml", folder / "imported.yaml"
     shown.write_text(cli("config", "show", "-c", folder / "broker.yaml", "--yaml").out)
@@ -117,7 +117,7 @@ def prints() -> Iterator[tuple[str, ast.Call]]:
                     yield f"{package}/{path.name}:{node.lineno}", node
 
 
-def test_one_module_prints() -> None:
+def test_only_one_module_uses_print() -> None:
     """A ``print`` of a command shows text of others as it is; ``print_line`` and its like escape it."""
     found = [where for where, _node in prints() if where.partition("/")[2].partition(":")[0] not in PRINTERS]
     assert [where.partition(":")[0] for where in found] == ["cli/store.py"], (

@@ -37,7 +37,7 @@ def sent(name_server: str, topic: str, body: bytes) -> None:
     asyncio.run(send())
 
 
-def test_nothing_in_a_message_steers_the_terminal(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_control_characters_in_messages_are_escaped_in_output(cli: RunCommand, name_server: str, topic: str) -> None:
     sent(name_server, topic, HOSTILE.encode())
     for arguments in (
         ("consume", topic, "--count", 1),
@@ -62,13 +62,13 @@ def test_nothing_in_a_message_steers_the_terminal(cli: RunCommand, name_server: 
             assert outcome.json["properties"]["p\x1b"] == HOSTILE
 
 
-def test_a_line_of_a_message_is_one_line(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_a_message_is_printed_as_one_line(cli: RunCommand, name_server: str, topic: str) -> None:
     """Else a body could pass for a message of its own."""
     sent(name_server, topic, b"first\nbroker-a:0:7 ID forged")
     assert len(cli("consume", topic, "-n", name_server, "--count", 1).out.splitlines()) == 1
 
 
-def test_raw_is_what_was_sent(name_server: str, topic: str) -> None:
+def test_raw_output_has_exactly_the_sent_bytes(name_server: str, topic: str) -> None:
     body = bytes(range(256)) + HOSTILE.encode()
     sent(name_server, topic, body)
     for arguments in (("consume", topic, "--count", 1), ("query", topic, "--key", "k\x9b\u202e")):
@@ -78,7 +78,7 @@ def test_raw_is_what_was_sent(name_server: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_a_stdout_of_any_encoding_takes_a_message(encoding: str, name_server: str, topic: str) -> None:
+def test_messages_are_printed_to_stdout_of_any_encoding(encoding: str, name_server: str, topic: str) -> None:
     """A member whose output failed counted the message as failed."""
     sent(name_server, topic, "grüße \u4e2d\U0001f600".encode())
     for more in ((), ("--json",), ("--group", f"reads-{encoding}")):
@@ -93,7 +93,9 @@ def test_a_stdout_of_any_encoding_takes_a_message(encoding: str, name_server: st
 @pytest.mark.parametrize(
     "environment", [C_LOCALE, {"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}], ids=["C", "C coerced", "UTF-8"]
 )
-def test_what_is_typed_is_sent_in_every_locale(environment: dict[str, str], name_server: str, topic: str) -> None:
+def test_arguments_are_sent_unchanged_in_every_locale(
+    environment: dict[str, str], name_server: str, topic: str
+) -> None:
     """Byte by byte in a body; as UTF-8 where the protocol has text."""
     text = "grüße"
     code, _, error = command(

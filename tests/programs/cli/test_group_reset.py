@@ -43,7 +43,7 @@ def offsets_of(cli: RunCommand, name_server: str, group: str, topic: str) -> lis
 
 @pytest.mark.parametrize("offsets", [{0: 3, 1: 4}, {0: 3}, {}])
 @pytest.mark.parametrize(("to", "then"), [("first", [0, 0]), ("last", [5, 5]), ("2000-01-01", [0, 0])])
-def test_a_group_without_members_is_moved(
+def test_a_group_without_members_is_reset(
     cli: RunCommand, name_server: str, topic: str, offsets: dict[int, int], to: str, then: Sequence[int]
 ) -> None:
     """Its offsets are written where there are none, too; before that nothing changes, however often it is looked at."""
@@ -83,7 +83,7 @@ def test_a_group_without_members_is_moved(
     assert asyncio.run(stored()) == list(then)
 
 
-def test_the_group_of_the_readme_is_moved(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_a_group_with_an_offset_in_one_queue_is_reset(cli: RunCommand, name_server: str, topic: str) -> None:
     """``consume --count 1`` leaves a group with an offset in one queue of two and no member."""
     where = ("-n", name_server)
     cli("send", topic, "a", "b", "--queue", 1, *where)
@@ -96,7 +96,7 @@ def test_the_group_of_the_readme_is_moved(cli: RunCommand, name_server: str, top
 @pytest.mark.parametrize(
     ("given", "then"), [(("--offset", 2), [2, 4]), (("--to", "last"), [5, 4]), (("--to", "first"), [0, 4])]
 )
-def test_one_queue_is_moved(
+def test_a_single_queue_of_a_group_is_reset(
     cli: RunCommand, name_server: str, topic: str, given: tuple[Any, ...], then: list[int]
 ) -> None:
     group = f"one-{given[1]}"
@@ -118,7 +118,7 @@ def test_one_queue_is_moved(
         (("--offset", 99, "--queue", "broker-a:0"), 1, "the queue has the offsets from 0 to 5, not 99"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_an_impossible_group_reset_is_refused(
     cli: RunCommand, name_server: str, topic: str, given: tuple[Any, ...], code: int, said: str
 ) -> None:
     asyncio.run(fill(name_server, topic, "refused", {}))
@@ -135,7 +135,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("answer", "code", "then"), [("y\n", 0, [0, 0]), ("n\n", 1, [3, 4]), ("", 1, [3, 4])])
-def test_it_asks_and_shows_before(
+def test_a_group_reset_shows_a_preview_and_asks(
     cli: RunCommand,
     name_server: str,
     topic: str,
@@ -154,7 +154,7 @@ def test_it_asks_and_shows_before(
     assert offsets_of(cli, name_server, "asked", topic) == then
 
 
-def test_members_of_another_topic_are_in_nobodys_way(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_a_group_whose_members_consume_another_topic_is_reset(cli: RunCommand, name_server: str, topic: str) -> None:
     """A group that is online and does not consume the topic any more: telling its members would move nothing."""
     group = "elsewhere"
 
@@ -178,7 +178,7 @@ def test_members_of_another_topic_are_in_nobodys_way(cli: RunCommand, name_serve
 @pytest.mark.slow
 @pytest.mark.parametrize("offsets", [{0: 5, 1: 5}, {0: 5}])
 @pytest.mark.parametrize("given", [("--to", "first"), ("--queue", "broker-a:0", "--offset", 0)])
-def test_members_that_are_online_go_on_there(
+def test_connected_members_continue_at_the_reset_offset(
     cli: RunCommand, name_server: str, topic: str, offsets: dict[int, int], given: tuple[Any, ...]
 ) -> None:
     """Also where the group has no offset in a queue yet, which RocketMQ's broker refuses to reset."""

@@ -35,7 +35,7 @@ def line(text: str) -> logging.LogRecord:
     return logging.LogRecord("flintmq.test", logging.INFO, "", 0, text, None, None)
 
 
-def test_a_file_that_was_moved_is_begun_again(tmp_path: Path, handler: LogFile) -> None:
+def test_a_moved_log_file_is_created_again(tmp_path: Path, handler: LogFile) -> None:
     """Nobody signals the broker; each line is in one of the two."""
     handler.emit(line("one"))
     (tmp_path / "flintmq.log").rename(tmp_path / "flintmq.log.1")
@@ -44,7 +44,7 @@ def test_a_file_that_was_moved_is_begun_again(tmp_path: Path, handler: LogFile) 
     assert (tmp_path / "flintmq.log").read_text() == "two\n"
 
 
-def test_what_libraries_say_stands_in_the_log_as_well(tmp_path: Path) -> None:
+def test_log_records_of_libraries_are_written_to_the_log(tmp_path: Path) -> None:
     """Exporters, HTTP clients and plugins log by names of their own; collectors read one form, from one place."""
     program = (
         "import logging, pathlib, sys\n"
@@ -60,7 +60,7 @@ def test_what_libraries_say_stands_in_the_log_as_well(tmp_path: Path) -> None:
     assert (found["logger"], found["level"], found["message"]) == ("somebody.else", "WARNING", "no luck")
 
 
-def test_a_folder_that_is_gone_costs_lines_and_no_more(
+def test_a_missing_log_folder_loses_lines_but_raises_nothing(
     tmp_path: Path, handler: LogFile, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Who logs must not get an error for it; and when the folder is there again, so is the log."""
@@ -76,7 +76,7 @@ def test_a_folder_that_is_gone_costs_lines_and_no_more(
     assert file.read_text() == "again\n"
 
 
-def test_brokers_of_one_command_write_to_one_file(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_all_brokers_of_a_command_share_a_log_file(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """The log of all of them is one; stderr stays empty, so nothing is kept twice."""
     log = tmp_path / "flintmq.log"
     with serving("run", "--store", tmp_path / "s", "--brokers", 2, "--log-file", log, *small) as (process, _):
@@ -90,7 +90,7 @@ def test_brokers_of_one_command_write_to_one_file(tmp_path: Path, cli: RunComman
     assert "broker-b flintmq" in after
 
 
-def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, cli: RunCommand) -> None:
+def test_a_log_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path, cli: RunCommand) -> None:
     """At the start, by the name of the option."""
     before = log_output.log_arguments()
     outcome = cli("run", "--log-file", tmp_path / "no" / "flintmq.log", "--store", tmp_path / "s")
@@ -104,7 +104,7 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, cli: RunComman
 
 
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate (Debian's package) is not installed")
-def test_logrotate_rotates_under_a_running_broker(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_logrotate_rotates_the_log_of_a_running_broker(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """The file that is shipped, on this machine's folder and user, with the real logrotate: nothing is lost."""
     log, rotation = tmp_path / "flintmq.log", tmp_path / "rotation"
     shipped = ROTATION.read_text()

@@ -86,7 +86,7 @@ def test_every_command_ends_its_help_with_examples_that_parse() -> None:
             commands[called].make_context(" ".join(called), named[len(called) :])
 
 
-def test_the_line_of_a_command_is_the_first_line_of_its_help() -> None:
+def test_the_command_table_equals_the_first_lines_of_help() -> None:
     """Lists of commands are printed from a table, so that they import nothing; the table must not drift from the commands."""
     groups = [((), app), *((words, found) for words, found in all_commands() if isinstance(found, LazyGroup))]
     for words, group in groups:
@@ -98,7 +98,7 @@ def test_the_line_of_a_command_is_the_first_line_of_its_help() -> None:
             assert " ".join((command.help or "").partition("\n\n")[0].split()) == line, (*words, name)
 
 
-def test_help_imports_no_broker() -> None:
+def test_help_does_not_import_the_broker() -> None:
     """Help and completion must come at once: nothing heavy may be imported for them."""
     code = (
         "import sys\n"
@@ -112,7 +112,7 @@ def test_help_imports_no_broker() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_version(cli: RunCommand) -> None:
+def test_version_prints_the_versions_of_flintmq_and_the_protocol(cli: RunCommand) -> None:
     """Bug reports name the version, ours and the one of the protocol."""
     outcome = cli("--version")
     assert outcome.code == 0
@@ -122,7 +122,7 @@ def test_version(cli: RunCommand) -> None:
 @pytest.mark.parametrize(
     "arguments", [("nope",), ("run", "--nope"), ("send",), ("consume", "T", "--count", "x"), ("--nope",)]
 )
-def test_wrong_usage_is_one_line_and_2(cli: RunCommand, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_prints_one_line_and_exits_with_2(cli: RunCommand, arguments: tuple[str, ...]) -> None:
     """Scripts tell wrong usage from failure by the code; people read one line that says where help is."""
     outcome = cli(*arguments)
     assert outcome.code == ExitCode.USAGE
@@ -148,12 +148,12 @@ def test_wrong_usage_is_one_line_and_2(cli: RunCommand, arguments: tuple[str, ..
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_exit_codes(error: BaseException, code: int) -> None:
+def test_each_error_has_its_documented_exit_code(error: BaseException, code: int) -> None:
     """The codes are documented; whoever supervises a broker acts on them."""
     assert exit_code_of(error) == code
 
 
-def test_traceback_only_when_asked_for(cli: RunCommand) -> None:
+def test_a_traceback_is_printed_only_at_log_level_debug(cli: RunCommand) -> None:
     """A traceback frightens users and helps developers."""
     quiet = cli("topics", "-n", "127.0.0.1:1")
     assert quiet.code == 4
@@ -164,7 +164,7 @@ def test_traceback_only_when_asked_for(cli: RunCommand) -> None:
     assert "Traceback" in loud.err
 
 
-def test_plugin_commands(
+def test_a_command_of_a_plugin_is_a_subcommand(
     cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin's command is a subcommand like any other, with options of its own."""
@@ -174,7 +174,7 @@ def test_plugin_commands(
     assert cli("greet", "--nope").code == ExitCode.USAGE
 
 
-def test_broken_plugin_costs_only_itself(
+def test_a_broken_plugin_does_not_affect_other_commands(
     cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One broken plugin must not take the command line, or other plugins' commands, away."""
@@ -205,7 +205,7 @@ class plugin:
 """
 
 
-def test_a_plugins_command_that_fails_is_named(
+def test_a_failing_plugin_command_is_named_in_one_line(
     cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one line, without a trace; one that cannot be used costs a warning, and no other command."""

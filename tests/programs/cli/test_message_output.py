@@ -54,7 +54,7 @@ def counting() -> Iterator[Counted]:
 
 @pytest.mark.parametrize("name", first(["nested lists", "16 MiB of zeros"], hostile_names()))
 @pytest.mark.parametrize("form", ["text", "json", "raw"])
-def test_a_hostile_body_costs_little(name: str, form: str) -> None:
+def test_printing_a_hostile_body_takes_bounded_memory(name: str, form: str) -> None:
     """A compressed one may get 64 MiB long, and none of it is in memory at once."""
     message = message_with(*hostile_body(name))
     with counting() as out, memory() as cost:
@@ -64,7 +64,7 @@ def test_a_hostile_body_costs_little(name: str, form: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_line_for_people_takes_no_time() -> None:
+def test_the_text_line_of_a_message_takes_at_most_50_ms() -> None:
     """It is made in the loop of a consumer."""
     for name in hostile_names():
         message = message_with(*hostile_body(name), hostile_properties())
@@ -73,7 +73,7 @@ def test_a_line_for_people_takes_no_time() -> None:
         assert time.thread_time() - begin_s < 0.05
 
 
-def test_all_of_a_long_body_is_printed(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_json_and_raw_output_have_the_whole_body(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Part by part: a character or a group of base64 may lie on a border of two."""
     text = "x" + "ü" * 300_000
     print_message(message_with(text.encode()), "json")
@@ -87,13 +87,13 @@ def test_all_of_a_long_body_is_printed(capsysbinary: pytest.CaptureFixture[bytes
     assert capsysbinary.readouterr().out == bytes(MIB) + b"\n"
 
 
-def test_a_cut_line_says_so() -> None:
+def test_a_shortened_message_line_is_marked() -> None:
     assert message_text(message_with(b"x" * 70_000)).endswith("x… (cut: --json and --raw print all of it)")
     assert message_text(message_with("ü".encode() * 50_000 + b"x")).count("ü") == 32 * 1024
     assert message_text(message_with(b"x")).endswith(" x")
 
 
-def test_what_cannot_be_unpacked_is_printed_as_stored(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_a_body_that_cannot_be_decompressed_is_printed_as_stored(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """With the reason, in every form but the raw one, which has only bytes."""
     message = message_with(b"junk", 0x301)
     assert "(cannot be read: the body is not a zlib stream" in message_text(message)
@@ -112,7 +112,7 @@ def records_of(bodies: list[str]) -> Iterator[Record]:
         yield decode_record(memoryview(log), 0)
 
 
-def test_an_export_holds_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_takes_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As lines of JSON, and as Parquet, of which thousands of rows are written at a time."""
     pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
     names = ["the longest list", "zeros", "controls", "64 MiB of zeros"] * 4

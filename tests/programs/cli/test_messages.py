@@ -14,7 +14,7 @@ from flintmq.tests.support.damage import FALSE_ZLIB, send_flagged
 from .conftest import RunCommand
 
 
-def test_round_trip_with_everything(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_a_message_sent_with_every_option_is_consumed_unchanged(cli: RunCommand, name_server: str, topic: str) -> None:
     """Every option of send must arrive at a consumer."""
     sent = cli(
         *("send", topic, "grüße", "-n", name_server, "--tags", "A", "--keys", "k1 k2"),
@@ -29,13 +29,13 @@ def test_round_trip_with_everything(cli: RunCommand, name_server: str, topic: st
     assert (came["msg_id"], came["offset_msg_id"]) == (sent["msg_id"], sent["offset_msg_id"])
 
 
-def test_text_is_text(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_brackets_in_a_body_are_printed_as_text(cli: RunCommand, name_server: str, topic: str) -> None:
     """Rich takes brackets for markup: a body's are nobody's markup."""
     assert "SEND_OK" in cli("send", topic, "[bold]x[/bold]", "-n", name_server).out
     assert "[bold]x[/bold]" in cli("consume", topic, "-n", name_server, "--count", 1).out
 
 
-def test_binary_file(cli: RunCommand, name_server: str, topic: str, tmp_path: Path) -> None:
+def test_a_binary_body_is_printed_as_base64(cli: RunCommand, name_server: str, topic: str, tmp_path: Path) -> None:
     """Bodies are bytes; JSON holds those that are no text as base64."""
     (tmp_path / "f").write_bytes(b"\xff\x00")
     assert cli("send", topic, "--file", tmp_path / "f", "-n", name_server).code == 0
@@ -43,7 +43,7 @@ def test_binary_file(cli: RunCommand, name_server: str, topic: str, tmp_path: Pa
     assert "base64:/wA=" in cli("consume", topic, "-n", name_server, "--count", 1).out
 
 
-def test_lines_of_a_file(cli: RunCommand, name_server: str, topic: str, tmp_path: Path) -> None:
+def test_send_lines_sends_one_message_per_line(cli: RunCommand, name_server: str, topic: str, tmp_path: Path) -> None:
     """A file of lines is the usual way to load test data, in its order."""
     (tmp_path / "f").write_text("one\ntwo\nthree\n")
     assert cli("send", topic, "--file", tmp_path / "f", "--lines", "--queue", 0, "-n", name_server).code == 0
@@ -52,7 +52,7 @@ def test_lines_of_a_file(cli: RunCommand, name_server: str, topic: str, tmp_path
 
 
 @pytest.mark.parametrize("batch", [1, 16])
-def test_many_made_up_messages(cli: RunCommand, name_server: str, topic: str, batch: int) -> None:
+def test_send_count_sends_generated_messages(cli: RunCommand, name_server: str, topic: str, batch: int) -> None:
     """Bulk sends say how many and how fast, and lose nothing."""
     summary = cli("send", topic, "--size", 64, "--count", 100, "--batch", batch, "-n", name_server, "--json").json
     assert summary["messages"] == 100
@@ -62,7 +62,7 @@ def test_many_made_up_messages(cli: RunCommand, name_server: str, topic: str, ba
     assert cli("topics", "show", topic, "-n", name_server, "--json").json["messages"] == 100
 
 
-def test_group_goes_on_where_it_stopped(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_consume_with_a_group_continues_at_its_offset(cli: RunCommand, name_server: str, topic: str) -> None:
     """What was printed is consumed, what was not is not: --count must be exact."""
     bodies = [str(n) for n in range(7)]
     cli("send", topic, *bodies, "--queue", 0, "-n", name_server)
@@ -74,7 +74,7 @@ def test_group_goes_on_where_it_stopped(cli: RunCommand, name_server: str, topic
     assert shown["lag"] == 0
 
 
-def test_reading_leaves_no_trace(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_consume_without_a_group_creates_no_group(cli: RunCommand, name_server: str, topic: str) -> None:
     """Without a group somebody only looks: again and again, and no group appears."""
     cli("send", topic, "x", "-n", name_server)
     before = cli("groups", "list", "--all", "-n", name_server, "--json").json
@@ -83,7 +83,7 @@ def test_reading_leaves_no_trace(cli: RunCommand, name_server: str, topic: str) 
     assert cli("groups", "list", "--all", "-n", name_server, "--json").json == before
 
 
-def test_broadcast(
+def test_consume_broadcast_stores_offsets_locally(
     cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A broadcasting member keeps its offsets here, not at the broker."""
@@ -94,7 +94,7 @@ def test_broadcast(
     assert list(tmp_path.rglob("offsets.json"))
 
 
-def test_tags_and_places(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_consume_filters_by_tag_and_start_position(cli: RunCommand, name_server: str, topic: str) -> None:
     """Choosing by tag and by place is what a look at production needs."""
     first = cli("send", topic, "a", "--tags", "A", "-n", name_server, "--json").json
     cli("send", topic, "b", "--tags", "B", "-n", name_server)
@@ -106,7 +106,7 @@ def test_tags_and_places(cli: RunCommand, name_server: str, topic: str) -> None:
     assert everything.code == 0
 
 
-def test_fewer_than_asked_for(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_consume_exits_with_1_if_fewer_messages_arrive(cli: RunCommand, name_server: str, topic: str) -> None:
     """A script that waits for a message learns that it did not come."""
     outcome = cli("consume", topic, "--count", 1, "--timeout", "100ms", "-n", name_server)
     assert outcome.code == 1
@@ -114,7 +114,7 @@ def test_fewer_than_asked_for(cli: RunCommand, name_server: str, topic: str) -> 
     assert cli("consume", topic, "--timeout", "100ms", "-n", name_server).code == 0
 
 
-def test_query(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_query_finds_messages_by_key_and_id(cli: RunCommand, name_server: str, topic: str) -> None:
     """A message is found by key, by the sender's id and by the broker's."""
     sent = cli("send", topic, "x", "--keys", "k9", "-n", name_server, "--json").json
     assert cli("consume", topic, "--count", 1, "-n", name_server).code == 0
@@ -132,7 +132,7 @@ def test_query(cli: RunCommand, name_server: str, topic: str) -> None:
     assert "nope" in missing.err
 
 
-def test_the_id_of_a_sender_without_the_topic(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_query_by_a_senders_id_requires_the_topic(cli: RunCommand, name_server: str, topic: str) -> None:
     """It has as many digits as a broker's id, and an impossible port where that has one; no socket may be asked for it."""
     sender_id = "AC1100010A7C18B4AAC20B4B2AD50000"
     wrong = cli("query", "--id", sender_id, "-n", name_server)
@@ -158,7 +158,9 @@ def test_the_id_of_a_sender_without_the_topic(cli: RunCommand, name_server: str,
         ("topics", "-n", "nonsense"),
     ],
 )
-def test_wrong_usage(cli: RunCommand, name_server: str, arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_of_message_commands_is_refused(
+    cli: RunCommand, name_server: str, arguments: tuple[str, ...]
+) -> None:
     """What is wrong is said before, or instead of, asking a broker."""
     where = () if "-n" in arguments else ("-n", name_server)
     outcome = cli(*arguments, *where)
@@ -166,7 +168,7 @@ def test_wrong_usage(cli: RunCommand, name_server: str, arguments: tuple[str, ..
     assert outcome.err.count("\n") == 1
 
 
-def test_unknown_queue_and_topic(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_an_unknown_queue_or_topic_is_named(cli: RunCommand, name_server: str, topic: str) -> None:
     """A place that is not there is named, with those that are."""
     outcome = cli("send", topic, "x", "--queue", 7, "-n", name_server)
     assert outcome.code == 2
@@ -175,7 +177,7 @@ def test_unknown_queue_and_topic(cli: RunCommand, name_server: str, topic: str) 
     assert cli("consume", "no_such_topic", "-g", "g", "-n", name_server).code == 1
 
 
-def test_name_server_from_the_environment(
+def test_namesrv_addr_sets_the_name_server(
     cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocketMQ's tools take NAMESRV_ADDR: so do these."""
@@ -183,7 +185,7 @@ def test_name_server_from_the_environment(
     assert cli("send", topic, "x").code == 0
 
 
-def test_a_command_line_counts_more_than_the_environment(
+def test_the_name_server_option_wins_over_the_environment(
     cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever -n stands: before a command of a group, or behind it."""
@@ -195,13 +197,13 @@ def test_a_command_line_counts_more_than_the_environment(
 
 
 @pytest.mark.parametrize("level", ["0", "19", "-1", "x"])
-def test_a_delay_level_that_there_is_not(cli: RunCommand, name_server: str, topic: str, level: str) -> None:
+def test_an_invalid_delay_level_is_refused(cli: RunCommand, name_server: str, topic: str, level: str) -> None:
     """The broker would deliver it at once, or after the longest delay."""
     outcome = cli("send", topic, "x", "--delay-level", level, "-n", name_server)
     assert (outcome.code, "--delay-level" in outcome.err) == (2, True)
 
 
-def test_a_body_that_cannot_be_read_is_shown_as_stored(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_an_unreadable_body_is_shown_as_stored_with_the_reason(cli: RunCommand, name_server: str, topic: str) -> None:
     """With the message's fields and the reason, and with all the others: reading on must not depend on one producer."""
 
     async def send() -> str:

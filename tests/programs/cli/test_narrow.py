@@ -40,7 +40,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 @pytest.mark.parametrize("columns", [40, COLUMNS, 200, None])
 @pytest.mark.parametrize("count", [2, 5, 12])
-def test_no_word_is_cut(
+def test_tables_and_cards_break_lines_only_between_words(
     terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str], columns: int | None, count: int
 ) -> None:
     """A table where it fits, else cards; ids stay in one piece, and text is broken between words."""
@@ -60,9 +60,7 @@ def test_no_word_is_cut(
         assert any(TEXT in line for line in lines[1:]), "a pipe takes a row as one line"
 
 
-def test_cards_leave_out_what_is_not_there(
-    terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cards_omit_empty_fields(terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str]) -> None:
     terminal(COLUMNS)
     headings = ("broker", *(f"heading{number}" for number in range(9)))
     print_table(headings, [("broker-a:0", "DefaultCluster", "", *(["127.0.0.1:10911"] * 7))])
@@ -75,11 +73,11 @@ def test_cards_leave_out_what_is_not_there(
     ("seconds", "text"),
     [(0, "0s"), (59, "59s"), (423, "7m"), (3_600, "1h 0m"), (11_100, "3h 5m"), (187_200, "2d 4h")],
 )
-def test_spans_are_short(seconds: int, text: str) -> None:
+def test_time_spans_are_printed_in_short_form(seconds: int, text: str) -> None:
     assert span_text(seconds) == text
 
 
-def test_results_are_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_printed_with_words_instead_of_field_names(capsys: pytest.CaptureFixture[str]) -> None:
     """People read yes and no, and words; names that somebody gave stay as they are, and programs have JSON."""
     found = {
         "told_by": "queues",
@@ -126,7 +124,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_fits(
+def test_output_of_cluster_commands_fits_the_terminal(
     cli: RunCommand,
     name_server: str,
     topic: str,
@@ -163,7 +161,7 @@ def test_every_command_fits(
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", [("plugins",), ("config", "show"), ("config", "show", "--changed")], ids=" ".join)
-def test_commands_without_a_cluster_fit(
+def test_output_of_local_commands_fits_the_terminal(
     cli: RunCommand, terminal: Callable[[int | None], None], words: tuple[str, ...], columns: int | None
 ) -> None:
     """Long values, and lists of what plugins register, are broken between their words; nothing is shown as an escape."""
@@ -216,7 +214,7 @@ STORE_COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", STORE_COMMANDS, ids=" ".join)
-def test_store_commands_fit(
+def test_output_of_store_commands_fits_the_terminal(
     cli: RunCommand,
     small_store: Path,
     terminal: Callable[[int | None], None],
@@ -236,7 +234,7 @@ def test_store_commands_fit(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-def test_a_message_is_one_line_in_a_terminal_too(
+def test_a_message_is_one_line_also_in_a_terminal(
     cli: RunCommand, name_server: str, topic: str, terminal: Callable[[int | None], None], columns: int | None
 ) -> None:
     """Else a body could pass for a message of its own; the terminal breaks the line where it has to."""
@@ -253,7 +251,7 @@ def test_a_message_is_one_line_in_a_terminal_too(
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_demo_fits(
+def test_output_of_the_demo_fits_the_terminal(
     cli: RunCommand, terminal: Callable[[int | None], None], columns: int | None, as_json: bool
 ) -> None:
     """It is the first that a new user sees."""
@@ -271,7 +269,7 @@ def test_the_demo_fits(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-def test_measurements_fit(
+def test_output_of_benchmarks_fits_the_terminal(
     cli: RunCommand, tmp_path: Path, terminal: Callable[[int | None], None], columns: int | None
 ) -> None:
     """Tables for people; what scripts read is a line of JSON for each run in any terminal."""
@@ -289,7 +287,7 @@ def test_measurements_fit(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-def test_what_a_pipeline_did_fits(
+def test_output_of_a_pipeline_fits_the_terminal(
     capsys: pytest.CaptureFixture[str], terminal: Callable[[int | None], None], columns: int | None
 ) -> None:
     terminal(columns)
@@ -304,7 +302,7 @@ def test_what_a_pipeline_did_fits(
 
 
 @pytest.mark.slow
-def test_a_real_terminal(cli: RunCommand, name_server: str, tmp_path: Path) -> None:
+def test_the_width_of_a_real_terminal_is_used(cli: RunCommand, name_server: str, tmp_path: Path) -> None:
     """What the width is comes from the terminal itself."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))

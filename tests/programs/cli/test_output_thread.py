@@ -48,7 +48,7 @@ def output() -> Iterator[Output]:
     made.thread.end()
 
 
-def test_lines_keep_their_order_and_come_together(output: Output) -> None:
+def test_waiting_lines_are_written_in_order_and_together(output: Output) -> None:
     """A write for each line would be one wait for the interpreter lock each, beside a loop that works."""
     output.thread.put(b"first\n")
     assert output.begun.wait(20)
@@ -65,7 +65,7 @@ def test_lines_keep_their_order_and_come_together(output: Output) -> None:
     assert not output.lost
 
 
-def test_what_finds_no_room_is_dropped_counted_and_told_once(output: Output) -> None:
+def test_lines_above_the_limit_are_dropped_and_counted(output: Output) -> None:
     """The count stands where the lines are missing: after what waited, before what was accepted then."""
     output.thread.put(b"first\n")
     assert output.begun.wait(20)
@@ -84,7 +84,7 @@ def test_what_finds_no_room_is_dropped_counted_and_told_once(output: Output) -> 
     assert output.lines[-2:] == [b"some are lost", b"after"]
 
 
-def test_a_line_larger_than_all_room_is_taken_alone(output: Output) -> None:
+def test_a_line_above_the_limit_is_written_if_alone(output: Output) -> None:
     output.let.set()
     output.thread.put(b"y" * (2 * WAITING_BYTES_MAX) + b"\n")
     assert output.thread.flush(20)
@@ -107,7 +107,7 @@ def test_failing_writes_are_reported_once_and_their_lines_counted(output: Output
     assert (lost, "No space left" in reason) == (3, True)
 
 
-def test_a_forked_process_writes_at_once() -> None:
+def test_a_forked_process_writes_lines_directly() -> None:
     """It has a copy of the queue, and nobody who takes from it."""
     reading, writing = os.pipe()
     thread = OutputThread("pipe", lambda data: write_all(writing, data))
@@ -124,7 +124,7 @@ def test_a_forked_process_writes_at_once() -> None:
     os.close(writing)
 
 
-def test_a_descriptor_that_does_not_block_gets_everything() -> None:
+def test_all_bytes_are_written_to_a_nonblocking_descriptor() -> None:
     """Another process that shares a terminal may have made it so; a write that is refused must not cost the line."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -12,7 +12,7 @@ import flintmq
 from .conftest import SMALL, RunCommand
 
 
-def test_brokers_and_name_servers_answer(cli: RunCommand, name_server: str) -> None:
+def test_ping_shows_answers_of_brokers_and_name_servers(cli: RunCommand, name_server: str) -> None:
     """Each of them, with the time that it took."""
     (broker,) = (row["address"] for row in cli("status", "-n", name_server, "--json").json["brokers"])
     found = cli("ping", broker, name_server, "--json")
@@ -22,7 +22,7 @@ def test_brokers_and_name_servers_answer(cli: RunCommand, name_server: str) -> N
     assert f"{broker} answered after " in cli("ping", broker).out
 
 
-def test_the_broker_of_the_environment_is_asked(
+def test_ping_without_an_address_uses_the_environment(
     tmp_path: Path, cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The health check of a container is one command, wherever its broker listens."""
@@ -35,7 +35,7 @@ def test_the_broker_of_the_environment_is_asked(
     assert cli("ping", "-c", file).code == 2
 
 
-def test_who_refuses_lives(tmp_path: Path, cli: RunCommand) -> None:
+def test_ping_counts_a_refusal_as_an_answer(tmp_path: Path, cli: RunCommand) -> None:
     """A health check has no account."""
     accounts = tmp_path / "acl.yml"
     accounts.write_text("accounts:\n- {accessKey: administrator, secretKey: long-enough-1, admin: true}\n")
@@ -45,7 +45,7 @@ def test_who_refuses_lives(tmp_path: Path, cli: RunCommand) -> None:
         assert cli("ping", broker.address).code == 0
 
 
-def test_one_that_does_not_answer_is_4(cli: RunCommand, name_server: str) -> None:
+def test_ping_exits_with_4_if_a_server_does_not_answer(cli: RunCommand, name_server: str) -> None:
     """Nobody listens at one; the other one takes the connection and says nothing, as a process does that hangs."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -58,7 +58,7 @@ def test_one_that_does_not_answer_is_4(cli: RunCommand, name_server: str) -> Non
 
 
 @pytest.mark.parametrize("address", ["localhost", "a:b", "127.0.0.1:70000"])
-def test_what_is_no_address_is_2(cli: RunCommand, address: str) -> None:
+def test_ping_exits_with_2_for_an_invalid_address(cli: RunCommand, address: str) -> None:
     """A misspelt check must not look like a broker that is ill."""
     outcome = cli("ping", address)
     assert outcome.code == 2

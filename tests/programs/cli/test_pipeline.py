@@ -26,7 +26,7 @@ def without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_a_machine_without_pyspark_is_told_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipeline_without_pyspark_names_the_extra(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The broker runs without it; whoever wants a pipeline must learn how to get one, not see a traceback."""
     for words in (("run", pipeline(tmp_path, GOOD)), ("demo",)):
         assert run_command_line(["pipeline", *words]) == ExitCode.USAGE
@@ -43,7 +43,7 @@ def test_a_machine_without_pyspark_is_told_what_to_install(tmp_path: Path, capsy
         (GOOD.replace("Orders", "Orders, maxBytesPerTrigger: much"), "p.yaml:1: 'source.maxBytesPerTrigger'"),
     ],
 )
-def test_a_mistake_in_the_file_is_told_at_once(
+def test_an_error_in_a_pipeline_file_is_reported_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
 ) -> None:
     """Before ten seconds of a session's start, with the line, and exit code 2."""
@@ -52,14 +52,14 @@ def test_a_mistake_in_the_file_is_told_at_once(
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_pipeline_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped path is the commonest mistake of all."""
     assert run_command_line(["pipeline", "run", str(tmp_path / "nope.yaml")]) == ExitCode.USAGE
     assert "nope.yaml: cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_values_are_laid_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_overrides_values_of_the_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--set changes a value, and is named where it is wrong."""
     words = ["pipeline", "run", pipeline(tmp_path, GOOD), "--set", "source.pullTimeoutMs=soon"]
     assert run_command_line(words) == ExitCode.USAGE

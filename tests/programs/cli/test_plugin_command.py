@@ -49,7 +49,7 @@ def brought(cli: RunCommand, plugin_module: Callable[[str, str], str], monkeypat
     return cli
 
 
-def test_a_client_of_a_plugin_signs_and_encrypts_as_flintmqs_own_do(brought: RunCommand) -> None:
+def test_a_plugin_command_gets_the_access_options_of_clients(brought: RunCommand) -> None:
     """A plugin that speaks with brokers must not write the options for access control and TLS again."""
     shown = brought("count", "--help").out
     assert "Counts messages." in shown
@@ -61,7 +61,7 @@ def test_a_client_of_a_plugin_signs_and_encrypts_as_flintmqs_own_do(brought: Run
     assert "--access-key" not in brought("fails", "--help").out
 
 
-def test_exit_codes_and_mistakes_of_a_plugins_command(brought: RunCommand) -> None:
+def test_exit_codes_and_usage_errors_of_a_plugin_command_are_the_usual_ones(brought: RunCommand) -> None:
     """Supervisors and scripts act on the code."""
     assert brought("fails").code == 3
     assert brought("fails", "--code", 0).code == 0

@@ -457,7 +457,9 @@ def written(folder: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_is_named(mistake: Mistake, cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_plugin_error_is_named_by_check_and_start(
+    mistake: Mistake, cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the check and by the start alike, in one line: the plugin, the hook, what was expected and what was found."""
     file, name = written(tmp_path, mistake, monkeypatch)
     checked = cli("config", "check", file, *[word for setting in SMALL for word in ("--set", setting)])
@@ -476,7 +478,9 @@ def test_a_mistake_is_named(mistake: Mistake, cli: RunCommand, tmp_path: Path, m
     assert not (tmp_path / "store" / "lock").exists() or not (tmp_path / "store" / "abort").exists()
 
 
-def test_a_process_ends_at_once_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_with_an_invalid_plugin_prints_one_line_and_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a user sees who starts a broker with such a plugin: no trace, no process that waits for something."""
     mistake = next(one for one in MISTAKES if one.name == "dispatch-async")
     file, name = written(tmp_path, mistake, monkeypatch)
@@ -496,6 +500,6 @@ def test_a_process_ends_at_once_with_one_line(tmp_path: Path, monkeypatch: pytes
     assert "async def" in line
 
 
-def test_there_are_many() -> None:
+def test_at_least_60_plugin_errors_are_tested() -> None:
     assert len(MISTAKES) >= 60
     assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES)

@@ -22,7 +22,7 @@ def imported() -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_it_says_what_was_written_and_what_comes_next(
+def test_plugin_new_prints_the_folder_and_the_next_steps(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder is named after the plugin where none is given."""
@@ -36,7 +36,7 @@ def test_it_says_what_was_written_and_what_comes_next(
     assert (tmp_path / "flintmq-disk-watch" / "pyproject.toml").exists()
 
 
-def test_a_program_reads_what_was_written(cli: RunCommand, tmp_path: Path) -> None:
+def test_plugin_new_json_lists_the_written_files(cli: RunCommand, tmp_path: Path) -> None:
     """Every file that is there, and the names that follow from the plugin's."""
     folder = tmp_path / "a b"
     told = cli("plugin", "new", "flintmq-disk-watch", "--kind", "service", "--dir", folder, "--json").json
@@ -61,7 +61,7 @@ def test_a_program_reads_what_was_written(cli: RunCommand, tmp_path: Path) -> No
         (("flintmq-disk-watch", "--kind", "service", "--dir", "full"), "is not an empty folder"),
     ],
 )
-def test_what_cannot_be_written_is_one_line_and_2(
+def test_an_invalid_plugin_new_prints_one_line_and_exits_with_2(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     """And nothing is written."""
@@ -74,7 +74,7 @@ def test_what_cannot_be_written_is_one_line_and_2(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["full", "mine"]
 
 
-def test_a_folder_that_cannot_be_made_is_named(cli: RunCommand, tmp_path: Path) -> None:
+def test_plugin_new_names_a_folder_that_cannot_be_created(cli: RunCommand, tmp_path: Path) -> None:
     """Here a file lies in its way."""
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     outcome = cli("plugin", "new", "flintmq-disk-watch", "--kind", "service", "--dir", tmp_path / "file" / "new")
@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_made_is_named(cli: RunCommand, tmp_path: Path) 
 
 @pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_broker_takes_the_configuration_of_the_readme(
+def test_the_configuration_in_a_new_plugins_readme_is_valid(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """As it stands there, with the plugin on the path."""

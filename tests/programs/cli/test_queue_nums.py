@@ -28,7 +28,7 @@ def wide(cli: RunCommand, topic: str, name_server: str) -> str:
     return topic
 
 
-def test_queues_go_when_they_are_consumed(cli: RunCommand, wide: str, name_server: str) -> None:
+def test_queues_are_removed_in_two_steps_after_they_are_consumed(cli: RunCommand, wide: str, name_server: str) -> None:
     """The first run ends the writing and says what waits; the second, after the group has consumed it, the reading."""
     where = ("-n", name_server)
     assert cli("consume", wide, "-g", "Early", "--count", 1, "--from", "first", *where).code == 0
@@ -48,7 +48,7 @@ def test_queues_go_when_they_are_consumed(cli: RunCommand, wide: str, name_serve
     assert cli("topics", "show", wide, *where).err == "", "nothing waits there"
 
 
-def test_what_no_group_has_read_waits_too(cli: RunCommand, wide: str, name_server: str) -> None:
+def test_unread_messages_prevent_removing_queues_without_force(cli: RunCommand, wide: str, name_server: str) -> None:
     """Consumers may come later; --force leaves it to nobody, and then it is shown."""
     where = ("-n", name_server)
     refused = cli("topics", "create", wide, "--queues", 4, "--yes", *where)
@@ -83,7 +83,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("answer", "code", "left"), [("y\n", 1, (8, 4)), ("n\n", 1, (8, 8)), ("", 1, (8, 8)), (None, 2, (8, 8))]
 )
-def test_it_asks_first(
+def test_removing_queues_asks_for_confirmation(
     cli: RunCommand,
     wide: str,
     name_server: str,
@@ -102,7 +102,7 @@ def test_it_asks_first(
         assert "--yes" in outcome.err
 
 
-def test_more_queues_need_no_question(cli: RunCommand, wide: str, name_server: str) -> None:
+def test_adding_queues_asks_for_no_confirmation(cli: RunCommand, wide: str, name_server: str) -> None:
     """Nothing is hidden by them; and a topic that is empty beyond its new number shrinks in one step."""
     assert cli("topics", "create", wide, "--queues", 12, "-n", name_server).code == 0
     assert numbers(cli, wide, name_server) == (12, 12)

@@ -61,7 +61,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("command", ["run", "broker"])
-def test_a_clusters_folder_is_not_started_as_one_broker(
+def test_a_single_broker_does_not_start_in_the_folder_of_several(
     tmp_path: Path, cli: RunCommand, small: list[str], command: str
 ) -> None:
     """Without --brokers it would begin a third store, and its topics would be unknown; nothing is made."""
@@ -74,7 +74,7 @@ def test_a_clusters_folder_is_not_started_as_one_broker(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-a", "broker-b"]
 
 
-def test_run_serves_and_stops(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_run_prints_ready_serves_and_stops_cleanly(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """The whole life: one READY line with what scripts need, traffic, two interrupts, exit code 0, a clean store."""
     store = tmp_path / "store"
     with serving("run", "--store", store, "--log-level", "info", *small) as (process, ready):
@@ -97,7 +97,7 @@ def test_run_serves_and_stops(tmp_path: Path, cli: RunCommand, small: list[str])
         assert finish(process)[0] == 0
 
 
-def test_ready_names_what_services_listen_at(tmp_path: Path, small: list[str]) -> None:
+def test_the_ready_line_has_the_addresses_of_services(tmp_path: Path, small: list[str]) -> None:
     """A script that waits for the line reads the figures next."""
     pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
     asked = ("--set", "metrics.enable=true")
@@ -119,7 +119,9 @@ def test_ready_names_what_services_listen_at(tmp_path: Path, small: list[str]) -
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_namesrv_and_broker_apart(tmp_path: Path, cli: RunCommand, small: list[str], host: str) -> None:
+def test_namesrv_and_broker_run_as_separate_processes(
+    tmp_path: Path, cli: RunCommand, small: list[str], host: str
+) -> None:
     """As in production: a name server with its own file, a broker that finds it, each stopped by SIGTERM."""
     with serving("namesrv", "--host", host, "--set", "listenPort=0", "--kv-path", tmp_path / "kv.json") as (
         names,
@@ -141,7 +143,9 @@ def test_namesrv_and_broker_apart(tmp_path: Path, cli: RunCommand, small: list[s
         assert finish(names)[0] == 0
 
 
-def test_rocketmqs_files_start_name_server_and_broker(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_namesrv_conf_and_broker_conf_start_name_server_and_broker(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """The files that are there on the day of the move: understood by their content, what changes nothing is said."""
     namesrv_conf, broker_conf = tmp_path / "namesrv.conf", tmp_path / "broker.conf"
     namesrv_conf.write_text(f"listenPort=0\nkvConfigPath={tmp_path / 'kv.json'}\n")
@@ -162,7 +166,7 @@ def test_rocketmqs_files_start_name_server_and_broker(tmp_path: Path, cli: RunCo
     assert f"{broker_conf}:5: useEpollNativeSelector changes nothing: the event loop is chosen by listen.loop" in err
 
 
-def test_rocketmqs_file_starts_both_in_one_process(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_run_accepts_a_broker_conf(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """``run`` reads it as ``broker`` does; a value that is not understood stops the start, and its line is named."""
     conf = tmp_path / "broker.conf"
     conf.write_text(
@@ -182,7 +186,7 @@ def test_rocketmqs_file_starts_both_in_one_process(tmp_path: Path, cli: RunComma
     assert f"{conf}:2: 'flushDiskType' must be SYNC_FLUSH or ASYNC_FLUSH" in refused.err
 
 
-def test_an_embedded_broker_reads_rocketmqs_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_embedded_broker_accepts_a_broker_conf(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A path is a path, whoever starts the broker; there the log says what changes nothing."""
     file = tmp_path / "broker.conf"
     file.write_text(f"brokerName=moved\nlistenPort=0\nstorePathRootDir={tmp_path / 's'}\nabortFile=x\n")
@@ -191,7 +195,7 @@ def test_an_embedded_broker_reads_rocketmqs_file(tmp_path: Path, caplog: pytest.
     assert f"{file}:4: abortFile changes nothing: it lies in store.path" in caplog.text
 
 
-def test_silent_name_server_does_not_keep_ready_from_coming(tmp_path: Path, small: list[str]) -> None:
+def test_a_silent_name_server_does_not_delay_ready_for_long(tmp_path: Path, small: list[str]) -> None:
     """A name server that accepts and never answers costs one registration timeout, no more."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -218,7 +222,7 @@ main()
 """
 
 
-def test_fenced_store_ends_the_process(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_fenced_store_ends_the_process_with_5(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """After a failed sync only a restart helps: the process says why and ends with 5, so that its supervisor acts."""
     arguments = ["run", "--store", tmp_path / "s", "--set", "flush.strategy=group_commit", *small]
     with serving(*arguments, program=FAILING_SYNC) as (process, ready):
@@ -230,7 +234,7 @@ def test_fenced_store_ends_the_process(tmp_path: Path, cli: RunCommand, small: l
     assert "sync failed" in last
 
 
-def test_fence_is_reported_even_when_all_else_is_well() -> None:
+def test_a_fenced_store_is_raised_after_a_successful_stop() -> None:
     """The watch alone decides: whatever was started is stopped first, then the error says why."""
     stopped: list[bool] = []
 
@@ -244,7 +248,7 @@ def test_fence_is_reported_even_when_all_else_is_well() -> None:
     assert stopped
 
 
-def test_lines_of_a_supervisor_are_passed_on_until_its_end() -> None:
+def test_lines_from_the_supervisor_are_delivered_until_its_pipe_closes() -> None:
     """They come in pieces, as pipes give them; the end of the pipe is the supervisor's."""
     told: list[bytes] = []
 
@@ -264,7 +268,7 @@ def test_lines_of_a_supervisor_are_passed_on_until_its_end() -> None:
     assert told == [b'{"a": "b"}', b"{}"]
 
 
-def test_signal_while_starting(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_during_the_start_stops_the_process(capfd: pytest.CaptureFixture[str]) -> None:
     """Recovery of a large store takes a while: a stop during it is obeyed, and what had started is stopped."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     stopped: list[bool] = []
@@ -284,7 +288,7 @@ def test_signal_while_starting(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().out == "", "READY would be a lie"
 
 
-def test_run_keeps_the_name_servers_key_values(tmp_path: Path, small: list[str]) -> None:
+def test_run_stores_key_values_of_its_name_server(tmp_path: Path, small: list[str]) -> None:
     """A name server beside a broker keeps its key-values in the store's folder for our own files."""
 
     async def put(address: str) -> None:
@@ -300,7 +304,7 @@ def test_run_keeps_the_name_servers_key_values(tmp_path: Path, small: list[str])
     assert '"v"' in (tmp_path / "s" / "flint" / "kvConfig.json").read_text()
 
 
-def test_port_in_use(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """The commonest failure of all names the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -313,7 +317,7 @@ def test_port_in_use(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     assert outcome.out == "", "READY is a promise"
 
 
-def test_second_broker_on_one_store(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_second_broker_on_a_store_is_refused(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """Two writers of one log would destroy it."""
     loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's'}"], {})
     with flintmq.Broker(loaded):
@@ -322,7 +326,7 @@ def test_second_broker_on_one_store(tmp_path: Path, cli: RunCommand, small: list
     assert outcome.err.startswith(f"flintmq: error: {tmp_path / 's'}: another broker")
 
 
-def test_other_commit_log_file_size(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_another_commit_log_file_size_is_refused(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """Opened with another file size, a log would be taken apart in the wrong places."""
     loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's'}"], {})
     with flintmq.Broker(loaded) as broker:
@@ -333,7 +337,7 @@ def test_other_commit_log_file_size(tmp_path: Path, cli: RunCommand, small: list
     assert "bytes" in outcome.err
 
 
-def test_unknown_key_names_its_line(tmp_path: Path, cli: RunCommand) -> None:
+def test_the_error_about_an_unknown_key_names_its_line(tmp_path: Path, cli: RunCommand) -> None:
     """A typing mistake is named where it was made, with what was meant."""
     file = tmp_path / "broker.yaml"
     file.write_text("broker:\n  name: b\nflush:\n  stratgy: group_commit\n")
@@ -352,7 +356,7 @@ def test_unknown_key_names_its_line(tmp_path: Path, cli: RunCommand) -> None:
         (["-c", "/nonexistent.yaml"], "cannot be read"),
     ],
 )
-def test_wrong_settings(tmp_path: Path, cli: RunCommand, arguments: list[str], said: str) -> None:
+def test_invalid_settings_start_nothing(tmp_path: Path, cli: RunCommand, arguments: list[str], said: str) -> None:
     """Nothing is started from a configuration that is not understood."""
     outcome = cli("run", "--namesrv-port", 0, "--store", tmp_path / "s", "--log-level", "error", *arguments)
     assert outcome.code == 2
@@ -360,7 +364,7 @@ def test_wrong_settings(tmp_path: Path, cli: RunCommand, arguments: list[str], s
     assert not (tmp_path / "s" / "commitlog").exists()
 
 
-def test_signal_handlers_return_after_a_failure(cli: RunCommand) -> None:
+def test_signal_handlers_are_restored_after_a_failed_start(cli: RunCommand) -> None:
     """A command that failed to start inside a larger program leaves its Ctrl-C alone."""
     before = signal.getsignal(signal.SIGINT)
     assert cli("run", "--set", "nonsense").code == 2
@@ -369,7 +373,7 @@ def test_signal_handlers_return_after_a_failure(cli: RunCommand) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_read_only_folder(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_store_folder_that_is_read_only_is_refused(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """A store that cannot be written is said to be so before anything listens."""
     if os.geteuid() == 0:
         folder = Path("/proc/flintmq")  # root may write everywhere but there
@@ -403,7 +407,9 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text()
 
 
-def test_several_brokers_serve_one_topic(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_several_brokers_serve_a_topic_and_a_killed_broker_is_restarted(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """One command, two processes, one topic on both; one that is killed comes back with its messages, at its address."""
     with serving("run", "--brokers", 2, "--store", tmp_path / "s", "--log-level", "info", *small) as (process, ready):
         assert ready.keys() == {"namesrv", "brokers", "store", "pid"}
@@ -439,7 +445,7 @@ def test_several_brokers_serve_one_topic(tmp_path: Path, cli: RunCommand, small:
     assert not [*(tmp_path / "s").glob("*/abort")]
 
 
-def test_brokers_end_with_a_supervisor_that_was_killed(tmp_path: Path, small: list[str]) -> None:
+def test_brokers_stop_cleanly_after_their_supervisor_is_killed(tmp_path: Path, small: list[str]) -> None:
     """Brokers that nobody starts again, and nobody stops, would hold ports and stores for the next start to fail at."""
     with serving("run", "--brokers", 2, "--store", tmp_path / "s", *small) as (process, _):
         pids = supervised_pids(process.pid)
@@ -450,7 +456,7 @@ def test_brokers_end_with_a_supervisor_that_was_killed(tmp_path: Path, small: li
     assert not [*(tmp_path / "s").glob("*/abort")], "stopped in good order"
 
 
-def test_one_broker_that_does_not_start_ends_all(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_broker_that_does_not_start_stops_all_others(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """Its message stands on stderr, its exit code is the command's, and nothing goes on without it."""
     loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's' / 'broker-b'}"], {})
     with flintmq.Broker(loaded):
@@ -461,7 +467,7 @@ def test_one_broker_that_does_not_start_ends_all(tmp_path: Path, cli: RunCommand
     assert outcome.err.splitlines()[-1] == "flintmq: error: broker-b did not start: it ended with exit code 3"
 
 
-def test_settings_by_rocketmqs_names_reach_each_of_several_brokers(tmp_path: Path) -> None:
+def test_rocketmqs_setting_names_are_adapted_for_each_of_several_brokers(tmp_path: Path) -> None:
     """What differs for each of them is set a second time, and two names of a key in one place are refused."""
     names = {
         "brokerName": "shop", "storePathRootDir": str(tmp_path), "namesrvAddr": "127.0.0.1:1;127.0.0.1:2",
@@ -484,7 +490,7 @@ def test_settings_by_rocketmqs_names_reach_each_of_several_brokers(tmp_path: Pat
     ("quota", "cores"),
     [("max 100000", 4), ("200000 100000", 2), ("50000 100000", 1), ("900000 100000", 4), ("", 4), (None, 4)],
 )
-def test_auto_counts_the_cores_that_a_container_may_use(
+def test_brokers_auto_counts_the_cores_of_a_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, cores: int
 ) -> None:
     """Two of a machine's 64: as many brokers as there are cores would take turns on them."""
@@ -499,7 +505,7 @@ def test_auto_counts_the_cores_that_a_container_may_use(
 
 
 @pytest.mark.parametrize("count", ["0", "27", "many", "-1"])
-def test_a_number_of_brokers_that_cannot_be(cli: RunCommand, count: str) -> None:
+def test_an_invalid_number_of_brokers_is_refused(cli: RunCommand, count: str) -> None:
     """Refused before anything starts."""
     outcome = cli("run", f"--brokers={count}")
     assert outcome.code == 2
@@ -507,7 +513,7 @@ def test_a_number_of_brokers_that_cannot_be(cli: RunCommand, count: str) -> None
 
 
 @pytest.mark.parametrize("name", ["a b", "100%", "caf\u00e9", os.fsdecode(b"latin\xe9")])
-def test_ready_line_can_be_taken_apart(tmp_path: Path, small: list[str], name: str) -> None:
+def test_values_of_the_ready_line_are_quoted(tmp_path: Path, small: list[str], name: str) -> None:
     """Scripts cut it at its blanks, whatever the folder of the store is called."""
     store = tmp_path / name
     assert unquote(ready_word(store), errors="surrogateescape") == str(store)

@@ -30,7 +30,7 @@ def told(manager: socket.socket) -> list[str]:
 
 
 @pytest.mark.parametrize("more", [[], ["--brokers", 2]])
-def test_it_is_told_of_the_start_and_the_stop(
+def test_the_service_manager_is_notified_of_start_and_stop_once(
     tmp_path: Path, small: list[str], manager: socket.socket, more: list[object]
 ) -> None:
     """Each once, by the process that it started; those of several brokers are not asked to speak for the service."""
@@ -46,7 +46,9 @@ def test_it_is_told_of_the_start_and_the_stop(
         manager.recv(4096)
 
 
-def test_a_start_that_fails_is_no_start(tmp_path: Path, small: list[str], manager: socket.socket) -> None:
+def test_the_service_manager_is_not_notified_of_a_failed_start(
+    tmp_path: Path, small: list[str], manager: socket.socket
+) -> None:
     """READY would have systemd start what needs this broker."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"listen.port={taken.getsockname()[1]}"
@@ -59,7 +61,7 @@ def test_a_start_that_fails_is_no_start(tmp_path: Path, small: list[str], manage
         manager.recv(4096)
 
 
-def test_an_abstract_address_and_a_reason_of_several_lines() -> None:
+def test_abstract_addresses_and_multiline_reasons_are_supported() -> None:
     """systemd of containers listens at names that begin with @. A line break in a reason is no further word."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("")  # a free abstract name
@@ -68,7 +70,7 @@ def test_an_abstract_address_and_a_reason_of_several_lines() -> None:
         assert listening.recv(4096) == b"STOPPING=1\nSTATUS=disk READY=1"
 
 
-def test_nobody_there_is_a_warning(
+def test_an_unreachable_service_manager_is_a_warning(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that serves does not end because nobody wants to know it."""

@@ -73,7 +73,7 @@ def make_topics(name_server: str, count: int) -> None:
             admin.create_topic(f"T{number}", queues=1)
 
 
-def test_full_stderr_delays_nobody_and_nothing_is_missing_when_it_is_read(tmp_path: Path, small: list[str]) -> None:
+def test_a_full_stderr_pipe_delays_no_request_and_loses_no_line(tmp_path: Path, small: list[str]) -> None:
     """A log driver that blocks, a terminal in Ctrl-S: everybody is served, and the log is whole afterwards."""
     with full_pipe() as (writing, reader), started("run", "--store", tmp_path / "s", *small, stderr=writing) as process:
         writing.close()
@@ -88,7 +88,9 @@ def test_full_stderr_delays_nobody_and_nothing_is_missing_when_it_is_read(tmp_pa
 
 
 @pytest.mark.parametrize(("role", "log_format"), [("run", "json"), ("namesrv", "text")])
-def test_sigterm_ends_a_process_whose_log_blocks(tmp_path: Path, small: list[str], role: str, log_format: str) -> None:
+def test_sigterm_stops_a_process_with_a_blocked_log(
+    tmp_path: Path, small: list[str], role: str, log_format: str
+) -> None:
     """From the start on nothing is read: it serves all the same, and the stop is in order."""
     given = ("--store", tmp_path / "s", *small) if role == "run" else ("--port", 0)
     with full_pipe() as (writing, _), started(role, "--log-format", log_format, *given, stderr=writing) as process:
@@ -100,7 +102,7 @@ def test_sigterm_ends_a_process_whose_log_blocks(tmp_path: Path, small: list[str
     assert not (tmp_path / "s" / "abort").exists()
 
 
-def test_sigterm_ends_a_process_whose_ready_line_blocks(tmp_path: Path, small: list[str]) -> None:
+def test_sigterm_stops_a_process_with_a_blocked_ready_line(tmp_path: Path, small: list[str]) -> None:
     """Nobody reads stdout; the log says where it listens, and it serves."""
     log = tmp_path / "log"
     with (
@@ -118,7 +120,7 @@ def test_sigterm_ends_a_process_whose_ready_line_blocks(tmp_path: Path, small: l
 
 
 @pytest.mark.parametrize("has_reader", [True, False])
-def test_log_file_that_blocks(tmp_path: Path, small: list[str], has_reader: bool) -> None:
+def test_a_blocked_log_file_does_not_block_the_broker(tmp_path: Path, small: list[str], has_reader: bool) -> None:
     """A FIFO stands for a disk that hangs, whether it could be opened at the start or not."""
     fifo = tmp_path / "log"
     os.mkfifo(fifo)
@@ -135,7 +137,7 @@ def test_log_file_that_blocks(tmp_path: Path, small: list[str], has_reader: bool
         os.close(reader)
 
 
-def test_log_file_that_is_refused_is_said_on_stderr_and_counted(tmp_path: Path, small: list[str]) -> None:
+def test_a_log_file_that_cannot_be_written_is_reported_on_stderr_and_counted(tmp_path: Path, small: list[str]) -> None:
     """The folder is gone for a while: the lines are lost, the reason is said, and the log says how many when it is back."""
     folder = tmp_path / "logs"
     folder.mkdir()
@@ -155,7 +157,9 @@ def test_log_file_that_is_refused_is_said_on_stderr_and_counted(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_supervisor_and_its_brokers_serve_without_a_reader(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_supervisor_and_its_brokers_serve_without_a_reader_of_stderr(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """All processes of one command have one stderr: none of them waits for it, and what ends is started again."""
     with (
         full_pipe() as (writing, _),
@@ -169,7 +173,7 @@ def test_supervisor_and_its_brokers_serve_without_a_reader(tmp_path: Path, cli: 
         assert process.wait(END_S) == 0
 
 
-def test_console_serves_and_stops_without_a_reader(name_server: str) -> None:
+def test_the_console_serves_and_stops_without_a_reader_of_stderr(name_server: str) -> None:
     pytest.importorskip("starlette", reason="the extra console is not installed")
     with full_pipe() as (writing, _), started("console", "-n", name_server, "--port", 0, stderr=writing) as process:
         assert "console" in words_of(process)
@@ -194,7 +198,7 @@ sys.exit(run_command_line())
 
 
 @pytest.mark.slow
-def test_what_was_dropped_is_counted_in_log_status_and_metrics(
+def test_dropped_log_lines_are_counted_in_log_and_runtime_info(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """The bound is some thousands of lines; how many are missing stands in the log once somebody reads it again."""
@@ -227,7 +231,7 @@ def test_what_was_dropped_is_counted_in_log_status_and_metrics(
     assert fields["lines"] >= int(told["logLinesLost"])
 
 
-def test_sighup_stops_in_order(tmp_path: Path, small: list[str]) -> None:
+def test_sighup_stops_a_process_cleanly(tmp_path: Path, small: list[str]) -> None:
     """A terminal that is closed sends it; so does a shell that ends. RocketMQ's processes stop in order then, too."""
     program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); {PROGRAM}"  # the tests may run under nohup
     for more in ((), ("--brokers", 2)):
@@ -239,7 +243,7 @@ def test_sighup_stops_in_order(tmp_path: Path, small: list[str]) -> None:
     assert not list(tmp_path.glob("**/abort"))
 
 
-def test_sighup_that_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+def test_a_sighup_ignored_by_nohup_stays_ignored(tmp_path: Path) -> None:
     program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {PROGRAM}"
     with serving("namesrv", "--port", 0, program=program) as (process, _):
         process.send_signal(signal.SIGHUP)

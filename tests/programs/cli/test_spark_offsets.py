@@ -23,7 +23,7 @@ from flintmq.programs.cli.spark_offsets import _source
         (("--source", "nonsense"), "OPTION=VALUE, not 'nonsense'"),
     ],
 )
-def test_mistakes_are_told(
+def test_invalid_spark_offsets_options_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
     """Before anything is opened."""
@@ -31,7 +31,7 @@ def test_mistakes_are_told(
     assert says in capsys.readouterr().err
 
 
-def test_options_of_a_source_are_pairs() -> None:
+def test_source_options_are_name_value_pairs() -> None:
     """A value may hold an equals sign itself."""
     assert _source(["path=/data/store", 'queues={"a": [0]}']) == {"path": "/data/store", "queues": '{"a": [0]}'}
     with pytest.raises(CommandError, match="OPTION=VALUE"):

@@ -41,7 +41,7 @@ def test_a_backup_is_made_checked_and_restored(cli: RunCommand, store: Path, tmp
     assert "new bytes: 0" in text.out
 
 
-def test_a_damaged_backup_is_exit_code_1(cli: RunCommand, store: Path, tmp_path: Path) -> None:
+def test_checking_a_damaged_backup_exits_with_1(cli: RunCommand, store: Path, tmp_path: Path) -> None:
     """As is a damaged store; nothing is restored of it."""
     backup = tmp_path / "backup"
     assert cli("store", "backup", store, backup).code == 0
@@ -73,7 +73,7 @@ def test_a_damaged_backup_is_exit_code_1(cli: RunCommand, store: Path, tmp_path:
         (("restore", "{tmp}/none", "{tmp}/new", "--verify"), ExitCode.USAGE, "or --verify without one"),
     ],
 )
-def test_mistakes_say_what_to_change(
+def test_invalid_backup_commands_name_the_remedy(
     cli: RunCommand, store: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, why: str
 ) -> None:
     """And leave nothing behind."""
@@ -83,7 +83,7 @@ def test_mistakes_say_what_to_change(
     assert not (tmp_path / "new").exists()
 
 
-def test_what_damage_was_copied_is_said(cli: RunCommand, store: Path, tmp_path: Path) -> None:
+def test_backup_reports_copied_damage_on_stderr(cli: RunCommand, store: Path, tmp_path: Path) -> None:
     """On stderr, beside the result."""
     path = next(store.glob("commitlog/*"))
     raw = bytearray(path.read_bytes())

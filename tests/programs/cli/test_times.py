@@ -61,7 +61,7 @@ COMMANDS = [
         ("tomorrow", "'tomorrow'"),
     ],
 )
-def test_what_is_no_time_is_refused(
+def test_an_invalid_time_is_refused(
     cli: RunCommand, store: Path, command: tuple[str, ...], text: str, why: str
 ) -> None:
     """It names the option, the value and what fits; nothing is read or moved."""
@@ -74,20 +74,20 @@ def test_what_is_no_time_is_refused(
 
 
 @pytest.mark.parametrize("text", ["20251125115418", "2025-11-25#11:54:18:000", "2025-11-25T10:54:18Z", str(STORED_MS)])
-def test_the_message_of_that_moment_is_found(cli: RunCommand, store: Path, text: str) -> None:
+def test_a_time_selects_messages_from_that_moment_on(cli: RunCommand, store: Path, text: str) -> None:
     """Stored at it, and not before it."""
     assert "one" in cli("store", "cat", store, "--from", text).out
     assert cli("store", "cat", store, "--until", text).out == ""
 
 
-def test_a_date_is_its_first_moment(cli: RunCommand, store: Path) -> None:
+def test_a_date_means_its_first_moment_in_local_time(cli: RunCommand, store: Path) -> None:
     """Here, and not in Greenwich."""
     for text in ("20251125", "2025-11-25"):
         assert "one" in cli("store", "cat", store, "--from", text).out
     assert cli("store", "cat", store, "--from", "20251126").out == ""
 
 
-def test_a_time_that_comes_twice_is_said(cli: RunCommand, store: Path) -> None:
+def test_an_ambiguous_local_time_causes_a_warning(cli: RunCommand, store: Path) -> None:
     """The first one counts."""
     outcome = cli("store", "cat", store, "--from", "2025-10-26T02:30")
     assert outcome.code == 0
@@ -95,7 +95,7 @@ def test_a_time_that_comes_twice_is_said(cli: RunCommand, store: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_berlin")
-def test_options_of_spark_read_times_likewise() -> None:
+def test_spark_options_accept_the_same_times() -> None:
     """And so do pipelines, whose files name these options."""
 
     def options(**given: Any) -> ReadOptions:

@@ -39,32 +39,32 @@ def found(broker: BrokerMemory, *groups: GroupView) -> list[tuple[str, str, str]
     return [(alarm.id, alarm.subject, alarm.address) for alarm in alarms]
 
 
-def test_what_a_broker_tells_carries_its_address_and_critical_ones_come_first() -> None:
+def test_alarms_of_brokers_have_their_address_and_critical_ones_come_first() -> None:
     broker = telling(Alarm("disk.low", WARNING, "", "low"), Alarm("store.fenced", CRITICAL, "", "fenced"))
     assert found(broker) == [("store.fenced", "", BROKER.address), ("disk.low", "", BROKER.address)]
 
 
-def test_a_conflict_that_a_broker_tells_is_not_told_again() -> None:
+def test_a_conflict_reported_by_a_broker_is_listed_once() -> None:
     """RocketMQ's broker tells none: there it is what the members report."""
     told = Alarm("group.conflict", WARNING, "g", "differ")
     assert found(telling(told), group("g", conflict="x")) == [("group.conflict", "g", BROKER.address)]
     assert found(BROKER, group("g", conflict="x")) == [("group.conflict", "g", "")]
 
 
-def test_a_stuck_group_is_one_alarm_with_the_messages_of_all_its_queues() -> None:
+def test_a_stuck_group_has_one_alarm_for_all_its_queues() -> None:
     (alarm,) = all_alarms([], {"g": group("g", stuck=2)})
     assert (alarm.id, alarm.subject, alarm.value, alarm.unit) == ("consumer.stuck", "g", 10, "messages")
     assert "61 s in T broker-a:0" in alarm.message
 
 
-def test_a_cluster_without_a_broker_is_no_healthy_one() -> None:
+def test_a_cluster_without_brokers_has_a_critical_alarm() -> None:
     """Every broker has gone, and the list of what is wrong must not be empty for it."""
     (alarm,) = all_alarms([], {}, is_empty=True)
     assert (alarm.id, alarm.level, alarm.key) == ("broker.none", CRITICAL, "namesrv.addresses")
     assert all_alarms([], {}) == (), "nobody was asked yet, or the name server does not answer"
 
 
-def test_a_broker_that_another_one_tells_to_be_down_is_one_alarm() -> None:
+def test_a_broker_reported_down_by_another_broker_has_one_alarm() -> None:
     """With the reason, which only their supervisor knows."""
     told = telling(Alarm("broker.missing", CRITICAL, "broker-b", "broker-b was ended by SIGKILL"))
     away = BrokerMemory("C", "broker-b", 0, "127.0.0.1:10921", error="nobody answers")
@@ -72,18 +72,18 @@ def test_a_broker_that_another_one_tells_to_be_down_is_one_alarm() -> None:
     assert alarm.message == "broker-b was ended by SIGKILL"
 
 
-def test_a_broker_that_is_away_is_one_alarm_and_its_last_ones_are_not_shown() -> None:
+def test_an_unreachable_broker_has_one_alarm_instead_of_its_last_alarms() -> None:
     """They may be right again: nobody knows."""
     broker = telling(Alarm("disk.low", WARNING, "", "low"), error="nobody answers")
     assert found(broker) == [("broker.missing", "broker-a", BROKER.address)]
 
 
-def test_a_figure_that_cannot_be_read_is_an_alarm_and_no_exception() -> None:
+def test_an_unreadable_alarms_figure_is_an_alarm() -> None:
     broker = attrs.evolve(BROKER, info={"alarms": "{"})
     assert found(broker) == [("alarms.unreadable", "", BROKER.address)]
 
 
-def test_a_broker_that_tells_no_alarms_is_judged_by_its_figures() -> None:
+def test_alarms_of_a_rocketmq_broker_are_derived_from_its_figures() -> None:
     """RocketMQ's: by RocketMQ's bounds, and by how its groups' lags went."""
     assert [one.id for one in told_alarms(silent("0.84"))] == []
     assert [one.id for one in told_alarms(silent("0.86"))] == ["disk.nearly_full"]
@@ -100,7 +100,7 @@ def silent(used: str) -> BrokerMemory:
     return BrokerMemory("C", "java", 0, "127.0.0.1:10911", info={"commitLogDiskRatio": used})
 
 
-def test_lags_of_the_systems_groups_do_not_count() -> None:
+def test_lags_of_system_groups_raise_no_alarm() -> None:
     """The offsets of delay levels wait by design."""
     broker = silent("0.1")
     queue = MessageQueue("java", 0, "T")
@@ -111,7 +111,7 @@ def test_lags_of_the_systems_groups_do_not_count() -> None:
     assert [(one.id, one.subject) for one in told_alarms(broker)] == [("consumer.lag_growing", "g")]
 
 
-def test_names_are_cut_and_have_one_line() -> None:
+def test_names_in_alarms_are_shortened_to_one_line() -> None:
     """A group's name comes from clients."""
     (alarm,) = all_alarms([], {"g": group("g\n" + "x" * 500, conflict="y")})
     assert "\n" not in alarm.subject + alarm.message

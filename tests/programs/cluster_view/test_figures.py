@@ -8,30 +8,30 @@ from flintmq.programs.cluster_view import figures
 
 
 @pytest.mark.parametrize(("text", "value"), [("1.239 2.0 3.0", 1.24), ("", 0.0), ("much", 0.0)])
-def test_of_several_rates_the_one_over_the_shortest_time_counts(text: str, value: float) -> None:
+def test_the_rate_over_the_shortest_time_is_used(text: str, value: float) -> None:
     assert figures.first(text) == value
 
 
-def test_numbers_that_are_missing_or_none_are_zero() -> None:
+def test_missing_or_malformed_numbers_are_read_as_0() -> None:
     assert [figures.number({"a": text}, "a") for text in (" 12 ", "-3", "x", "")] == [12, -3, 0, 0]
     assert figures.number({}, "a") == 0
 
 
-def test_a_brokers_part_in_replication() -> None:
+def test_the_replication_state_of_a_broker_is_read_from_its_figures() -> None:
     master = {"haSlaves": "1", "haHeldOffset": "7", "haBehindBytes": "-1"}
     assert figures.replication_of(master) == {"role": "master", "slaves": 1, "held_offset": 7, "behind_bytes": None}
     assert figures.replication_of({"haFollows": "true"}) == {"role": "slave", "follows": True}
     assert figures.replication_of({}) == {}
 
 
-def test_only_a_broker_that_tells_its_latency_has_one() -> None:
+def test_the_put_latency_is_none_if_the_broker_does_not_report_it() -> None:
     """Those of old versions do not: nothing is not the same as 0 ms."""
     assert figures.put_latency_99_ms({"putLatency99": "0.50"}) == 0.5
     assert figures.put_latency_99_ms({}) is None
     assert figures.put_latency_99_ms({"putLatency99": "0.00"}) is None
 
 
-def test_groups_that_contradict_themselves() -> None:
+def test_conflicting_groups_are_read_from_the_figures() -> None:
     told = {"contradictorySubscriptions": "g: a@1, b@2; h: c@3"}
     assert figures.odd_groups(told) == {"g": "a@1, b@2", "h": "c@3"}
     assert figures.odd_groups({}) == {}

@@ -46,7 +46,7 @@ ABSENT = Connected(*NOBODY, 0.0)
         ([], ("unknown", None, None, None, None)),
     ],
 )
-def test_the_state_is_that_of_the_brokers_that_answer(
+def test_the_state_of_a_group_uses_only_answering_brokers(
     brokers: list[BrokerMemory], wanted: tuple[str, int | None, int | None, int | None, float | None]
 ) -> None:
     """A dead broker's last figures are no lag and no rate of now; broadcasting members have no lag that brokers know."""
@@ -54,7 +54,7 @@ def test_the_state_is_that_of_the_brokers_that_answer(
     assert (state.state, state.members, state.lag, state.retry_lag, state.get_per_s) == wanted
 
 
-def test_a_broker_that_does_not_answer_has_no_rate() -> None:
+def test_an_unreachable_broker_has_no_rates() -> None:
     """Its last figures were those of a load that nobody serves now; what it stores is there all the same."""
     one = broker("a", None)
     one.info = {"putTps": "47.0 0 0", "getTransferedTps": "9.0 0 0", "putLatency99": "0.4", "commitLogMaxOffset": "10"}

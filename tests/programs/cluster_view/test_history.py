@@ -27,7 +27,7 @@ def broker(name: str, broker_id: int = 0, *, put: float = 0.0, latency: str = ""
     return made
 
 
-def test_figures_of_all_brokers_are_summed_and_the_slowest_counts() -> None:
+def test_history_sums_rates_of_masters_and_keeps_the_highest_latency() -> None:
     """A slave sends what its master counted already, and a broker that is away tells nothing new."""
     history, away = History(), broker("c", put=99.0, lag=99)
     away.error = "gone"
@@ -41,7 +41,7 @@ def test_figures_of_all_brokers_are_summed_and_the_slowest_counts() -> None:
     assert history.group("other") == ()
 
 
-def test_what_is_not_known_is_not_zero() -> None:
+def test_unknown_figures_in_the_history_are_none() -> None:
     """While nobody answers."""
     history, away = History(), broker("a", put=9.0, lag=9)
     away.error = "gone"
@@ -52,7 +52,7 @@ def test_what_is_not_known_is_not_zero() -> None:
         assert (sample.put_per_s, sample.get_per_s, sample.lag, sample.put_latency_99_ms) == (None, None, None, None)
 
 
-def test_they_are_noted_now_and_then_and_forgotten() -> None:
+def test_the_history_is_sampled_at_an_interval_and_bounded() -> None:
     """However often a page asks; ten minutes at most; and of groups those that somebody looked at lately."""
     history, one = History(), broker("a", put=1.0)
     for number in range(GROUPS_MAX + 5):

@@ -25,10 +25,10 @@ PLACES = [("broker-a", "C")]
         ("<b>", "user"),
     ],
 )
-def test_topics(topic: str, kind: str) -> None:
+def test_topics_are_classified_by_name(topic: str, kind: str) -> None:
     assert kind_of_topic(topic, PLACES) == kind
 
 
-def test_groups_that_every_broker_has_are_the_systems() -> None:
+def test_built_in_groups_are_classified_as_system_groups() -> None:
     assert {kind_of_group(config.group_name) for config in BUILT_IN_GROUPS} == {"system"}
     assert [kind_of_group(group) for group in ("CID_RMQ_SYS_TRANS", "billing", "")] == ["system", "user", "user"]

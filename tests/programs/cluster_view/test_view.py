@@ -84,7 +84,7 @@ async def come_to(look: Looking, topic: str, group: str, consumer_offset: int) -
         await BrokerApi(look.admin.client, group).commit(MessageQueue(name, 0, topic), consumer_offset)
 
 
-def test_lists_and_details_tell_what_is_there(cluster: EmbeddedCluster, names: tuple[str, str]) -> None:
+def test_lists_and_details_show_the_cluster(cluster: EmbeddedCluster, names: tuple[str, str]) -> None:
     topic, group = names
 
     async def run() -> None:
@@ -124,7 +124,7 @@ def test_lists_and_details_tell_what_is_there(cluster: EmbeddedCluster, names: t
     asyncio.run(run())
 
 
-def test_rates_are_those_of_the_time_between_two_looks(cluster: EmbeddedCluster, names: tuple[str, str]) -> None:
+def test_rates_are_measured_between_two_polls(cluster: EmbeddedCluster, names: tuple[str, str]) -> None:
     """Of a topic that nobody consumes, too."""
     topic, _ = names
 
@@ -142,9 +142,7 @@ def test_rates_are_those_of_the_time_between_two_looks(cluster: EmbeddedCluster,
     asyncio.run(run())
 
 
-def test_members_are_told_with_what_they_hold_and_where_they_contradict(
-    cluster: EmbeddedCluster, names: tuple[str, str]
-) -> None:
+def test_members_are_shown_with_queues_and_conflicts(cluster: EmbeddedCluster, names: tuple[str, str]) -> None:
     """The broker keeps one subscription of a group; the members tell the truth."""
     topic, group = names
 
@@ -183,9 +181,7 @@ def test_members_are_told_with_what_they_hold_and_where_they_contradict(
     asyncio.run(run())
 
 
-def test_a_consumer_that_does_not_come_forward_is_stuck_and_named(
-    cluster: EmbeddedCluster, names: tuple[str, str]
-) -> None:
+def test_a_consumer_that_makes_no_progress_is_shown_as_stuck(cluster: EmbeddedCluster, names: tuple[str, str]) -> None:
     """Messages wait, the member holds the queue, and its offset has not moved for a minute: from the very first message on."""
     topic, group = names
 
@@ -227,7 +223,7 @@ async def _has_members(row: Callable[[], Awaitable[Any]]) -> bool:
     return bool((await row()).members)
 
 
-def test_a_broker_that_goes_away_is_shown_as_away_and_comes_back(tmp_path: Path) -> None:
+def test_a_stopped_broker_is_shown_as_missing_until_it_returns(tmp_path: Path) -> None:
     """What the others hold is shown meanwhile, and says whose part is missing."""
     with EmbeddedCluster(tmp_path, layout={"broker-a": 0, "broker-b": 0}) as cluster:
         for broker in ("broker-a", "broker-b"):
@@ -267,7 +263,7 @@ def test_a_broker_that_goes_away_is_shown_as_away_and_comes_back(tmp_path: Path)
         asyncio.run(run())
 
 
-def test_a_cluster_that_was_never_there_is_an_error_and_no_exception() -> None:
+def test_an_unreachable_cluster_is_shown_as_an_error() -> None:
     """The page says so, and goes on asking."""
 
     async def run() -> None:
@@ -281,7 +277,7 @@ def test_a_cluster_that_was_never_there_is_an_error_and_no_exception() -> None:
     asyncio.run(run())
 
 
-def test_nothing_is_asked_while_nobody_looks(cluster: EmbeddedCluster) -> None:
+def test_brokers_are_polled_only_while_the_view_is_used(cluster: EmbeddedCluster) -> None:
     """A console that is open nowhere costs brokers nothing."""
 
     async def run() -> None:
@@ -306,7 +302,7 @@ def test_nothing_is_asked_while_nobody_looks(cluster: EmbeddedCluster) -> None:
     asyncio.run(run())
 
 
-def test_one_request_that_a_broker_refuses_is_its_rows_error(cluster: EmbeddedCluster) -> None:
+def test_a_refused_request_is_shown_as_the_error_of_its_broker(cluster: EmbeddedCluster) -> None:
     """An account without the right to see figures sees why there are none."""
 
     async def run() -> None:
@@ -323,9 +319,7 @@ def test_one_request_that_a_broker_refuses_is_its_rows_error(cluster: EmbeddedCl
     asyncio.run(run())
 
 
-def test_a_poll_asks_few_requests_however_many_topics_and_groups_there_are(
-    cluster: EmbeddedCluster, names: tuple[str, str]
-) -> None:
+def test_the_number_of_requests_per_poll_is_bounded(cluster: EmbeddedCluster, names: tuple[str, str]) -> None:
     """One a broker for all groups' progress; those of single topics and groups are bounded by the pace."""
 
     async def run() -> None:

@@ -12,7 +12,7 @@ from flintmq.programs.console.audit import AuditLog
 from flintmq.testing.clock import ManualClock
 
 
-def test_the_last_changes_come_first_and_survive_a_restart(tmp_path: Path) -> None:
+def test_audit_entries_are_listed_newest_first_and_survive_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "made" / "audit.jsonl"
     before = AuditLog(ManualClock(), file)
     for number in range(3):
@@ -24,7 +24,7 @@ def test_the_last_changes_come_first_and_survive_a_restart(tmp_path: Path) -> No
     assert after.entries() == before.entries()
 
 
-def test_file_and_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_log_is_bounded_in_file_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "FILE_MAX_BYTES", 2_000)
     file = tmp_path / "audit.jsonl"
     log = AuditLog(ManualClock(), file)
@@ -36,9 +36,7 @@ def test_file_and_memory_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(path.stat().st_size < 2_000 + 1_500 for path in tmp_path.iterdir())
 
 
-def test_a_disk_that_takes_nothing_is_logged_and_the_page_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_audit_write_is_logged_and_kept_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The change was made: what is not known any more must not be that."""
     log = AuditLog(ManualClock(), tmp_path / "gone" / "audit.jsonl")
     (tmp_path / "gone").rmdir()
@@ -47,7 +45,7 @@ def test_a_disk_that_takes_nothing_is_logged_and_the_page_goes_on(
     assert "audit.jsonl is not written" in caplog.text
 
 
-def test_no_field_forges_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_audit_field_can_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     """Names come from messages and forms: an access key, the REAL_TOPIC of a message, the answer of a client."""
     caplog.set_level(logging.INFO, "flintmq.console")
     forged = "x\n2026-01-01 INFO flintmq.console: admin at 127.0.0.1: all is well\x1b[2J\u202e"

@@ -47,13 +47,13 @@ VALUE: dict[str, Any] = {
 }
 
 
-def test_every_type_is_read() -> None:
+def test_every_avro_type_is_decoded() -> None:
     """The bytes were written by hand, after the specification."""
     assert decode(ORDER, BODY) == VALUE
     assert decode("string", b"\x04ab") == decode('"string"', b"\x04ab") == "ab"
 
 
-def test_headers_of_registries_are_passed_over() -> None:
+def test_headers_of_schema_registries_are_skipped() -> None:
     assert decode(ORDER, b"\x00\x00\x00\x00\x07" + BODY) == VALUE
     assert decode(ORDER, b"\xc3\x01" + bytes(8) + BODY) == VALUE
 
@@ -86,19 +86,19 @@ def test_headers_of_registries_are_passed_over() -> None:
         ("x" * 200_001, b"", "longer than 200,000"),
     ],
 )
-def test_what_cannot_be_is_said(schema: str, body: bytes, said: str) -> None:
+def test_invalid_avro_schemas_and_bodies_are_refused(schema: str, body: bytes, said: str) -> None:
     with pytest.raises(AvroError, match=said):
         decode(schema, body)
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_have_an_answer(body: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
     """Messages of another schema are looked at by mistake all the time."""
     with contextlib.suppress(AvroError):
         json.dumps(decode(ORDER, body))
 
 
-def test_it_reads_what_fastavro_writes() -> None:
+def test_bytes_written_by_fastavro_are_decoded() -> None:
     """Another hand's bytes, where the library is installed."""
     fastavro = pytest.importorskip("fastavro", reason="the extra 'avro' is not installed")
     file = io.BytesIO()

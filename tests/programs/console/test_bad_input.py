@@ -63,7 +63,7 @@ async def said(port: int, line: bytes, headers: bytes = b"", body: bytes = b"") 
         (b"\x00\xff\xfe GET", b""),
     ],
 )
-def test_heads_that_are_too_long_are_refused(cluster: EmbeddedCluster, line: bytes, headers: bytes) -> None:
+def test_too_long_request_heads_are_refused(cluster: EmbeddedCluster, line: bytes, headers: bytes) -> None:
     """Before anything of the console sees them."""
 
     async def run() -> None:
@@ -75,7 +75,7 @@ def test_heads_that_are_too_long_are_refused(cluster: EmbeddedCluster, line: byt
     asyncio.run(run())
 
 
-def test_a_long_query_is_cut_where_it_is_shown(cluster: EmbeddedCluster) -> None:
+def test_a_long_query_is_shortened_on_the_page(cluster: EmbeddedCluster) -> None:
     """Twenty thousand characters are less than a head may have, sixty thousand are more."""
 
     async def run() -> None:
@@ -94,7 +94,7 @@ def test_a_long_query_is_cut_where_it_is_shown(cluster: EmbeddedCluster) -> None
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_form_of_four_mebibytes_is_refused_before_it_is_read_whole(cluster: EmbeddedCluster, chunked: bool) -> None:
+def test_a_too_large_form_is_refused_before_it_is_read(cluster: EmbeddedCluster, chunked: bool) -> None:
     """Whether it says its length or not."""
     body = b"schema=" + b"x" * (4 * 1024 * 1024)
 
@@ -118,7 +118,7 @@ def test_a_form_of_four_mebibytes_is_refused_before_it_is_read_whole(cluster: Em
 
 
 @pytest.mark.parametrize("body", [b"token=\xff\xfe&x=y", b"token=%ff", b"\x00" * 100, b"=&=&=", b"%", b"token"])
-def test_forms_that_are_no_text_have_an_answer(cluster: EmbeddedCluster, body: bytes) -> None:
+def test_malformed_forms_return_400_or_403(cluster: EmbeddedCluster, body: bytes) -> None:
     """400 for what is not UTF-8, 403 for what has no token."""
 
     async def run() -> None:
@@ -172,7 +172,7 @@ def odd_topic(tmp_path: Path) -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def test_a_topic_whose_name_is_markup_is_shown_as_text(odd_topic: EmbeddedCluster) -> None:
+def test_a_topic_name_with_markup_is_escaped(odd_topic: EmbeddedCluster) -> None:
     """In every list, on its page, in the address of links, and where a form proposes it."""
 
     async def run() -> None:
@@ -192,7 +192,7 @@ def test_a_topic_whose_name_is_markup_is_shown_as_text(odd_topic: EmbeddedCluste
     asyncio.run(run())
 
 
-def test_a_broker_that_goes_away_before_the_confirmation_is_said_to_be(tmp_path: Path) -> None:
+def test_a_change_is_reported_as_failed_if_its_broker_stopped(tmp_path: Path) -> None:
     """The preview was shown; what is confirmed then fails with words, is noted as failed, and is not done by a second click."""
 
     async def run() -> None:

@@ -159,7 +159,7 @@ class consoled:  # noqa: N801 - reads as what it gives
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["phone", "desk"])
-def test_every_page_fits_and_can_be_read(
+def test_every_page_fits_its_screen_and_passes_accessibility_checks(
     browser: Browser, console: str, tmp_path: Path, scheme: str, width: str
 ) -> None:
     """At the width of a phone and of a desk, in the light and in the dark; axe-core finds nothing that matters."""
@@ -176,7 +176,7 @@ def test_every_page_fits_and_can_be_read(
         visit.check_access()
 
 
-def test_figures_are_live_and_can_be_paused(browser: Browser, console: str, tmp_path: Path) -> None:
+def test_figures_are_updated_live_and_can_be_paused(browser: Browser, console: str, tmp_path: Path) -> None:
     """The page changes by itself, without losing what is focused; paused it does not."""
     with Visit(browser, console, tmp_path) as visit:
         page = visit.go("/topic?name=Orders")
@@ -194,7 +194,9 @@ def test_figures_are_live_and_can_be_paused(browser: Browser, console: str, tmp_
 
 
 @pytest.mark.parametrize("with_scripts", [True, False])
-def test_the_last_minutes_are_drawn(browser: Browser, console: str, tmp_path: Path, with_scripts: bool) -> None:
+def test_charts_of_the_last_minutes_have_labels_and_tables(
+    browser: Browser, console: str, tmp_path: Path, with_scripts: bool
+) -> None:
     """Throughput, lag and latency, as pictures that have words and a table; without JavaScript as they were at the loading."""
     with Visit(browser, console, tmp_path, java_script_enabled=with_scripts) as visit:
         page = visit.go("/")
@@ -216,7 +218,7 @@ def test_the_last_minutes_are_drawn(browser: Browser, console: str, tmp_path: Pa
         assert page.get_by_role("img", name="Lag.").count() == 1
 
 
-def test_by_keyboard_alone(browser: Browser, console: str, tmp_path: Path) -> None:
+def test_pages_are_usable_by_keyboard(browser: Browser, console: str, tmp_path: Path) -> None:
     """The skip link comes first, what is focused can be seen, and a link leads on."""
     with Visit(browser, console, tmp_path) as visit:
         page = visit.go("/topics")
@@ -236,7 +238,7 @@ def test_by_keyboard_alone(browser: Browser, console: str, tmp_path: Path) -> No
         page.wait_for_url("**/topic?name=Orders")
 
 
-def test_a_message_is_found_and_sent_again(browser: Browser, console: str, tmp_path: Path) -> None:
+def test_a_message_is_found_by_key_and_sent_again(browser: Browser, console: str, tmp_path: Path) -> None:
     """By its key; its body is text, whatever it holds; the copy is in the audit."""
     with Visit(browser, console, tmp_path) as visit:
         page = visit.go("/messages")
@@ -259,7 +261,7 @@ def test_a_message_is_found_and_sent_again(browser: Browser, console: str, tmp_p
         assert "send a copy" in page.locator("tbody").inner_text()
 
 
-def test_a_group_is_moved_after_a_preview(browser: Browser, console: str, tmp_path: Path) -> None:
+def test_a_group_is_reset_after_a_preview_without_javascript(browser: Browser, console: str, tmp_path: Path) -> None:
     """And is where the preview said, without JavaScript, too."""
     with Visit(browser, console, tmp_path, java_script_enabled=False) as visit:
         page = visit.go("/group?name=billing")
@@ -274,7 +276,7 @@ def test_a_group_is_moved_after_a_preview(browser: Browser, console: str, tmp_pa
 
 
 @pytest.mark.java
-def test_beside_the_java_broker(browser: Browser, tmp_path: Path) -> None:
+def test_pages_work_with_a_java_broker(browser: Browser, tmp_path: Path) -> None:
     """The same pages and journeys: nothing asks for what only FlintMQ answers."""
     fetch_jars()
     peer = Peer(tmp_path, JAVA_HEAP)

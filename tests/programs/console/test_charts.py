@@ -21,7 +21,7 @@ def sample(at_s: float, put: float | None, got: float | None = 0.0) -> Sample:
     return Sample(at_s, put, got, None)
 
 
-def test_a_line_goes_from_the_past_to_now() -> None:
+def test_a_chart_has_a_round_top_and_begins_at_its_first_sample() -> None:
     """The upper edge is a round number, and the left one no further back than is needed."""
     chart = draw(
         "Throughput", "messages/s", (SENT, GOT), [sample(40, 10.0), sample(100, 20.0), sample(300, 40.0)], 300.0
@@ -38,7 +38,7 @@ def test_a_line_goes_from_the_past_to_now() -> None:
     ]
 
 
-def test_a_sample_each_minute_is_a_line() -> None:
+def test_samples_of_each_minute_form_a_line_with_gaps() -> None:
     """That is what there is while nobody looks; a gap is where nobody answered for longer."""
     each_minute = [sample(60.0 * number, 1.0) for number in range(10)]
     (line,) = draw("T", "u", (SENT,), each_minute, 540.0).lines
@@ -47,7 +47,7 @@ def test_a_sample_each_minute_is_a_line() -> None:
     assert len(line.parts) == 2
 
 
-def test_hours_are_drawn_from_their_beginning() -> None:
+def test_a_chart_of_hours_begins_at_the_start_of_its_time_span() -> None:
     """A day of which the last hour is known must not look like a day that was so."""
     chart = draw("T", "u", (SENT,), [sample(86_000, 1.0), sample(86_060, 1.0)], 86_400.0, 86_400.0)
     assert chart.since == "24 h"
@@ -56,7 +56,7 @@ def test_hours_are_drawn_from_their_beginning() -> None:
     assert len(table((SENT,), [sample(86_000, 1.0)], 86_400.0, 86_400.0)) == 1
 
 
-def test_nothing_is_drawn_of_nothing() -> None:
+def test_a_chart_without_figures_has_no_lines() -> None:
     """Of no samples, and of figures that nobody told."""
     for samples in ([], [sample(1, None, None)]):
         chart = draw("Throughput", "messages/s", (SENT, GOT), samples, 10.0)

@@ -49,7 +49,7 @@ async def end_of(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", SLOW_FORM], ids=["nothing", "half a head", "half a form"])
-def test_silent_connections_keep_nobody_out(sent: bytes) -> None:
+def test_silent_connections_do_not_delay_other_requests(sent: bytes) -> None:
     """More of them than requests may be under way: the next visitor is answered all the same."""
 
     async def run() -> None:
@@ -62,7 +62,7 @@ def test_silent_connections_keep_nobody_out(sent: bytes) -> None:
     asyncio.run(run())
 
 
-def test_beyond_the_most_connections_the_longest_silent_one_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_silent_connection_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "CONNECTIONS_MAX", 10)
 
     async def run() -> None:
@@ -78,7 +78,7 @@ def test_beyond_the_most_connections_the_longest_silent_one_is_cut(monkeypatch: 
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", SLOW_FORM, GET[:-2]], ids=["nothing", "a byte", "form", "head"])
-def test_who_does_not_end_a_request_is_cut(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_does_not_end_in_time_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time counts for the whole request: a byte now and then does not make it longer."""
     monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.2)
 
@@ -89,7 +89,7 @@ def test_who_does_not_end_a_request_is_cut(sent: bytes, monkeypatch: pytest.Monk
     asyncio.run(run())
 
 
-def test_a_byte_after_an_answer_begins_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_byte_after_an_answer_starts_the_read_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the time that a connection may be kept between requests, and so must begin another."""
     monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.2)
 
@@ -103,7 +103,7 @@ def test_a_byte_after_an_answer_begins_a_request(monkeypatch: pytest.MonkeyPatch
     asyncio.run(run())
 
 
-def test_who_does_not_take_an_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_read_its_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would keep a request under way, and what it was answered, for as long as it likes."""
     monkeypatch.setattr(connection, "WRITE_TIMEOUT_S", 0.2)
     requests = b"GET /static/console.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000

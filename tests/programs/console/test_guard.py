@@ -28,7 +28,7 @@ from flintmq.programs.console.guard import Guard, host_name, is_same_origin
         ("a:1:2", None),
     ],
 )
-def test_the_name_of_a_host(host: str, name: str | None) -> None:
+def test_host_names_are_parsed_from_the_host_header(host: str, name: str | None) -> None:
     assert host_name(host) == name
 
 
@@ -48,11 +48,11 @@ def test_the_name_of_a_host(host: str, name: str | None) -> None:
         ({"origin": "http://evil.example"}, False),
     ],
 )
-def test_forms_come_from_our_own_pages(headers: dict[str, str], ours: bool) -> None:
+def test_requests_from_other_origins_are_recognized(headers: dict[str, str], ours: bool) -> None:
     assert is_same_origin(Headers(headers), "http", "localhost:9880") is ours
 
 
-def test_names_that_operators_gave_count() -> None:
+def test_configured_host_names_are_accepted() -> None:
     """Behind a proxy browsers use the proxy's name."""
     guard = Guard(app=lambda *_: None, host_names=["Console.Example."])  # type: ignore[arg-type,return-value]
     assert guard._is_ours("console.example:443")

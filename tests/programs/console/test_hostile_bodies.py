@@ -79,13 +79,15 @@ def measured(cluster: EmbeddedCluster, work: Callable[[Browser], Awaitable[None]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_memory", [False, True], ids=["loop", "memory"])
-def test_every_page(cluster: EmbeddedCluster, hostile: dict[str, str], is_memory: bool) -> None:
+def test_pages_with_hostile_messages_are_bounded_in_time_and_memory(
+    cluster: EmbeddedCluster, hostile: dict[str, str], is_memory: bool
+) -> None:
     cost = measured(cluster, lambda browser: every_page(browser, hostile), is_memory=is_memory)
     assert cost < (MEMORY_MAX_BYTES if is_memory else TURN_MAX_MS)
 
 
 @pytest.mark.slow
-def test_many_visitors_at_once(cluster: EmbeddedCluster, hostile: dict[str, str]) -> None:
+def test_concurrent_visitors_share_the_memory_limit(cluster: EmbeddedCluster, hostile: dict[str, str]) -> None:
     """The bound is the console's, not each visitor's."""
 
     async def work(browser: Browser) -> None:
@@ -96,7 +98,7 @@ def test_many_visitors_at_once(cluster: EmbeddedCluster, hostile: dict[str, str]
     assert measured(cluster, work, is_memory=True) < MEMORY_MAX_BYTES
 
 
-def test_a_download_is_made_as_it_is_taken(cluster: EmbeddedCluster, hostile: dict[str, str]) -> None:
+def test_a_download_is_decompressed_while_it_is_sent(cluster: EmbeddedCluster, hostile: dict[str, str]) -> None:
     """All of it, or of what cannot be unpacked, what is stored."""
 
     async def work(browser: Browser) -> None:
@@ -108,7 +110,7 @@ def test_a_download_is_made_as_it_is_taken(cluster: EmbeddedCluster, hostile: di
     assert measured(cluster, work, is_memory=False) < TURN_MAX_MS
 
 
-def test_a_topic_of_many_queues_is_a_page_of_bounded_length(cluster: EmbeddedCluster) -> None:
+def test_the_page_of_a_topic_with_many_queues_is_bounded(cluster: EmbeddedCluster) -> None:
     """It is made in one turn of the loop, and who creates a topic chooses how many queues it has."""
     cluster["broker-a"].create_topic("Wide", 3_000)
 

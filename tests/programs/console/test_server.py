@@ -17,7 +17,7 @@ from flintmq.programs.console.server import ConsoleServer
 from flintmq.testing.cluster import EmbeddedCluster
 
 
-def test_an_open_cluster_on_a_plain_address_is_warned_of(
+def test_an_open_cluster_on_a_public_address_causes_warnings(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
@@ -30,7 +30,7 @@ def test_an_open_cluster_on_a_plain_address_is_warned_of(
     assert [record.event for record in caplog.records] == ["console.plain", "console.open"]  # type: ignore[attr-defined]
 
 
-def test_a_port_in_use_and_a_certificate_that_is_none_are_refused() -> None:
+def test_a_console_port_in_use_or_an_invalid_certificate_is_refused() -> None:
     async def run() -> None:
         async with ConsoleServer("127.0.0.1:9", ConsoleSection(port=0)) as server:
             port = int(server.address.rpartition(":")[2])

@@ -26,7 +26,7 @@ def begun(table: Sessions, access: Access) -> str:
     return table.begin(cast(Any, access))
 
 
-def test_previews_that_nobody_confirms_take_bounded_room() -> None:
+def test_the_number_of_unconfirmed_previews_is_bounded() -> None:
     """The oldest one makes room; the newest can be confirmed."""
     table = Confirmations(ManualClock())
     first, *_, last = (table.begin("b", "/p", {"n": str(n)}) for n in range(sessions.CONFIRMATIONS_MAX + 1))
@@ -36,7 +36,7 @@ def test_previews_that_nobody_confirms_take_bounded_room() -> None:
     assert not table.take(last.id, "b", "/p", {"n": str(sessions.CONFIRMATIONS_MAX)})
 
 
-def test_a_session_ends_when_it_is_idle_and_when_it_is_old() -> None:
+def test_a_session_ends_after_its_idle_time_and_its_maximum_age() -> None:
     """A browser that was left open is logged out, and one that asks every few seconds too, after half a day."""
     clock, access = ManualClock(), Access()
     table = Sessions(clock)
@@ -50,7 +50,7 @@ def test_a_session_ends_when_it_is_idle_and_when_it_is_old() -> None:
     assert (len(table), access.holders) == (0, 0)
 
 
-def test_the_session_used_longest_ago_makes_room() -> None:
+def test_the_least_recently_used_session_is_ended_at_the_limit() -> None:
     table, access = Sessions(ManualClock()), Access()
     first, second = begun(table, access), begun(table, access)
     assert table.find(first) is not None
@@ -61,7 +61,7 @@ def test_the_session_used_longest_ago_makes_room() -> None:
     assert table.find(first) is not None
 
 
-def test_everybody_of_an_account_is_logged_out_with_it() -> None:
+def test_all_sessions_of_an_account_end_together() -> None:
     """Its secret was changed, or it is gone: no browser goes on with the old one."""
     table, access, other = Sessions(ManualClock()), Access(), Access()
     ids = [begun(table, access), begun(table, access), begun(table, other)]
@@ -71,7 +71,7 @@ def test_everybody_of_an_account_is_logged_out_with_it() -> None:
     assert (access.holders, other.holders) == (0, 1)
 
 
-def test_a_token_fits_its_own_browser_only() -> None:
+def test_a_token_is_valid_only_for_its_browser() -> None:
     """And only in this process: a token of before a restart is refused."""
     table = Sessions(ManualClock())
     token = table.token("one")
@@ -82,7 +82,7 @@ def test_a_token_fits_its_own_browser_only() -> None:
     assert not Sessions(ManualClock()).token_fits("one", token)
 
 
-def test_who_guesses_waits_longer_and_longer() -> None:
+def test_failed_logins_from_an_address_wait_longer_each_time() -> None:
     clock = ManualClock()
     throttle = Throttle(clock)
     waits = []
@@ -97,7 +97,7 @@ def test_who_guesses_waits_longer_and_longer() -> None:
     assert throttle.wait_s("a") == 0
 
 
-def test_guessing_from_many_addresses_is_bounded_too() -> None:
+def test_failed_logins_are_bounded_for_all_addresses_together() -> None:
     """In memory, and for all of them together: a botnet has more addresses than anybody counts."""
     clock = ManualClock()
     throttle = Throttle(clock)

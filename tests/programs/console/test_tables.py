@@ -56,7 +56,7 @@ async def filled(cluster: EmbeddedCluster, browser: Browser) -> None:
     assert (await browser.confirm(preview)).status == 200
 
 
-def test_every_heading_is_aligned_as_its_column_is(cluster: EmbeddedCluster) -> None:
+def test_every_heading_is_aligned_like_its_column(cluster: EmbeddedCluster) -> None:
     """The times of "Last message" began at the left of a heading that stood at the right, a screen's width away."""
 
     async def run() -> None:
@@ -90,7 +90,7 @@ def test_every_heading_is_aligned_as_its_column_is(cluster: EmbeddedCluster) -> 
     asyncio.run(run())
 
 
-def test_one_thing_is_not_several(cluster: EmbeddedCluster) -> None:
+def test_counts_of_one_use_the_singular(cluster: EmbeddedCluster) -> None:
     """``1 brokers`` is what a program says that was never read."""
 
     async def run() -> None:

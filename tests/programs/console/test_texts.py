@@ -33,11 +33,11 @@ from flintmq.programs.console import store_figures, texts
         (texts.shown("x" * 301), "x" * 300 + "… (301 characters)"),
     ],
 )
-def test_texts(made: str, expected: str) -> None:
+def test_numbers_and_foreign_text_are_formatted_safely(made: str, expected: str) -> None:
     assert made == expected
 
 
-def test_the_store_of_any_broker_is_told_as_far_as_it_tells() -> None:
+def test_the_store_page_shows_the_figures_that_a_broker_reports() -> None:
     """RocketMQ's broker has other figures, and a hostile one anything."""
     told = {
         "commitLogMaxOffset": "123456",

@@ -20,7 +20,7 @@ def other(copy_small: Callable[[Path], Small], tmp_path: Path) -> Small:
     return copy_small(tmp_path / "other")
 
 
-def test_copies_are_the_same(small: Small, other: Small) -> None:
+def test_a_copied_store_compares_as_equal(small: Small, other: Small) -> None:
     """A backup is what it should be."""
     found = compare(small.files, other.files)
     assert found["same"]
@@ -28,7 +28,7 @@ def test_copies_are_the_same(small: Small, other: Small) -> None:
     assert found["first_difference"] is None
 
 
-def test_a_slave_that_is_behind_is_a_prefix(small: Small, other: Small) -> None:
+def test_a_store_that_is_behind_compares_as_a_prefix(small: Small, other: Small) -> None:
     """Its first difference is where it ends."""
     last = small.records[-1]
     store = open_store(other.root, config=config_of(other.root))
@@ -43,7 +43,7 @@ def test_a_slave_that_is_behind_is_a_prefix(small: Small, other: Small) -> None:
     assert (found["records_only_left"], found["records_only_right"], found["differing_records"]) == (0, 1, 0)
 
 
-def test_a_record_that_differs_is_named(small: Small, other: Small) -> None:
+def test_the_first_differing_record_is_named(small: Small, other: Small) -> None:
     """One bit of a field without a checksum is enough."""
     piece = other.records[10]
     other.flip_log(piece.start + 19)
@@ -52,14 +52,14 @@ def test_a_record_that_differs_is_named(small: Small, other: Small) -> None:
     assert found["first_difference"]["left"]["position"] == piece.start
 
 
-def test_a_record_that_one_has_not_does_not_shift_the_others(small: Small, other: Small) -> None:
+def test_a_record_missing_in_one_store_does_not_affect_later_records(small: Small, other: Small) -> None:
     """Damage in a copy: all others are still the same."""
     other.flip_log(other.records[10].start + 6)
     found = compare(small.files, other.files)
     assert (found["common_records"], found["records_only_left"], found["records_only_right"]) == (65, 1, 0)
 
 
-def test_stores_that_begin_elsewhere_are_compared_from_where_both_have_records(small: Small, other: Small) -> None:
+def test_stores_are_compared_from_the_first_common_offset(small: Small, other: Small) -> None:
     """The one deleted earlier than the other."""
     (other.root / "commitlog" / "00000000000000000000").unlink()
     found = compare(small.files, other.files)
@@ -67,7 +67,7 @@ def test_stores_that_begin_elsewhere_are_compared_from_where_both_have_records(s
     assert found["compared_from"] == 4096
 
 
-def test_configuration_that_differs_is_named(small: Small, other: Small) -> None:
+def test_differing_configuration_files_are_named(small: Small, other: Small) -> None:
     """Also a file that cannot be read."""
     (other.root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Orders@billing":{"0":6}}}')
     (other.root / "config" / "topics.json").write_text("{")
@@ -94,7 +94,7 @@ def test_configuration_that_differs_is_named(small: Small, other: Small) -> None
         (Wanted(topic="None"), 0),
     ],
 )
-def test_messages_are_chosen(small: Small, wanted: Wanted, count: int) -> None:
+def test_messages_are_selected_by_topic_queue_tag_and_time(small: Small, wanted: Wanted, count: int) -> None:
     """By topic, queue, tag and time; no more than asked for."""
     found = list(messages(small.files, wanted))
     assert len(found) == count
@@ -103,14 +103,14 @@ def test_messages_are_chosen(small: Small, wanted: Wanted, count: int) -> None:
     )
 
 
-def test_a_limit_ends_the_walk(small: Small) -> None:
+def test_a_limit_ends_reading_the_log(small: Small) -> None:
     """The first message of a terabyte must not cost a terabyte."""
     told: list[int] = []
     assert len(list(messages(small.files, Wanted(limit=1), told.append))) == 1
     assert told == []
 
 
-def test_parquet_holds_what_was_stored(small: Small, tmp_path: Path) -> None:
+def test_exported_parquet_has_all_stored_fields(small: Small, tmp_path: Path) -> None:
     """Every column, read back by another library."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     path = tmp_path / "messages.parquet"

@@ -69,7 +69,7 @@ def errors(report: Report) -> list[str]:
     return [found.what for found in report.findings if found.level is Level.ERROR]
 
 
-def test_a_store_with_its_own_levels_is_sound(store: Path) -> None:
+def test_verify_accepts_a_store_with_custom_delay_levels(store: Path) -> None:
     """It was called not sound, and repair, which was recommended, changed the delivery times."""
     report = verify(StoreFiles(store))
     assert report.is_sound
@@ -78,7 +78,7 @@ def test_a_store_with_its_own_levels_is_sound(store: Path) -> None:
     assert len(report.findings) == len(notes)
 
 
-def test_what_the_store_noted_counts_more_than_what_is_said(store: Path) -> None:
+def test_delay_levels_noted_in_the_store_win_over_the_configuration(store: Path) -> None:
     """An operator's default configuration is no knowledge; for a store without a note it is all there is."""
     found = errors(verify(StoreFiles(store), DELAY_LEVEL_MS))
     assert (found == []) == is_noted(store)
@@ -109,7 +109,7 @@ def test_repair_keeps_delivery_times(store: Path, what: str) -> None:
     assert verify(StoreFiles(store)).findings == []
 
 
-def test_repair_needs_no_queues_where_the_levels_are_noted(store: Path) -> None:
+def test_repair_needs_no_queues_if_the_delay_levels_are_noted(store: Path) -> None:
     before = snapshot(store, "consumequeue")
     noted = is_noted(store)
     shutil.rmtree(store / "consumequeue" / SCHEDULE_TOPIC)
@@ -120,7 +120,9 @@ def test_repair_needs_no_queues_where_the_levels_are_noted(store: Path) -> None:
         assert after == before
 
 
-def test_what_nobody_knows_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_repair_with_unknown_delay_levels_logs_rocketmqs_defaults(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Neither a note nor a queue nor an operator: RocketMQ's own levels are taken, and somebody hears of it."""
     run(tmp_path, LEVELS, ManualClock(1_700_000_000_000), noted=False)
     shutil.rmtree(tmp_path / "consumequeue")
@@ -146,7 +148,7 @@ def test_salvage_keeps_delivery_times(store: Path, tmp_path: Path) -> None:
     assert verify(StoreFiles(target)).is_sound
 
 
-def test_a_note_that_cannot_be_read_is_no_fault_of_the_store(store: Path) -> None:
+def test_an_unreadable_delay_level_note_is_only_a_warning(store: Path) -> None:
     delay_times_path(store).parent.mkdir(exist_ok=True)
     for path in (delay_times_path(store), delay_times_path(store).with_suffix(".json.bak")):
         path.write_text("?")

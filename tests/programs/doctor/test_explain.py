@@ -30,7 +30,7 @@ from .conftest import COLLIDING, FILE_BYTES, Small
 QUEUE = "consumequeue/Orders/0/00000000000000000000"
 
 
-def test_a_record_is_explained_from_any_place_in_it(small: Small) -> None:
+def test_any_position_in_a_record_is_explained(small: Small) -> None:
     """Its first byte, one in the middle, its last."""
     piece = small.records[20]
     assert piece.record is not None
@@ -46,7 +46,7 @@ def test_a_record_is_explained_from_any_place_in_it(small: Small) -> None:
         assert found["at_in_file"] == position % FILE_BYTES
 
 
-def test_places_without_a_record_are_explained(small: Small) -> None:
+def test_positions_without_a_record_are_explained(small: Small) -> None:
     """In a blank, in damage, behind the end, outside."""
     blank = small.blanks[0]
     assert explain_position(small.files, blank.start + 3)["is"] == "blank"
@@ -65,7 +65,7 @@ def test_places_without_a_record_are_explained(small: Small) -> None:
     assert "says 5 bytes are left" in explain_position(small.files, blank.start)["why"]
 
 
-def test_a_body_that_is_no_text_is_shown_in_hex(small: Small) -> None:
+def test_a_binary_body_is_shown_in_hex_and_shortened(small: Small) -> None:
     """And a long one is cut, unless all of it is asked for."""
     record = small.records[0].record
     assert record is not None
@@ -113,13 +113,13 @@ def test_a_key_is_explained_with_its_collisions(small: Small) -> None:
             assert explain_position(small.files, position)["record"]["properties"]["KEYS"] == other
 
 
-def test_a_key_nobody_has_leads_nowhere(small: Small) -> None:
+def test_an_unknown_key_has_no_matching_entry(small: Small) -> None:
     """Its slot may hold others."""
     found = explain_key(small.files, "Orders", "no such key")
     assert all(not entry["same_hash"] for file in found["files"] for entry in file["chain"])
 
 
-def test_a_broken_chain_ends(small: Small) -> None:
+def test_an_index_chain_with_a_cycle_ends(small: Small) -> None:
     """An entry that follows itself must not become a circle; a count beyond the file must not be followed."""
     entries_at = 40 + 16 * 4
     for number in range(1, 40):
@@ -147,7 +147,7 @@ def start_of(root: Path, config: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_the_decision_of_a_start_is_what_a_start_decides(
+def test_explain_start_predicts_the_recovery_of_damaged_stores(
     small: Small, tmp_path: Path, clean: bool, effort: Callable[[int, int], int]
 ) -> None:
     """Bits flipped and pages lost anywhere in the log, after clean stops and after crashes; others with FLINTMQ_DAMAGE_SEED."""
@@ -179,7 +179,7 @@ def test_the_decision_of_a_start_is_what_a_start_decides(
         assert said["refuses"] == []
 
 
-def test_why_a_start_refuses_is_said(small: Small) -> None:
+def test_explain_start_lists_the_reasons_of_a_refused_start(small: Small) -> None:
     """Before it is tried."""
     (small.root / "commitlog" / "x").touch()
     (small.root / "index" / "y").write_bytes(b"1")
@@ -188,7 +188,7 @@ def test_why_a_start_refuses_is_said(small: Small) -> None:
     assert len(refuses) == 3
 
 
-def test_a_store_without_a_log_is_explained(tmp_path: Path) -> None:
+def test_explain_start_of_a_store_without_a_log_deletes_its_queues(tmp_path: Path) -> None:
     """Its queues are deleted by a start."""
     (tmp_path / "config").mkdir()
     assert explain_start(StoreFiles(tmp_path))["queues"] == "are deleted"

@@ -39,7 +39,7 @@ def derived(root: Path) -> tuple[dict[str, bytes], list[bytes]]:
 
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("what", ["nothing", "queue", "index", "foreign", "sizes", "all gone"])
-def test_repair_makes_the_same_bytes(small: Small, what: str, crashed: bool) -> None:
+def test_repair_rebuilds_queues_and_index_with_the_same_bytes(small: Small, what: str, crashed: bool) -> None:
     """Whatever is wrong with queues and index, also what keeps a broker from starting, and also after a crash."""
     before = derived(small.root)
     checkpoint = (small.root / "checkpoint").read_bytes()
@@ -67,13 +67,13 @@ def test_repair_makes_the_same_bytes(small: Small, what: str, crashed: bool) -> 
     assert small.verify().findings == []
 
 
-def test_repair_twice_in_a_second_keeps_both(small: Small) -> None:
+def test_repairs_within_one_second_keep_all_former_files(small: Small) -> None:
     """What was set aside is never overwritten."""
     kept = {repair(small.root)[1] for _ in range(3)}
     assert len(kept) == 3
 
 
-def test_repair_keeps_what_lies_behind_damage(small: Small) -> None:
+def test_repair_keeps_records_after_damage(small: Small) -> None:
     """Also in a file that a start after a clean stop does not look at; with compat strict it refuses beforehand."""
     bad = small.records[3]
     small.flip_log(bad.start + 6)
@@ -150,7 +150,7 @@ def test_salvage_saves_every_other_record(small: Small, tmp_path: Path, position
         store.close()
 
 
-def test_salvage_rolls_as_a_broker_does(small: Small, tmp_path: Path) -> None:
+def test_salvage_starts_new_log_files_as_a_broker_does(small: Small, tmp_path: Path) -> None:
     """No record crosses a file's end, each file ends in a blank."""
     small.flip_log(4)
     salvage(small.files, tmp_path / "saved")
@@ -159,7 +159,7 @@ def test_salvage_rolls_as_a_broker_does(small: Small, tmp_path: Path) -> None:
     assert not any(piece.kind.value in ("damage", "tail") for piece in new.pieces)
 
 
-def test_salvage_refuses_what_it_cannot_do_well(small: Small, tmp_path: Path) -> None:
+def test_salvage_refuses_unsuitable_sources_and_targets(small: Small, tmp_path: Path) -> None:
     """A folder in use, a file, a folder in the store itself, a store without a log."""
     (tmp_path / "file").write_text("x")
     for target in (small.root, tmp_path / "file", small.root / "saved"):
@@ -172,7 +172,7 @@ def test_salvage_refuses_what_it_cannot_do_well(small: Small, tmp_path: Path) ->
         salvage(small.files, tmp_path / "file" / "below")
 
 
-def test_salvage_after_a_repair_of_damage_leaves_its_fillers_out(small: Small, tmp_path: Path) -> None:
+def test_salvage_omits_the_filler_records_of_a_repair(small: Small, tmp_path: Path) -> None:
     """They stand for what is lost; a new log needs none."""
     small.flip_log(small.records[3].start + 6)
     repair(small.root)
@@ -182,7 +182,7 @@ def test_salvage_after_a_repair_of_damage_leaves_its_fillers_out(small: Small, t
     assert verify(StoreFiles(tmp_path / "saved"), DELAY_LEVEL_MS).findings == []
 
 
-def test_offsets_move_with_their_messages() -> None:
+def test_consumer_offsets_are_adjusted_after_lost_messages() -> None:
     """Before, at, within and behind what was lost; and where a topic was made anew."""
     numbers = Renumbering()
     assert [numbers.take(KEY, old) for old in (10, 11, 15, 16, 20)] == [10, 11, 12, 13, 14]
@@ -197,7 +197,7 @@ def test_offsets_move_with_their_messages() -> None:
     assert [numbers.translate(KEY, old) for old in (4, 5, 6)] == [4, 5, 5]
 
 
-def test_delay_offsets_move_too(tmp_path: Path) -> None:
+def test_delay_offsets_are_adjusted_after_lost_messages(tmp_path: Path) -> None:
     """They are offsets of the schedule topic's queues."""
     from flintmq.programs.doctor.salvage import translate_offsets
 
@@ -211,7 +211,7 @@ def test_delay_offsets_move_too(tmp_path: Path) -> None:
     assert (tmp_path / "consumerOffset.json").read_text() == "garbage {"
 
 
-def test_sizes_are_read_off_the_files(small: Small) -> None:
+def test_file_sizes_are_inferred_from_the_store(small: Small) -> None:
     """A file that is cut short does not decide."""
     path = small.root / "consumequeue" / "Bills" / "0" / "00000000000000000000"
     path.write_bytes(b"abc")

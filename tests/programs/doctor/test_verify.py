@@ -63,7 +63,7 @@ def test_a_flipped_bit_of_a_record_is_found(small: Small, place: str, number: in
 
 
 @pytest.mark.parametrize("what", ["topic length", "topic", "topic, illegal", "properties length", "a key", "a tag"])
-def test_a_flipped_bit_behind_the_body_is_found(small: Small, what: str) -> None:
+def test_a_flipped_bit_in_topic_or_properties_is_found(small: Small, what: str) -> None:
     """Topic and properties have no checksum: queues and index tell what they were."""
     piece = next(
         p
@@ -94,7 +94,7 @@ def test_a_flipped_bit_of_a_blank_is_found(small: Small, at: int, is_error: bool
     assert not small.verify().is_sound
 
 
-def test_what_lies_behind_a_blanks_head_is_nobodys(small: Small) -> None:
+def test_bytes_after_the_head_of_a_blank_are_ignored(small: Small) -> None:
     """RocketMQ leaves anything there."""
     blank = small.blanks[0]
     small.edit_log(blank.start + 8, b"x" * (blank.end - blank.start - 8))
@@ -120,7 +120,7 @@ def test_a_torn_tail_is_a_warning(small: Small) -> None:
     assert any("bytes behind the last whole record: magic" in found.what for found in report.findings)
 
 
-def test_stale_records_behind_the_end_are_a_note(small: Small) -> None:
+def test_stale_records_after_the_end_are_a_note(small: Small) -> None:
     """RocketMQ leaves what it cut in the file, whole records and all; they are older than what it stored since."""
     last = small.records[-1]
     assert last.record is not None
@@ -135,7 +135,7 @@ def test_stale_records_behind_the_end_are_a_note(small: Small) -> None:
     ]
 
 
-def test_a_clock_that_went_back_is_no_stale_log(small: Small) -> None:
+def test_records_with_earlier_times_after_damage_are_not_stale(small: Small) -> None:
     """Records behind damage that are older than those before it are only stale when nothing younger follows."""
     records = small.records
     bad, older = records[20], records[21]
@@ -152,7 +152,7 @@ def test_a_clock_that_went_back_is_no_stale_log(small: Small) -> None:
 # files
 
 
-def test_files_for_which_a_start_refuses_are_errors(small: Small) -> None:
+def test_files_that_stop_a_start_are_errors(small: Small) -> None:
     """Foreign names, a gap, another size, in log and queues."""
     (small.root / "commitlog" / "notes.txt").write_text("x")
     (small.root / "consumequeue" / "Orders" / "0" / "x").write_text("x")
@@ -179,7 +179,7 @@ def test_an_empty_last_file_is_no_damage(small: Small) -> None:
 # other sound stores
 
 
-def test_a_store_that_begins_late_is_sound(tmp_path: Path) -> None:
+def test_a_store_after_retention_is_sound(tmp_path: Path) -> None:
     """After retention the first log file, its units and its keys are gone; fillers and units of deleted messages remain."""
     clock = ManualClock(START_MS)
     arguments = {"clock": clock, "commit_log_file_bytes": 4096, "max_hash_slot_num": 4, "max_index_num": 16}
@@ -204,7 +204,7 @@ def test_a_store_that_begins_late_is_sound(tmp_path: Path) -> None:
     assert one.verify().findings == []
 
 
-def test_a_topic_made_anew_is_sound(tmp_path: Path) -> None:
+def test_a_store_with_a_topic_created_again_is_sound(tmp_path: Path) -> None:
     """Its queue begins at 0 again; the log still has what it held before."""
     clock = ManualClock(START_MS)
     with opened(tmp_path, clock=clock) as store:
@@ -219,7 +219,7 @@ def test_a_topic_made_anew_is_sound(tmp_path: Path) -> None:
     assert "begin at 0 again" in found[0][1]
 
 
-def test_a_queue_with_two_lives_is_not_sound(tmp_path: Path) -> None:
+def test_a_queue_with_units_of_a_deleted_topic_is_an_error(tmp_path: Path) -> None:
     """So slaves and repairs left them once: new messages behind those that were deleted."""
     with opened(tmp_path, clock=ManualClock(START_MS)) as store:
         store.put([message("Orders", 0) for _ in range(3)])
@@ -241,7 +241,7 @@ def test_a_queue_with_two_lives_is_not_sound(tmp_path: Path) -> None:
     assert Small(tmp_path).verify().is_sound
 
 
-def test_a_deletion_that_was_not_dispatched_yet_is_a_warning(tmp_path: Path) -> None:
+def test_an_undispatched_topic_deletion_is_a_warning(tmp_path: Path) -> None:
     """The broker was killed in between: its start drops the queue."""
     with opened(tmp_path / "store", strategy=BY_HAND, clock=ManualClock(START_MS)) as store:
         store.put([message("Orders", 0) for _ in range(3)])
@@ -269,7 +269,7 @@ def test_a_deleted_topic_is_a_note(small: Small) -> None:
     assert small.verify().is_sound
 
 
-def test_v2_records_are_read(small: Small) -> None:
+def test_records_of_version_2_are_read(small: Small) -> None:
     """A 5.x broker writes them for topics of more than 127 bytes; its topic length has two bytes."""
     end = small.records[-1].end
     last = small.records[-1].record
@@ -301,7 +301,7 @@ def test_v2_records_are_read(small: Small) -> None:
     assert report.is_sound
 
 
-def test_stores_with_next_to_nothing_in_them(tmp_path: Path) -> None:
+def test_stores_without_messages_are_sound(tmp_path: Path) -> None:
     """A broker that was started and stopped, and one of which only the configuration is left."""
     with opened(tmp_path / "a"):
         pass
@@ -310,7 +310,7 @@ def test_stores_with_next_to_nothing_in_them(tmp_path: Path) -> None:
     assert Small(tmp_path / "b").verify().findings == []
 
 
-def test_a_store_in_use_that_was_killed_is_sound(tmp_path: Path) -> None:
+def test_a_store_of_a_killed_broker_is_sound_with_a_warning(tmp_path: Path) -> None:
     """An abort file is a warning: a start recovers."""
     with opened(tmp_path) as store:
         store.put([message("Orders")])
@@ -319,7 +319,7 @@ def test_a_store_in_use_that_was_killed_is_sound(tmp_path: Path) -> None:
     assert [level for level, _what in Small(tmp_path).findings] == [Level.WARNING]
 
 
-def test_a_store_in_use_is_not_called_crashed(small: Small) -> None:
+def test_a_store_of_a_running_broker_is_not_reported_as_crashed(small: Small) -> None:
     """A broker that runs has an abort file too; what it says is that the lock is held."""
     (small.root / "abort").touch()
     assert [found.what for found in small.verify().findings] == ["the last broker did not stop in order"]

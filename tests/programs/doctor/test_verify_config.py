@@ -12,7 +12,7 @@ from flintmq.programs.doctor.report import Level
 from .conftest import Small
 
 
-def test_a_checkpoint_that_cannot_be_right_is_found(small: Small) -> None:
+def test_an_impossible_checkpoint_is_found(small: Small) -> None:
     """Times behind the last record, before 1970, and a wrong size."""
     newest = small.records[-1].record
     assert newest is not None
@@ -41,7 +41,7 @@ def test_a_checkpoint_that_cannot_be_right_is_found(small: Small) -> None:
         ('{"offsetTable":{"Orders@billing":{0:"abc"}}}', "no offset of a queue", Level.ERROR),
     ],
 )
-def test_offsets_that_cannot_be_right_are_found(small: Small, text: str, part: str, level: Level) -> None:
+def test_impossible_consumer_offsets_are_found(small: Small, text: str, part: str, level: Level) -> None:
     """Whatever stands in the file; nothing of it may end the check."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     found = small.findings
@@ -56,13 +56,13 @@ def test_an_offsets_file_without_offsets_is_sound(small: Small, text: str) -> No
 
 
 @pytest.mark.parametrize("text", ["5", "[]", "null", "", "\0\0\0"])
-def test_an_offsets_file_that_is_no_table_is_an_error(small: Small, text: str) -> None:
+def test_a_malformed_offsets_file_is_an_error(small: Small, text: str) -> None:
     """A start refuses it, or takes its backup: no group may begin anew."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     assert not small.verify().is_sound
 
 
-def test_delay_offsets_are_held_against_the_schedule_topic(small: Small) -> None:
+def test_impossible_delay_offsets_are_found(small: Small) -> None:
     """A level's offset is one of queue level - 1."""
     (small.root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:4,"x":2}}')
     found = [what for _level, what in small.findings]
@@ -71,7 +71,7 @@ def test_delay_offsets_are_held_against_the_schedule_topic(small: Small) -> None
 
 
 @pytest.mark.parametrize("odd", [2**31, 2**70, 1.5, "x", [], True], ids=repr)
-def test_a_number_that_a_table_cannot_hold_is_found(small: Small, odd: object) -> None:
+def test_an_out_of_range_number_in_a_table_is_found(small: Small, odd: object) -> None:
     """A start ends with it, so a store that has one is not sound; the field and the value are named."""
     table = {"topicConfigTable": {"Orders": {"topicName": "Orders", "perm": odd}}}
     (small.root / "config" / "topics.json").write_text(json.dumps(table))

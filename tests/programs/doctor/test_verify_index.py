@@ -10,7 +10,9 @@ from flintmq.programs.doctor.report import Level
 from .conftest import Small
 
 
-def test_every_part_of_the_index_is_checked(small: Small, copy_small: Callable[[Path], Small], tmp_path: Path) -> None:
+def test_a_change_in_any_part_of_the_index_is_found(
+    small: Small, copy_small: Callable[[Path], Small], tmp_path: Path
+) -> None:
     """Header counters, positions and times; a slot; hash, position, time and link of an entry."""
     slots_at, entries_at = 40, 40 + 16 * 4
     places = {
@@ -38,13 +40,13 @@ def test_every_part_of_the_index_is_checked(small: Small, copy_small: Callable[[
     assert [found.level for found in report.findings] == [Level.WARNING]
 
 
-def test_an_index_file_of_no_size_is_found(small: Small) -> None:
+def test_an_index_file_of_an_invalid_size_is_found(small: Small) -> None:
     """A start refuses it."""
     (small.root / "index" / "zzz").write_bytes(b"abc")
     assert any("zzz" in what and "do not tell how many slots" in what for _level, what in small.findings)
 
 
-def test_a_missing_index_is_no_damage(small: Small) -> None:
+def test_a_missing_index_is_only_a_warning(small: Small) -> None:
     """It may be off."""
     for path in (small.root / "index").iterdir():
         path.unlink()
@@ -54,7 +56,7 @@ def test_a_missing_index_is_no_damage(small: Small) -> None:
     assert small.verify().is_sound
 
 
-def test_keys_that_are_missing_or_twice_are_told(small: Small) -> None:
+def test_missing_and_duplicate_index_keys_are_warnings(small: Small) -> None:
     """RocketMQ leaves both when it recovers; queries are poorer, nothing is damaged."""
     names = sorted(path.name for path in (small.root / "index").iterdir())
     (small.root / "index" / names[-1]).unlink()

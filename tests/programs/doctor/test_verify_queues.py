@@ -13,7 +13,7 @@ QUEUE = "consumequeue/Orders/0/00000000000000000000"
 
 
 @pytest.mark.parametrize("at", [7, 0, 10, 19])
-def test_a_flipped_bit_of_a_unit_is_found(small: Small, at: int) -> None:
+def test_a_flipped_bit_in_a_queue_unit_is_found(small: Small, at: int) -> None:
     """Position, its sign, size, tags code."""
     small.flip(QUEUE, 3 * 20 + at, 7)
     assert not small.verify().is_sound

@@ -56,7 +56,7 @@ def with_forged(count: int) -> tuple[bytes, bytes, bytes]:
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("at", [0, 4, 5, 8, 28, -1, -2, 90])
-def test_what_a_body_holds_is_never_taken_for_a_record(tmp_path: Path, count: int, at: int) -> None:
+def test_a_record_inside_a_damaged_records_body_is_not_accepted(tmp_path: Path, count: int, at: int) -> None:
     """A sender chooses its body; a damaged bit of its record must not make it a message of another topic."""
     first, second, third = with_forged(count)
     damaged = bytearray(second)
@@ -70,7 +70,7 @@ def test_what_a_body_holds_is_never_taken_for_a_record(tmp_path: Path, count: in
     ]
 
 
-def test_a_forged_record_alone_is_not_taken_even_where_the_head_around_it_is_gone(tmp_path: Path) -> None:
+def test_a_forged_record_in_damage_is_not_accepted(tmp_path: Path) -> None:
     """Nothing whole follows it within the body, and its queue offset is none that could be next."""
     first, _second, _third = with_forged(1)
     at = len(first) + 200
@@ -81,7 +81,7 @@ def test_a_forged_record_alone_is_not_taken_even_where_the_head_around_it_is_gon
     assert kinds(files)[1] == (Kind.DAMAGE, len(first), len(first) + len(damaged))
 
 
-def test_a_record_between_two_damages_is_kept_when_its_queue_says_so(tmp_path: Path) -> None:
+def test_a_record_between_two_damages_is_kept_if_its_queue_offset_fits(tmp_path: Path) -> None:
     """Nothing whole follows it, but it is the next of its queue but one."""
     parts = [record(0, b"a"), b"\xff" * 100]
     at = sum(map(len, parts))
@@ -98,7 +98,7 @@ def test_a_record_between_two_damages_is_kept_when_its_queue_says_so(tmp_path: P
     ]
 
 
-def test_pieces_cover_the_log(small: Small) -> None:
+def test_pieces_cover_every_byte_of_the_log(small: Small) -> None:
     """Every byte belongs to one piece, also with damage."""
     for position in (0, 700, 4095, 4096, 6000):
         small.flip_log(position, 4)
@@ -110,7 +110,7 @@ def test_pieces_cover_the_log(small: Small) -> None:
 
 
 @pytest.mark.parametrize("what", ["magics", "heads"])
-def test_a_large_damaged_region_costs_one_pass(tmp_path: Path, what: str) -> None:
+def test_a_large_damaged_region_is_searched_in_linear_time(tmp_path: Path, what: str) -> None:
     """64 MiB whose bytes hold a magic everywhere, and heads that claim large bodies: looked at once, not once for each."""
     size = 64 * MIB
     unit = rec.MAGIC_V1.to_bytes(4, "big")
@@ -132,7 +132,7 @@ def test_a_large_damaged_region_costs_one_pass(tmp_path: Path, what: str) -> Non
     assert found[1:3] == [(Kind.DAMAGE, len(first), at), (Kind.RECORD, at, at + len(last))]
 
 
-def test_many_damages_with_a_clock_that_went_back_cost_one_pass(tmp_path: Path) -> None:
+def test_many_damages_after_a_clock_change_are_searched_in_linear_time(tmp_path: Path) -> None:
     """Behind each of them records are older than the last good one, and it must be known whether younger ones follow."""
     parts: list[bytes] = []
     at = 0
@@ -151,7 +151,7 @@ def test_many_damages_with_a_clock_that_went_back_cost_one_pass(tmp_path: Path) 
     assert found.count(Kind.RECORD) == 4_001
 
 
-def test_progress_ends_with_all_bytes(small: Small) -> None:
+def test_progress_ends_at_the_size_of_the_log(small: Small) -> None:
     """A bar that stops at 97 % looks like a failure."""
     told: list[int] = []
     files = small.files
@@ -159,7 +159,7 @@ def test_progress_ends_with_all_bytes(small: Small) -> None:
     assert told[-1] == files.log_bytes
 
 
-def test_no_bytes_make_the_doctor_raise_or_hang(copy_small: Callable[[Path], Small], tmp_path: Path) -> None:
+def test_verify_and_salvage_finish_on_random_damage(copy_small: Callable[[Path], Small], tmp_path: Path) -> None:
     """Flips, zeros and garbage anywhere in a store: verify and salvage end, and what is saved is sound."""
     seed = random.randrange(2**32)
     chance = random.Random(seed)

@@ -54,7 +54,7 @@ async def asked(server: NameServer, *codes: int) -> list[Any]:
         await client.close()
 
 
-def test_a_plugin_adds_and_replaces_codes() -> None:
+def test_a_plugin_adds_and_replaces_request_codes_of_the_name_server() -> None:
     """What its handler raises is counted for it, and costs the name server nothing else."""
 
     async def live() -> None:
@@ -68,7 +68,7 @@ def test_a_plugin_adds_and_replaces_codes() -> None:
     asyncio.run(live())
 
 
-def test_plugins_of_the_broker_may_be_disabled_for_both(caplog: pytest.LogCaptureFixture) -> None:
+def test_disabled_plugins_of_the_broker_cause_no_warning_in_the_name_server(caplog: pytest.LogCaptureFixture) -> None:
     """One configuration serves both; only a name that neither has is worth a warning."""
     config = BrokerConfig(nameserver=LOCAL, disabled_plugins=("filters", "nowhere"))
 

@@ -93,7 +93,7 @@ def run_tests(folders: list[Path], checkout: Path) -> int:
     return int(found[1])
 
 
-def test_the_tests_of_every_kind_pass(projects: dict[str, Path], checkout: Path) -> None:
+def test_tests_of_every_kind_of_new_plugin_pass(projects: dict[str, Path], checkout: Path) -> None:
     """An author begins with tests that hold."""
     written = sum(
         text.count("\ndef test_")
@@ -104,21 +104,21 @@ def test_the_tests_of_every_kind_pass(projects: dict[str, Path], checkout: Path)
 
 
 @needs_the_page
-def test_the_page_shows_every_kind_once() -> None:
+def test_the_plugins_page_shows_every_kind_of_plugin_once() -> None:
     """In the order in which the command lists them."""
     assert [kind for _name, kind, _diff in SHOWN.findall(PAGE.read_text("utf-8"))] == [*KINDS]
 
 
 @pytest.mark.slow
 @needs_the_page
-def test_the_changes_of_the_page_apply_and_pass(changed: dict[str, Path], checkout: Path) -> None:
+def test_the_changes_on_the_plugins_page_apply_and_pass(changed: dict[str, Path], checkout: Path) -> None:
     """Each shows the code and its test."""
     assert run_tests([*changed.values()], checkout) >= 2 * len(KINDS)
 
 
 @pytest.mark.slow
 @needs_the_page
-def test_linters_and_type_checkers_find_nothing(
+def test_new_plugins_pass_linters_and_type_checkers(
     projects: dict[str, Path], changed: dict[str, Path], checkout: Path, tmp_path: Path
 ) -> None:
     """As they are written and as the page changes them, with the settings that they bring, such as mypy's ``strict``."""

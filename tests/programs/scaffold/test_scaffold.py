@@ -15,7 +15,7 @@ ROOT = Path(str(flintmq.__file__)).resolve().parent
 FOLDER = ROOT / "programs" / "scaffold"
 
 
-def test_every_kind_has_its_template_and_all_are_installed() -> None:
+def test_every_kind_of_plugin_has_a_packaged_template() -> None:
     """What lies beside modules is left out of a wheel unless pyproject.toml names it."""
     found = set(FOLDER.glob("templates/*"))
     assert {path.stem for path in found} == {"project", *KINDS}
@@ -34,7 +34,7 @@ def test_every_kind_has_its_template_and_all_are_installed() -> None:
         ("x" * 64, "x" * 64, "x" * 64),
     ],
 )
-def test_package_and_section_are_named_after_the_distribution(given: str, package: str, section: str) -> None:
+def test_package_and_section_names_follow_from_the_distribution_name(given: str, package: str, section: str) -> None:
     """The section leaves out what would be said twice in a configuration of FlintMQ, where a name is left."""
     assert PluginName.of(given) == PluginName(given, package, section)
 
@@ -59,7 +59,7 @@ def test_package_and_section_are_named_after_the_distribution(given: str, packag
         ("tag", "such as my-tag"),
     ],
 )
-def test_a_name_that_cannot_be_used_says_what_to_change(given: str, said: str) -> None:
+def test_an_unusable_plugin_name_is_refused_with_a_remedy(given: str, said: str) -> None:
     """A name that FlintMQ has itself would replace a built-in plugin without a word."""
     with pytest.raises(ScaffoldError) as refused:
         PluginName.of(given)
@@ -67,7 +67,7 @@ def test_a_name_that_cannot_be_used_says_what_to_change(given: str, said: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_project_is_whole(kind: str) -> None:
+def test_a_new_plugin_project_has_all_files_without_placeholders(kind: str) -> None:
     """Its files parse, its entry point names the module with the hooks, and no placeholder is left."""
     files = project_files(PluginName.of("flintmq-large-messages"), kind)
     assert set(files) == {
@@ -88,7 +88,7 @@ def test_a_project_is_whole(kind: str) -> None:
             assert ast.get_docstring(ast.parse(text)), path
 
 
-def test_a_project_goes_into_a_new_folder_or_an_empty_one(tmp_path: Path) -> None:
+def test_a_plugin_project_is_written_into_a_new_or_empty_folder(tmp_path: Path) -> None:
     """``git init`` may come first."""
     name = PluginName.of("flintmq-large-messages")
     (tmp_path / "empty" / ".git").mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_a_project_goes_into_a_new_folder_or_an_empty_one(tmp_path: Path) -> Non
         assert all((folder / path).read_text("utf-8") for path in written)
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_plugin_project_does_not_overwrite_files(tmp_path: Path) -> None:
     """Neither a project that was begun, nor a file of the same name."""
     name = PluginName.of("flintmq-large-messages")
     (tmp_path / "begun").mkdir()

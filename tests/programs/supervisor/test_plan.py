@@ -20,7 +20,7 @@ def planned(folder: Path, *settings: str, count: int = 2) -> list[BrokerPlan]:
     return plan_brokers(load_config(None, settings, {}), count, folder, NAME_SERVER)
 
 
-def test_each_broker_has_its_own_name_folder_and_ports(tmp_path: Path) -> None:
+def test_each_broker_has_a_separate_name_folder_and_ports(tmp_path: Path) -> None:
     """A broker takes the two ports below its own and the one above."""
     first, second = planned(tmp_path)
     assert first.settings == (
@@ -33,7 +33,7 @@ def test_each_broker_has_its_own_name_folder_and_ports(tmp_path: Path) -> None:
     assert second.store == tmp_path / "broker-b"
 
 
-def test_every_port_that_is_given_moves(tmp_path: Path) -> None:
+def test_every_configured_port_is_shifted_for_each_broker(tmp_path: Path) -> None:
     """Two brokers with one replication port, or one advertised port, could not both be reached."""
     settings = ("listen.port=20000", "listen.advertised_port=30000", "listen.ha_port=25000")
     _, second = planned(tmp_path, *settings)
@@ -41,7 +41,7 @@ def test_every_port_that_is_given_moves(tmp_path: Path) -> None:
     assert not second.has_free_port
 
 
-def test_folders_elsewhere_are_shared_by_no_two(tmp_path: Path) -> None:
+def test_configured_folders_are_separate_for_each_broker(tmp_path: Path) -> None:
     """Two brokers that write into one commit log destroy it."""
     keys = "store.commit_log_paths", "store.read_only_commit_log_paths", "spark_feed.landing.path"
     first, second = planned(tmp_path, f"{keys[0]}=/disk1,/disk2", f"{keys[1]}=/old", f"{keys[2]}=/lake")
@@ -53,7 +53,7 @@ def test_folders_elsewhere_are_shared_by_no_two(tmp_path: Path) -> None:
     assert given == []
 
 
-def test_addresses_for_other_listeners_move_as_ports_do(tmp_path: Path) -> None:
+def test_ports_in_advertised_addresses_are_shifted_for_each_broker(tmp_path: Path) -> None:
     """Clients outside would reach the first broker for every one's messages."""
     _, second = planned(tmp_path, "listen.advertised=outside=mq.example.com:20911,lab=[::1]:30911")
     assert "listen.advertised=outside=mq.example.com:20921,lab=[::1]:30921" in second.settings
@@ -61,7 +61,7 @@ def test_addresses_for_other_listeners_move_as_ports_do(tmp_path: Path) -> None:
         planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
 
 
-def test_a_port_for_metrics_moves_or_stays_free(tmp_path: Path) -> None:
+def test_the_metrics_port_is_shifted_or_stays_free(tmp_path: Path) -> None:
     """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""
     first, second = planned(tmp_path, "metrics.enable=true", "metrics.port=5557")
     assert ("metrics.port=5557" in first.settings, "metrics.port=5567" in second.settings) == (True, True)
@@ -72,7 +72,7 @@ def test_a_port_for_metrics_moves_or_stays_free(tmp_path: Path) -> None:
     assert not off.free_ports
 
 
-def test_a_free_port_stays_free(tmp_path: Path) -> None:
+def test_port_0_stays_0_for_each_broker(tmp_path: Path) -> None:
     """``port + 1`` of a port that was free at first may be somebody else's when the broker is started again."""
     for plan in planned(tmp_path, "listen.port=0"):
         assert plan.has_free_port
@@ -81,7 +81,7 @@ def test_a_free_port_stays_free(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 26), st.sampled_from(["broker-a", "broker", "shop-b", "a", "x-a-a"]))
-def test_names_differ_and_growing_keeps_them(count: int, first: str) -> None:
+def test_broker_names_are_unique_and_stable_when_their_number_grows(count: int, first: str) -> None:
     """A store is found again by its broker's name, whatever the number of brokers was before."""
     names = broker_names(first, count)
     assert len(set(names)) == count
@@ -89,25 +89,25 @@ def test_names_differ_and_growing_keeps_them(count: int, first: str) -> None:
     assert names[0].endswith("-a")
 
 
-def test_other_name_servers_stay(tmp_path: Path) -> None:
+def test_additional_name_servers_are_kept(tmp_path: Path) -> None:
     """Brokers may register elsewhere, too; not twice with their own."""
     (plan,) = planned(tmp_path, "namesrv.addresses=10.0.0.1:9876;127.0.0.1:9876", count=1)
     assert "namesrv.addresses=127.0.0.1:9876;10.0.0.1:9876" in plan.settings
 
 
-def test_slaves_are_refused(tmp_path: Path) -> None:
+def test_several_brokers_with_the_slave_role_are_refused(tmp_path: Path) -> None:
     """Several brokers of one configuration would all be slaves of one master."""
     with pytest.raises(ConfigError, match=r"broker\.role.*master"):
         planned(tmp_path, "broker.role=slave", "broker.id=1")
 
 
-def test_ports_beyond_the_last_are_refused(tmp_path: Path) -> None:
+def test_ports_above_65535_are_refused(tmp_path: Path) -> None:
     """The refusal names the key and the broker, before anything has started."""
     with pytest.raises(ConfigError, match=r"'listen\.port' leaves 65540 for broker-b"):
         planned(tmp_path, "listen.port=65530")
 
 
-def test_a_single_brokers_store_is_refused(tmp_path: Path) -> None:
+def test_several_brokers_in_a_single_brokers_store_are_refused(tmp_path: Path) -> None:
     """Its messages would be out of reach beside new folders; the refusal says how to take them along."""
     (tmp_path / "commitlog").mkdir()
     with pytest.raises(StoreError, match="broker-a"):
@@ -128,7 +128,9 @@ def test_a_single_brokers_store_is_refused(tmp_path: Path) -> None:
         (["", "broker-b/"], "broker-a", r"into broker-a/, and start with --brokers 2"),
     ],
 )
-def test_a_folder_of_several_is_none_for_one(tmp_path: Path, stores: list[str], name: str, said: str) -> None:
+def test_a_single_broker_in_the_folder_of_several_is_refused(
+    tmp_path: Path, stores: list[str], name: str, said: str
+) -> None:
     """A third store would begin at the top, and topics would be unknown there; no advice leads into a folder with a log."""
     for one in stores:
         (tmp_path / one / "commitlog").mkdir(parents=True)
@@ -142,14 +144,14 @@ def test_a_folder_of_several_is_none_for_one(tmp_path: Path, stores: list[str], 
 
 
 @pytest.mark.parametrize("stores", [[], [""], ["", "old/"]])
-def test_a_folder_of_one_is_taken(tmp_path: Path, stores: list[str]) -> None:
+def test_a_single_broker_in_its_own_folder_is_accepted(tmp_path: Path, stores: list[str]) -> None:
     """A copy that an operator put beside the log of a store is no broker's."""
     for one in stores:
         (tmp_path / one / "commitlog").mkdir(parents=True)
     check_single(tmp_path, "broker-a")
 
 
-def test_stores_that_are_left_out_are_found(tmp_path: Path) -> None:
+def test_stores_of_omitted_brokers_are_found(tmp_path: Path) -> None:
     """Fewer brokers than last time: what lies in the other folders is not delivered, and somebody should know."""
     for name in ("broker-a", "broker-c", "broker-b"):
         (tmp_path / name / "commitlog").mkdir(parents=True)

@@ -70,7 +70,7 @@ def pid_of(broker: SupervisedBroker) -> int:
     return broker.pid
 
 
-def test_a_stop_ends_every_process(tmp_path: Path) -> None:
+def test_stopping_the_supervisor_ends_every_broker(tmp_path: Path) -> None:
     """Nothing may go on writing to a store whose supervisor has gone."""
 
     async def work() -> list[int]:
@@ -83,7 +83,7 @@ def test_a_stop_ends_every_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGRTMIN + 1])
-def test_what_ends_is_started_again(tmp_path: Path, number: int) -> None:
+def test_a_broker_that_ends_is_started_again(tmp_path: Path, number: int) -> None:
     """Also after a good end: nobody who wants less brokers stops one behind the supervisor's back."""
 
     async def work() -> SupervisedBroker:
@@ -106,7 +106,7 @@ def test_what_ends_is_started_again(tmp_path: Path, number: int) -> None:
     )
 
 
-def test_what_a_broker_prints_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_output_of_a_broker_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A plugin may print, before the broker serves and after: that neither hides READY nor fills a pipe."""
     program = SERVES.replace('print("READY', 'print("one \x1b[2J", flush=True)\nprint("READY', 1)
     program = program.replace("sys.stdin", "print('two', flush=True)\nsys.stdin", 1)
@@ -126,7 +126,7 @@ def told(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("program", [NOTES, DOWN_FOR_GOOD])
-def test_one_that_serves_is_told_which_do_not(tmp_path: Path, program: str) -> None:
+def test_a_serving_broker_is_notified_of_brokers_that_are_down(tmp_path: Path, program: str) -> None:
     """A broker that is down tells nothing itself; flintmq status asks the others. One tells it, so it stands there once."""
     last = "broker-a {}" if program is NOTES else 'broker-a {"broker-b": "ended with exit code 3"}'
 
@@ -140,7 +140,7 @@ def test_one_that_serves_is_told_which_do_not(tmp_path: Path, program: str) -> N
     assert {line for line in told(tmp_path) if not line.startswith("broker-a")} <= {"broker-b {}", "broker-c {}"}
 
 
-def test_the_next_one_is_told_when_the_first_is_down(tmp_path: Path) -> None:
+def test_the_next_broker_is_notified_if_the_first_is_down(tmp_path: Path) -> None:
     """Somebody has to say it, as long as anybody serves."""
     program = DOWN_FOR_GOOD.replace("broker.name=broker-b'", "broker.name=broker-a'")
 
@@ -152,7 +152,7 @@ def test_the_next_one_is_told_when_the_first_is_down(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_restart_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_a_failed_restart_is_tried_again(tmp_path: Path) -> None:
     """A port that is still taken, a disk that is full: what keeps a broker down for a moment does not keep it down for good."""
 
     async def work() -> int:
@@ -164,7 +164,7 @@ def test_a_restart_that_fails_is_tried_again(tmp_path: Path) -> None:
     assert asyncio.run(work()) == 2
 
 
-def test_a_free_port_is_kept(tmp_path: Path) -> None:
+def test_a_restarted_broker_keeps_its_free_port(tmp_path: Path) -> None:
     """Clients know the address by now, and name servers may tell it for two minutes more."""
 
     async def work() -> None:
@@ -206,14 +206,14 @@ def test_a_process_that_ignores_the_stop_is_killed(tmp_path: Path, monkeypatch: 
     assert is_gone(asyncio.run(work()))
 
 
-def test_ends_are_told_in_words() -> None:
+def test_the_end_of_a_broker_is_described_in_words() -> None:
     """What an operator reads in the log and in flintmq status."""
     assert how_it_ended(-9) == "was ended by SIGKILL"
     assert how_it_ended(5) == "ended with exit code 5 (its store is fenced)"
     assert how_it_ended(77) == "ended with exit code 77"
 
 
-def test_what_services_say_is_passed_on(tmp_path: Path) -> None:
+def test_ready_words_of_services_are_collected_and_kept(tmp_path: Path) -> None:
     """Metrics of each broker are read at an address of its own, which it keeps when it is started again."""
 
     async def work() -> None:

@@ -54,7 +54,7 @@ def compare(app: TopApp, name: str) -> None:
     assert screen_text(app) == (SCREENS / f"{name}.txt").read_text(), f"tests/programs/top/screens/{name}.txt differs"
 
 
-def test_the_screen_of_a_cluster(view: Any) -> None:
+def test_the_main_screen_shows_the_cluster(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         compare(app, "top")
 
@@ -74,7 +74,7 @@ def test_the_screen_of_a_cluster(view: Any) -> None:
         ("with-system", ("i",)),
     ],
 )
-def test_keys_lead_to_screens(view: Any, name: str, keys: tuple[str, ...]) -> None:
+def test_each_key_opens_its_screen(view: Any, name: str, keys: tuple[str, ...]) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, *keys)
         compare(app, name)
@@ -82,7 +82,7 @@ def test_keys_lead_to_screens(view: Any, name: str, keys: tuple[str, ...]) -> No
     drive(view, test)
 
 
-def test_escape_leads_back_from_a_detail_and_from_a_filter(view: Any) -> None:
+def test_escape_closes_a_detail_screen_and_a_filter(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, "enter")
         await press(app, pilot, "escape")
@@ -93,7 +93,7 @@ def test_escape_leads_back_from_a_detail_and_from_a_filter(view: Any) -> None:
     drive(view, test)
 
 
-def test_a_pause_keeps_the_screen_as_it_is(view: Any) -> None:
+def test_a_paused_screen_is_not_updated(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, "p")
         assert "PAUSED" in screen_text(app)
@@ -110,7 +110,7 @@ def test_a_pause_keeps_the_screen_as_it_is(view: Any) -> None:
     drive(view, test)
 
 
-def test_a_detail_can_be_paused_and_other_keys_do_nothing_there(view: Any) -> None:
+def test_a_detail_screen_can_be_paused_and_ignores_other_keys(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, "enter", "s", "/", "i", "a", "p")
         assert screen_text(app).startswith("PAUSED\ngroup billing")
@@ -120,7 +120,7 @@ def test_a_detail_can_be_paused_and_other_keys_do_nothing_there(view: Any) -> No
     drive(view, test)
 
 
-def test_the_cursor_stays_at_its_row_when_the_order_changes(view: Any) -> None:
+def test_the_cursor_stays_on_its_row_when_the_order_changes(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, "down")
         table = app.query_one("#groups", DataTable)
@@ -131,7 +131,7 @@ def test_the_cursor_stays_at_its_row_when_the_order_changes(view: Any) -> None:
     drive(view, test)
 
 
-def test_a_cluster_that_goes_away_is_said_and_the_screen_stays(view: Any) -> None:
+def test_an_unreachable_cluster_is_reported_on_the_screen(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         view.error = "name servers: nobody answers"
         view.all_brokers = view.all_topics = view.all_groups = ()
@@ -144,7 +144,7 @@ def test_a_cluster_that_goes_away_is_said_and_the_screen_stays(view: Any) -> Non
     drive(view, test)
 
 
-def test_it_may_be_closed_while_it_looks(view: Any) -> None:
+def test_the_app_can_be_closed_during_a_poll(view: Any) -> None:
     """The answer comes when there is no screen any more to show it on."""
     asked, answers, overview = asyncio.Event(), asyncio.Event(), view.overview
 
@@ -168,7 +168,7 @@ def test_it_may_be_closed_while_it_looks(view: Any) -> None:
     asyncio.run(run())
 
 
-def test_a_screen_of_details_may_be_left_while_it_looks(view: Any) -> None:
+def test_a_detail_screen_can_be_closed_during_a_poll(view: Any) -> None:
     asked, answers = asyncio.Event(), asyncio.Event()
 
     async def slow() -> list[Part]:
@@ -191,7 +191,7 @@ def test_a_screen_of_details_may_be_left_while_it_looks(view: Any) -> None:
     drive(view, test)
 
 
-def test_a_group_that_is_deleted_while_it_is_looked_at(view: Any) -> None:
+def test_a_group_deleted_while_it_is_shown_is_reported(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         view.group = _nothing
         await press(app, pilot, "enter")
@@ -204,7 +204,7 @@ async def _nothing(name: str) -> None:
     return None
 
 
-def test_light_and_dark_show_the_same_text(view: Any) -> None:
+def test_light_and_dark_themes_show_the_same_text(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         assert app.current_theme.dark
         await press(app, pilot, "d")
@@ -214,7 +214,7 @@ def test_light_and_dark_show_the_same_text(view: Any) -> None:
     drive(view, test)
 
 
-def test_it_says_the_same_without_colour(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_screen_without_color_shows_the_same_text(view: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Levels and states are words; NO_COLOR takes nothing away."""
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -225,7 +225,7 @@ def test_it_says_the_same_without_colour(view: Any, monkeypatch: pytest.MonkeyPa
     drive(view, test)
 
 
-def test_a_thousand_topics_are_cut_and_said_to_be(view: Any) -> None:
+def test_a_list_of_a_thousand_topics_is_shortened_with_a_count(view: Any) -> None:
     import attrs
 
     view.all_topics = [attrs.evolve(view.all_topics[0], name=f"T{n}", put_per_s=float(n)) for n in range(1_000)]

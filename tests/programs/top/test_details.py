@@ -12,7 +12,7 @@ def texts(parts: list[Part]) -> dict[str, list[tuple[str, ...]]]:
     return {part.title: list(part.rows) for part in parts}
 
 
-def test_a_group(view: Any) -> None:
+def test_group_details_show_stuck_queues_and_members(view: Any) -> None:
     shown = texts(group_parts(asyncio.run(view.group("billing"))))
     assert shown["stuck"] == [("Orders", "broker-a:3", "900", "2 min", "10.0.0.9@7")]
     assert shown["queues"] == [("Orders", "broker-a:3", "17", "917", "900", "10.0.0.9@7")]
@@ -20,26 +20,26 @@ def test_a_group(view: Any) -> None:
     assert "members contradict each other" not in shown
 
 
-def test_a_group_whose_members_contradict_each_other(view: Any) -> None:
+def test_group_details_show_conflicting_subscriptions(view: Any) -> None:
     shown = texts(group_parts(asyncio.run(view.group("odd"))))
     assert shown["members contradict each other"] == [("Orders", "'a'", "one"), ("Orders", "nothing", "two")]
     assert ("conflict", "a and b") in shown["group odd"]
 
 
-def test_a_topic(view: Any) -> None:
+def test_topic_details_show_queues_and_groups(view: Any) -> None:
     shown = texts(topic_parts(asyncio.run(view.topic("Orders"))))
     assert shown["queues"] == [("broker-a:0", "5", "1,005", "-")]
     assert shown["groups"] == [("billing",)]
 
 
-def test_a_broker(view: Any) -> None:
+def test_broker_details_show_disk_settings_and_plugins(view: Any) -> None:
     shown = texts(broker_parts(asyncio.run(view.broker("broker-a"))))
     assert ("disk", "61% used") in shown["broker broker-a:0"]
     assert shown["settings"] == [("brokerName", "[b]broker-a", "")]
     assert shown["plugins"] == [("audit", "1", "[red]no")]
 
 
-def test_alarms(view: Any) -> None:
+def test_alarm_details_list_level_id_and_message(view: Any) -> None:
     (part,) = alarm_parts(asyncio.run(view.overview()))
     assert part.rows == (
         ("critical", "broker.missing", "broker-b broker-b", "broker-b:0 does not answer: [b]gone[/b]"),

@@ -27,21 +27,21 @@ def names(values: Any) -> list[str]:
     return [one.name for one in values]
 
 
-def test_topics_come_by_rate_unknown_ones_last_and_the_systems_not_at_all(view: Any) -> None:
+def test_topics_are_sorted_by_rate_and_system_topics_hidden(view: Any) -> None:
     """Dead letters are users' business."""
     assert names(chosen(TOPICS, view.all_topics)) == ["Orders", "[bold red]x[/]", "%DLQ%billing", "Audit"]
     assert "TBW102" in names(chosen(TOPICS, view.all_topics, with_system=True))
     assert names(chosen(TOPICS, view.all_topics, sorted_by="topic"))[0] == "%DLQ%billing"
 
 
-def test_groups_that_nobody_consumes_for_are_named_where_there_is_no_alarm(view: Any) -> None:
+def test_groups_without_consumers_are_named_if_there_is_no_alarm(view: Any) -> None:
     calm = attrs.evolve(asyncio.run(view.overview()), alarms=(), errors=())
     assert alarm_lines(calm, 3) == ["no alarms"]
     behind = attrs.evolve(calm, offline_behind=(("audit", 4_200), ("old", 3)))
     assert alarm_lines(behind, 3) == ["no alarms, but nobody consumes for audit (4,200 behind) and 1 more"]
 
 
-def test_groups_come_by_lag_or_by_what_is_wrong(view: Any) -> None:
+def test_groups_are_sorted_by_lag_or_state(view: Any) -> None:
     assert names(chosen(GROUPS, view.all_groups)) == ["billing", "odd", "idle"]
     assert names(chosen(GROUPS, view.all_groups, sorted_by="state")) == ["odd", "billing", "idle"]
     state = GROUPS.columns[-1].text
@@ -49,11 +49,11 @@ def test_groups_come_by_lag_or_by_what_is_wrong(view: Any) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "found"), [("ORD", ["Orders"]), ("[bold", ["[bold red]x[/]"]), ("none", [])])
-def test_a_filter_is_part_of_a_name_and_no_pattern(view: Any, wanted: str, found: list[str]) -> None:
+def test_a_filter_matches_part_of_a_name_literally(view: Any, wanted: str, found: list[str]) -> None:
     assert names(chosen(TOPICS, view.all_topics, wanted=wanted)) == found
 
 
-def test_brokers_are_found_by_name_and_show_that_they_are_away(view: Any) -> None:
+def test_brokers_are_filtered_by_name_and_shown_as_missing(view: Any) -> None:
     shown = chosen(BROKERS, view.all_brokers, wanted="broker")
     assert [[column.text(one) for column in BROKERS.columns] for one in shown] == [
         ["broker-a:0", "20,480", "19,999", "0.5", "3.0 GiB", "61%", "master"],
@@ -64,27 +64,27 @@ def test_brokers_are_found_by_name_and_show_that_they_are_away(view: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", [BROKERS, TOPICS, GROUPS])
-def test_every_kind_is_sorted_by_one_of_its_orders(kind: Any, view: Any) -> None:
+def test_every_table_has_a_valid_default_order(kind: Any, view: Any) -> None:
     values = {"brokers": view.all_brokers, "topics": view.all_topics, "groups": view.all_groups}[kind.title]
     assert kind.sorted_by in kind.orders
     for by in kind.orders:
         assert len(chosen(kind, values, sorted_by=by, with_system=True)) == len(values)
 
 
-def test_numbers_as_people_read_them() -> None:
+def test_numbers_are_formatted_for_people() -> None:
     assert [count_text(one) for one in (None, 0, 1234567)] == ["-", "0", "1,234,567"]
     assert [rate_text(one) for one in (None, 0.0, 3.25, 1234.5)] == ["-", "0", "3.2", "1,234"]
     assert [size_text(one) for one in (0, 2048, 3 << 20, 5 << 40)] == ["0 B", "2.0 KiB", "3.0 MiB", "5.0 TiB"]
     assert [age_text(one) for one in (None, 1.4, 300.0)] == ["-", "1 s", "5 min"]
 
 
-def test_names_have_one_line_and_an_end() -> None:
+def test_names_are_escaped_and_shortened() -> None:
     """A client may call its group anything."""
     assert name_text("a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"
     assert name_text("x" * 31) == "x" * 29 + "…"
 
 
-def test_the_lines_at_the_top(view: Any) -> None:
+def test_the_overview_and_alarm_lines_are_formatted(view: Any) -> None:
     overview = asyncio.run(view.overview())
     assert overview_text(overview, "1 s ago") == (
         "Shop  1 s ago  put 20,480/s  get 19,999/s  lag 12,352  p99 0.5 ms  brokers 2 (1 away)"

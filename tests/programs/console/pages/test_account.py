@@ -46,7 +46,7 @@ def guarded(tmp_path: Path) -> Iterator[EmbeddedCluster]:
         yield cluster
 
 
-def test_nobody_sees_anything_without_an_account(guarded: EmbeddedCluster) -> None:
+def test_every_page_requires_a_login(guarded: EmbeddedCluster) -> None:
     async def run() -> None:
         async with visiting(guarded.name_server.address) as browser:
             for path in PAGES:
@@ -68,9 +68,7 @@ def test_nobody_sees_anything_without_an_account(guarded: EmbeddedCluster) -> No
     asyncio.run(run())
 
 
-def test_an_account_sees_what_the_brokers_let_it_see(
-    guarded: EmbeddedCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_administrator_account_sees_every_page(guarded: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     """An administrator everything; the secret is in no page and no line of the log."""
     caplog.set_level(logging.DEBUG)
 
@@ -96,7 +94,7 @@ def test_an_account_sees_what_the_brokers_let_it_see(
     assert "admin-key logged in from 127.0.0.1" in caplog.text
 
 
-def test_an_account_that_may_little_is_told_so(guarded: EmbeddedCluster) -> None:
+def test_pages_show_which_requests_the_brokers_refused(guarded: EmbeddedCluster) -> None:
     """It is let in, and the brokers refuse what it may not see; the page says who refused."""
 
     async def run() -> None:
@@ -114,7 +112,7 @@ def test_an_account_that_may_little_is_told_so(guarded: EmbeddedCluster) -> None
     ("access_key", "secret"),
     [(ADMIN, "wrong"), ("nobody", SECRET), ("<b>", "x"), ("a\nb\x1b[2Jc", "c\x00d"), ("ü", "ü")],
 )
-def test_wrong_keys_are_refused(
+def test_a_login_with_wrong_keys_is_refused(
     guarded: EmbeddedCluster, access_key: str, secret: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
@@ -136,7 +134,7 @@ def test_wrong_keys_are_refused(
     assert refused[0].isprintable()  # an access key forges no line
 
 
-def test_guessing_is_slowed_down(guarded: EmbeddedCluster) -> None:
+def test_repeated_failed_logins_are_delayed(guarded: EmbeddedCluster) -> None:
     """For this address; the right secret has to wait, too, so that it cannot be told from a wrong one."""
 
     async def run() -> None:
@@ -153,7 +151,7 @@ def test_guessing_is_slowed_down(guarded: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("after", ["//evil.example/", "https://evil.example", "/\\evil.example", "x", "", "/a\nb"])
-def test_a_login_leads_to_our_own_pages_only(guarded: EmbeddedCluster, after: str) -> None:
+def test_a_login_redirects_only_to_pages_of_the_console(guarded: EmbeddedCluster, after: str) -> None:
     async def run() -> None:
         async with visiting(guarded.name_server.address) as browser:
             await browser.get("/login")
@@ -166,7 +164,7 @@ def test_a_login_leads_to_our_own_pages_only(guarded: EmbeddedCluster, after: st
     asyncio.run(run())
 
 
-def test_a_login_needs_the_form_of_this_browser(guarded: EmbeddedCluster) -> None:
+def test_a_login_requires_the_token_of_its_form(guarded: EmbeddedCluster) -> None:
     """Else a foreign page could log a visitor in as somebody else, and see what is typed then."""
 
     async def run() -> None:
@@ -181,7 +179,7 @@ def test_a_login_needs_the_form_of_this_browser(guarded: EmbeddedCluster) -> Non
     asyncio.run(run())
 
 
-def test_an_account_that_is_taken_away_is_logged_out(guarded: EmbeddedCluster) -> None:
+def test_a_deleted_account_is_logged_out(guarded: EmbeddedCluster) -> None:
     """Within seconds, although its pages were shown before."""
 
     async def run() -> None:

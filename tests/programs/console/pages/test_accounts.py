@@ -67,7 +67,7 @@ async def is_taken(cluster: EmbeddedCluster, key: str, secret: str) -> bool:
         return True
 
 
-def test_an_administrator_makes_and_deletes_accounts(
+def test_an_administrator_creates_and_deletes_accounts(
     guarded: EmbeddedCluster, is_listed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new account works at once, and a deleted one no more; its secret is in no page, no log and no audit."""
@@ -116,7 +116,7 @@ def test_an_administrator_makes_and_deletes_accounts(
     asyncio.run(run())
 
 
-def test_who_may_not_is_refused_and_audited(guarded: EmbeddedCluster) -> None:
+def test_a_forbidden_account_change_is_refused_and_audited(guarded: EmbeddedCluster) -> None:
     """The brokers decide, with the account that is logged in: here one that may only read."""
 
     async def run() -> None:
@@ -144,7 +144,7 @@ def test_who_may_not_is_refused_and_audited(guarded: EmbeddedCluster) -> None:
         ({"group_perms": "g=ROOT"}, "are written NAME=PUB"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, changed: dict[str, str], says: str) -> None:
+def test_an_invalid_account_form_is_refused(tmp_path: Path, changed: dict[str, str], says: str) -> None:
     """Before a broker is asked; and without access control the brokers say so."""
 
     async def run(cluster: EmbeddedCluster) -> None:

@@ -44,7 +44,7 @@ async def last_audit(browser: Browser) -> str:
 
 
 @pytest.mark.parametrize(("to", "again", "skipped", "then"), [("first", 4, 0, 0), ("last", 0, 6, 10)])
-def test_a_group_that_is_offline_is_moved_as_the_preview_says(
+def test_an_offline_group_is_reset_as_previewed(
     cluster: EmbeddedCluster, to: str, again: int, skipped: int, then: int
 ) -> None:
     async def run() -> None:
@@ -71,7 +71,7 @@ def test_a_group_that_is_offline_is_moved_as_the_preview_says(
 
 
 @pytest.mark.parametrize("consumed", [{}, {0: 3}])
-def test_a_group_without_an_offset_in_some_queue_is_moved(cluster: EmbeddedCluster, consumed: dict[int, int]) -> None:
+def test_a_group_without_offsets_in_some_queues_is_reset(cluster: EmbeddedCluster, consumed: dict[int, int]) -> None:
     """The README's own consume --count 1 makes such a group; a broker of RocketMQ refuses to reset it."""
 
     async def run() -> None:
@@ -92,7 +92,7 @@ def test_a_group_without_an_offset_in_some_queue_is_moved(cluster: EmbeddedClust
     asyncio.run(run())
 
 
-def test_what_fails_after_a_preview_is_said_on_a_page(cluster: EmbeddedCluster) -> None:
+def test_a_change_that_fails_after_its_preview_is_shown_and_audited(cluster: EmbeddedCluster) -> None:
     """The preview promised it: a page says which part was not done and why, and the audit has it; no error of the server."""
 
     async def run() -> None:
@@ -109,7 +109,7 @@ def test_what_fails_after_a_preview_is_said_on_a_page(cluster: EmbeddedCluster) 
     asyncio.run(run())
 
 
-def test_a_group_that_is_online_goes_back(cluster: EmbeddedCluster) -> None:
+def test_an_online_group_is_reset(cluster: EmbeddedCluster) -> None:
     """Its members are told, and get again what they had."""
 
     async def run() -> None:
@@ -146,7 +146,7 @@ def test_a_group_that_is_online_goes_back(cluster: EmbeddedCluster) -> None:
         ({"group": "g" * 300, "topic": "T", "to": "first"}, 400),
     ],
 )
-def test_a_preview_of_nonsense_is_refused(cluster: EmbeddedCluster, query: dict[str, str], status: int) -> None:
+def test_an_invalid_reset_preview_is_refused(cluster: EmbeddedCluster, query: dict[str, str], status: int) -> None:
     async def run() -> None:
         async with visiting(cluster.name_server.address) as browser:
             answer = await browser.get(f"/reset?{urlencode(query)}")
@@ -157,7 +157,7 @@ def test_a_preview_of_nonsense_is_refused(cluster: EmbeddedCluster, query: dict[
     asyncio.run(run())
 
 
-def test_a_copy_is_sent_to_the_topic(cluster: EmbeddedCluster) -> None:
+def test_a_message_copy_is_sent_to_its_topic(cluster: EmbeddedCluster) -> None:
     """With body, tag, keys and properties, and an id of its own."""
 
     async def run() -> None:
@@ -188,7 +188,7 @@ async def _read(admin: AdminClient, queue: MessageQueue) -> list[MessageExt]:
     return await read_queue(admin, queue, 0, 10)
 
 
-def test_a_message_is_given_to_the_chosen_client(cluster: EmbeddedCluster) -> None:
+def test_a_message_is_delivered_to_the_chosen_client(cluster: EmbeddedCluster) -> None:
     """Of several members the one that was chosen, and no offset changes."""
 
     async def run() -> None:
@@ -219,7 +219,7 @@ def test_a_message_is_given_to_the_chosen_client(cluster: EmbeddedCluster) -> No
     asyncio.run(run())
 
 
-def test_dead_letters_are_given_back_to_their_group_alone(cluster: EmbeddedCluster) -> None:
+def test_dead_letters_are_redelivered_only_to_their_group(cluster: EmbeddedCluster) -> None:
     """They come again as messages of their topic; other groups of it get nothing."""
 
     async def run() -> None:
@@ -278,7 +278,7 @@ def test_dead_letters_are_given_back_to_their_group_alone(cluster: EmbeddedClust
     asyncio.run(run())
 
 
-def test_what_waits_is_counted(cluster: EmbeddedCluster) -> None:
+def test_waiting_delayed_messages_are_counted(cluster: EmbeddedCluster) -> None:
     async def run() -> None:
         address = cluster.name_server.address
         async with Producer("p", address) as producer, visiting(address) as browser:
@@ -314,7 +314,7 @@ async def far_apart(cluster: EmbeddedCluster, topic: str, group: str) -> None:
         ({"to": "time", "time": "2000-01-01"}, 0, "3 messages would be consumed again, 0 would never"),
     ],
 )
-def test_one_queue_is_moved_and_the_others_stay(
+def test_a_reset_of_one_queue_keeps_the_other_offsets(
     cluster: EmbeddedCluster, target: dict[str, str], then: int, said: str
 ) -> None:
     """After a preview of it alone; the audit names the queue."""
@@ -351,7 +351,7 @@ def test_one_queue_is_moved_and_the_others_stay(
     asyncio.run(run())
 
 
-def test_one_queue_is_moved_while_a_member_is_online(cluster: EmbeddedCluster) -> None:
+def test_a_reset_of_one_queue_reaches_an_online_member(cluster: EmbeddedCluster) -> None:
     """It gets again what it had of that queue, and keeps its place in the other one, whatever it would have committed."""
 
     async def run() -> None:
@@ -382,7 +382,7 @@ def test_one_queue_is_moved_while_a_member_is_online(cluster: EmbeddedCluster) -
     asyncio.run(run())
 
 
-def test_a_preview_is_confirmed_once_and_for_what_it_showed(cluster: EmbeddedCluster) -> None:
+def test_a_confirmation_is_valid_once_and_only_for_its_preview(cluster: EmbeddedCluster) -> None:
     """Sent twice it does nothing the second time; nor for another group, queue, page or browser, nor too late."""
 
     async def run() -> None:

@@ -49,7 +49,7 @@ def check_form(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_is_whole(cluster: EmbeddedCluster, path: str) -> None:
+def test_every_page_is_valid_html_and_not_cached(cluster: EmbeddedCluster, path: str) -> None:
     async def run() -> None:
         async with visiting(cluster.name_server.address) as browser:
             answer = await browser.get(path)
@@ -65,7 +65,7 @@ def test_every_page_is_whole(cluster: EmbeddedCluster, path: str) -> None:
     asyncio.run(run())
 
 
-def test_nothing_is_wrong_only_where_somebody_consumes(tmp_path: Path) -> None:
+def test_the_overview_reports_groups_without_members(tmp_path: Path) -> None:
     """A group without members that is behind is no alarm yet; a green word would say that all is well. And what is not known
     in the first seconds is not said to be nothing."""
 
@@ -95,7 +95,7 @@ def test_nothing_is_wrong_only_where_somebody_consumes(tmp_path: Path) -> None:
         asyncio.run(run(cluster))
 
 
-def test_topics_and_groups_are_listed_and_found(cluster: EmbeddedCluster) -> None:
+def test_topics_and_groups_are_listed_and_filtered(cluster: EmbeddedCluster) -> None:
     """With rates, lag, who holds which queue, and members that contradict each other."""
 
     async def run() -> None:
@@ -133,7 +133,7 @@ def test_topics_and_groups_are_listed_and_found(cluster: EmbeddedCluster) -> Non
     asyncio.run(run())
 
 
-def test_a_member_that_broadcasts_beside_others_is_named_everywhere(cluster: EmbeddedCluster) -> None:
+def test_a_broadcasting_member_of_a_clustering_group_is_shown_as_a_conflict(cluster: EmbeddedCluster) -> None:
     """By the broker itself, on the pages, in the terminal, and by the members where the broker knows of nothing."""
     address = cluster.name_server.address
 
@@ -177,7 +177,7 @@ def test_a_member_that_broadcasts_beside_others_is_named_everywhere(cluster: Emb
 
 @pytest.mark.parametrize("path", ["/topic", "/group", "/broker"])
 @pytest.mark.parametrize("name", ["", "<script>alert(1)</script>", "a\nb\x00", "ü" * 2_000, "%s{{7*7}}"])
-def test_names_that_are_not_there_are_not_found(cluster: EmbeddedCluster, path: str, name: str) -> None:
+def test_pages_of_unknown_names_return_404_with_escaped_names(cluster: EmbeddedCluster, path: str, name: str) -> None:
     """And are shown as text where they are shown."""
 
     async def run() -> None:
@@ -191,7 +191,7 @@ def test_names_that_are_not_there_are_not_found(cluster: EmbeddedCluster, path: 
     asyncio.run(run())
 
 
-def test_a_broker_that_goes_away_is_said_to_be(tmp_path: Path) -> None:
+def test_a_stopped_broker_is_shown_as_missing(tmp_path: Path) -> None:
     """While the page is open: what was known stays, and the page answers."""
 
     async def run() -> None:
@@ -213,7 +213,7 @@ def test_a_broker_that_goes_away_is_said_to_be(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_last_start_the_quarantine_and_where_settings_come_from_are_shown(tmp_path: Path) -> None:
+def test_a_broker_page_shows_last_start_quarantine_and_settings(tmp_path: Path) -> None:
     """What a FlintMQ broker tells of its store; a file that lies there under an odd name is text."""
     quarantine = tmp_path / "broker-a" / "flint" / "quarantine"
     quarantine.mkdir(parents=True)
@@ -254,7 +254,7 @@ class Watcher:
         raise ValueError("<b>not ready</b>")
 
 
-def test_plugins_are_shown_with_their_errors(tmp_path: Path) -> None:
+def test_plugins_are_shown_with_escaped_errors(tmp_path: Path) -> None:
     """What they say is text."""
 
     async def run() -> None:
@@ -269,7 +269,7 @@ def test_plugins_are_shown_with_their_errors(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_cluster_that_was_never_there_is_said_to_be_away() -> None:
+def test_an_unreachable_cluster_is_shown_with_status_503() -> None:
     """The console can be started first."""
 
     async def run() -> None:
@@ -283,7 +283,7 @@ def test_a_cluster_that_was_never_there_is_said_to_be_away() -> None:
     asyncio.run(run())
 
 
-def test_requests_that_no_page_sends(cluster: EmbeddedCluster) -> None:
+def test_unexpected_requests_never_return_500(cluster: EmbeddedCluster) -> None:
     """Each has its answer, and none is 500."""
 
     async def run() -> None:
@@ -307,7 +307,7 @@ def test_requests_that_no_page_sends(cluster: EmbeddedCluster) -> None:
     asyncio.run(run())
 
 
-def test_long_lists_have_pages(cluster: EmbeddedCluster) -> None:
+def test_long_lists_are_split_into_pages(cluster: EmbeddedCluster) -> None:
     async def run() -> None:
         async with AdminClient(cluster.name_server.address) as admin, visiting(cluster.name_server.address) as browser:
             address = (await admin.masters())["broker-a"]

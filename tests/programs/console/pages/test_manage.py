@@ -29,7 +29,7 @@ async def configs(cluster: EmbeddedCluster, topic: str, group: str = "") -> Any:
         return await (admin.group_config(group, address) if group else admin.topic_config(topic, address))
 
 
-def test_a_topic_is_made_changed_and_deleted(cluster: EmbeddedCluster) -> None:
+def test_a_topic_is_created_changed_and_deleted_after_confirmation(cluster: EmbeddedCluster) -> None:
     """What the page shows is what the broker has then; nothing happens before the confirmation, and it counts once."""
 
     async def run() -> None:
@@ -73,7 +73,7 @@ def test_a_topic_is_made_changed_and_deleted(cluster: EmbeddedCluster) -> None:
     asyncio.run(run())
 
 
-def test_a_group_is_made_changed_and_deleted(cluster: EmbeddedCluster) -> None:
+def test_a_group_is_created_changed_and_deleted_after_confirmation(cluster: EmbeddedCluster) -> None:
     """Settings that the form does not have stay as they are."""
 
     async def run() -> None:
@@ -124,7 +124,7 @@ def test_a_group_is_made_changed_and_deleted(cluster: EmbeddedCluster) -> None:
         ("/group/delete", {"name": "no-such"}, 404, "No broker has a consumer group"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_reason(
+def test_an_invalid_change_form_is_refused_with_a_reason(
     cluster: EmbeddedCluster, path: str, query: dict[str, str], status: int, says: str
 ) -> None:
     """A form that says only "bad request" is filled in the same way again."""
@@ -139,7 +139,7 @@ def test_what_makes_no_sense_is_refused_with_a_reason(
     asyncio.run(run())
 
 
-def test_queues_with_messages_are_not_taken_away(cluster: EmbeddedCluster) -> None:
+def test_removing_queues_with_messages_is_refused(cluster: EmbeddedCluster) -> None:
     """Nobody reads what lies in a queue that is gone; the command line takes them away in two steps."""
 
     async def run() -> None:
@@ -156,7 +156,7 @@ def test_queues_with_messages_are_not_taken_away(cluster: EmbeddedCluster) -> No
     asyncio.run(run())
 
 
-def test_the_newest_messages_come_first(cluster: EmbeddedCluster) -> None:
+def test_the_tail_page_lists_the_newest_messages_first(cluster: EmbeddedCluster) -> None:
     """Of all queues together, live: a part of the page that the script keeps up to date."""
 
     async def run() -> None:

@@ -51,7 +51,7 @@ def test_messages_are_found_by_time_key_and_id(cluster: EmbeddedCluster) -> None
     asyncio.run(run())
 
 
-def test_nothing_of_a_message_is_markup(cluster: EmbeddedCluster) -> None:
+def test_message_fields_are_escaped_in_pages(cluster: EmbeddedCluster) -> None:
     """Its body, tag, keys and properties, and the names of what looked at it."""
 
     async def run() -> None:
@@ -73,7 +73,7 @@ def test_nothing_of_a_message_is_markup(cluster: EmbeddedCluster) -> None:
     asyncio.run(run())
 
 
-def test_a_body_of_four_mebibytes_is_cut_and_can_be_had(cluster: EmbeddedCluster) -> None:
+def test_a_large_body_is_shortened_on_the_page_and_can_be_downloaded(cluster: EmbeddedCluster) -> None:
     """As bytes that no browser takes for a page."""
 
     async def run() -> None:
@@ -96,7 +96,7 @@ def test_a_body_of_four_mebibytes_is_cut_and_can_be_had(cluster: EmbeddedCluster
 @pytest.mark.parametrize(
     "text", ["x", "0" * 32, "G" * 32, "F" * 56, "<script>", "%00", "7F00000100000000FFFFFFFFFFFFFFFF", "a" * 5_000]
 )
-def test_gibberish_for_an_id_has_an_answer(cluster: EmbeddedCluster, text: str) -> None:
+def test_an_invalid_message_id_never_returns_500(cluster: EmbeddedCluster, text: str) -> None:
     async def run() -> None:
         async with visiting(cluster.name_server.address) as browser:
             for path in ("/message?id=", "/message/body?id=", "/resend?how=copy&id="):
@@ -111,7 +111,7 @@ def test_gibberish_for_an_id_has_an_answer(cluster: EmbeddedCluster, text: str) 
     asyncio.run(run())
 
 
-def test_an_id_makes_the_console_connect_to_nobody(cluster: EmbeddedCluster) -> None:
+def test_a_message_id_does_not_make_the_console_connect_to_its_address(cluster: EmbeddedCluster) -> None:
     """It holds an address, which whoever typed it chose: only registered brokers are asked."""
 
     async def run() -> None:
@@ -130,7 +130,7 @@ def test_an_id_makes_the_console_connect_to_nobody(cluster: EmbeddedCluster) -> 
 @pytest.mark.parametrize(
     "query", ["by=time&topic=Found&from=yesterday", "by=time&topic=Found&until=99999-1-1", "by=odd&text=x"]
 )
-def test_what_was_mistyped_is_said(cluster: EmbeddedCluster, query: str) -> None:
+def test_an_invalid_message_search_returns_400(cluster: EmbeddedCluster, query: str) -> None:
     async def run() -> None:
         async with visiting(cluster.name_server.address) as browser:
             answer = await browser.get(f"/messages?{query}")
@@ -140,7 +140,7 @@ def test_what_was_mistyped_is_said(cluster: EmbeddedCluster, query: str) -> None
     asyncio.run(run())
 
 
-def test_avro_is_read_by_a_schema_that_is_typed(cluster: EmbeddedCluster) -> None:
+def test_an_avro_body_is_decoded_by_an_entered_schema(cluster: EmbeddedCluster) -> None:
     async def run() -> None:
         result = await sent(cluster, Message("Avro", b"\x06abc\x02"))
         schema = (

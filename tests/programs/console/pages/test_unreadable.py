@@ -31,7 +31,7 @@ async def sent_among_others(cluster: EmbeddedCluster, topic: str) -> str:
     return sent.offset_msg_id
 
 
-def test_it_is_listed_with_the_others_and_shown(cluster: EmbeddedCluster) -> None:
+def test_an_unreadable_message_is_listed_and_shown(cluster: EmbeddedCluster) -> None:
     """With fields, properties, stored bytes and the reason; a download has the stored bytes."""
 
     async def run() -> None:
@@ -54,7 +54,7 @@ def test_it_is_listed_with_the_others_and_shown(cluster: EmbeddedCluster) -> Non
     asyncio.run(run())
 
 
-def test_a_copy_is_what_was_stored(cluster: EmbeddedCluster) -> None:
+def test_a_copy_of_an_unreadable_message_has_the_stored_bytes(cluster: EmbeddedCluster) -> None:
     """Who can read its compression can read the copy as well; taken for plain, the copy would be another message."""
 
     async def run() -> None:
@@ -76,7 +76,7 @@ def test_a_copy_is_what_was_stored(cluster: EmbeddedCluster) -> None:
     asyncio.run(run())
 
 
-def test_it_becomes_a_dead_letter_and_can_be_given_back(cluster: EmbeddedCluster) -> None:
+def test_an_unreadable_dead_letter_can_be_redelivered(cluster: EmbeddedCluster) -> None:
     """Unharmed: a member that can read it, or wants the bytes, gets what was sent."""
 
     async def run() -> None:
@@ -117,7 +117,7 @@ def test_it_becomes_a_dead_letter_and_can_be_given_back(cluster: EmbeddedCluster
     asyncio.run(run())
 
 
-def test_a_client_is_given_it_by_hand(cluster: EmbeddedCluster) -> None:
+def test_delivering_an_unreadable_message_to_a_client_shows_the_reason(cluster: EmbeddedCluster) -> None:
     """Its answer says why the listener did not get it."""
 
     async def run() -> None:
