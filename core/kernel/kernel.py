@@ -18,18 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flintmq.config.errors import ConfigError, nearest
 from flintmq.config.sections.models import PluginRef
-from flintmq.core.errors import PluginError, RefusedError
+from flintmq.core.errors import PluginError
 from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.kernel.failures import CALLING, PLUGIN_FAULTS, Failures, Part, brief
 from flintmq.core.kernel.finder import FoundPlugin, find_configured, find_entry_points, find_objects, plain_name
 from flintmq.core.kernel.hooks import Hook, collect_hooks
-from flintmq.core.kernel.hookspecs import PluginContext
-from flintmq.core.kernel.isolation import (
-    Guarded,
-    IsolatedBitMapFilter,
-    IsolatedFilter,
-    filter_failed,
-)
+from flintmq.core.kernel.isolation import Guarded
 from flintmq.core.kernel.plugin_info import PluginInfo, PluginOrigin, PluginSource
 from flintmq.core.kernel.plugin_shapes import (
     AUTHENTICATOR,
@@ -42,10 +36,7 @@ from flintmq.core.kernel.plugin_shapes import (
     PROCESSOR,
     RPC_HOOK,
     SERVICE,
-    shown,
-    wrong_call,
 )
-from flintmq.core.kernel.ports import BitMapFilter, MessageFilter, MessageFilterFactory
 from flintmq.core.kernel.registries import Registries, checked_call
 from flintmq.core.kernel.registry import Registered
 from flintmq.core.log_events import event_log
@@ -146,51 +137,6 @@ class Kernel:
         kernel._hooks = collect_hooks(f for f in found if f.enabled)
         kernel._register_all()
         return kernel
-
-    def filter_factory(self, expression_type: str) -> MessageFilterFactory:
-        """Return what makes filters of a type. Errors of a third party's are counted and named, and no message fits then.
-
-        Raises:
-            PluginError: no plugin registered the type, or a third party's makes something else than filters, unless it refuses
-                the expression ``*``.
-        """
-        registered = self.registries.filters.pick(expression_type)
-        factory = self.make(registered, registered.value, self.context(registered, PluginContext))
-        if registered.owner.built_in:  # imported with the first subscription that needs it
-            return factory
-        wrong = wrong_call(factory, ("expression", "codes"))
-        if wrong:
-            raise PluginError(
-                f"{FILTER.where(registered.owner, registered.name)} cannot be used: its factory made {shown(factory)}; "
-                f"expected a plain function, called as make(expression, codes); found {wrong}"
-            )
-        part = self.part(registered)
-
-        def make(expression: str, codes: frozenset[int]) -> MessageFilter:
-            part.check()
-            try:
-                made = factory(expression, codes)
-                FILTER.check_made(registered.owner, registered.name, made)
-            except RefusedError:
-                raise
-            except PLUGIN_FAULTS as error:
-                part.failed(error, "its factory")
-                raise filter_failed(registered.name) from error
-            return IsolatedBitMapFilter(made, part) if isinstance(made, BitMapFilter) else IsolatedFilter(made, part)
-
-        try:
-            probe = factory("*", frozenset())
-        except PLUGIN_FAULTS as error:
-            _LOG.debug(
-                "filter.not_made",
-                "%(plugin)s: %(what)s makes no filter of '*': %(error)s",
-                plugin=registered.owner,
-                what=registered.what,
-                error=brief(error),
-            )
-        else:
-            FILTER.check_made(registered.owner, registered.name, probe)
-        return make
 
     def describe(self) -> list[PluginInfo]:
         """Return every plugin that was found, in the order of loading."""

@@ -10,7 +10,6 @@ import attrs
 
 from flintmq.core.errors import StoreError
 from flintmq.core.kernel.hookspecs import DispatcherContext, FolderContext, PoolContext
-from flintmq.core.kernel.isolation import IsolatedDispatcher
 from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES, INDEX_BUILDER
 from flintmq.core.kernel.ports import (
     CommitLogDispatcher,
@@ -27,6 +26,8 @@ from flintmq.core.log_events import event_log
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec
 from flintmq.plugins.builtin import CONSUME_QUEUE
+from flintmq.programs.broker.filter_factories import filter_factory
+from flintmq.programs.broker.isolated_dispatcher import IsolatedDispatcher
 
 if TYPE_CHECKING:
     from flintmq.config import BrokerConfig
@@ -66,7 +67,7 @@ class StoreAssembly:
         self._config = config
         self._kernel = kernel
         self.filters: Mapping[str, MessageFilterFactory] = {
-            kind: kernel.filter_factory(kind) for kind in kernel.registries.filters.names()
+            kind: filter_factory(kernel, kind) for kind in kernel.registries.filters.names()
         }
         """The factories of message filters, keyed by expression type."""
         self._named = self._named_dispatchers()

@@ -19,11 +19,11 @@ import pytest
 import flintmq
 from flintmq.config.sections.models import PluginRef
 from flintmq.core.kernel.hookspecs import DispatcherContext
-from flintmq.core.kernel.isolation import IsolatedDispatcher
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.store.opened_store import recover
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.programs.broker.isolated_dispatcher import IsolatedDispatcher
 from flintmq.programs.broker.processors import ProcessorsPlugin
 from flintmq.programs.broker.processors_in_force import processors_of
 from flintmq.testing.clock import ManualClock

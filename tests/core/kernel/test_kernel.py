@@ -20,6 +20,7 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
+from flintmq.programs.broker.filter_factories import filter_factory
 from flintmq.programs.broker.processors_in_force import processors_of
 
 MakeModule = Callable[[str], str]
@@ -93,7 +94,7 @@ def test_built_in_plugins_are_loaded_without_configuration() -> None:
     context = kernel.context(pool, PoolContext, buffers=1, size_bytes=4096)
     assert kernel.make(pool, pool.value, context).available_buffers == 1
     assert kernel.registries.index_builders.pick("index").owner.built_in
-    assert kernel.filter_factory("TAG")("*", frozenset()).matches_tags_code(7)
+    assert filter_factory(kernel, "TAG")("*", frozenset()).matches_tags_code(7)
 
 
 def test_a_plugin_replaces_the_built_in_part_of_the_same_name(make_module: MakeModule) -> None:
@@ -260,7 +261,7 @@ def test_disabled_plugins_are_listed_but_not_loaded(make_module: MakeModule, cap
     assert {name for name, is_enabled in enabled.items() if not is_enabled} == {"filters", f"{module}.P"}
     assert enabled["flush"]
     with pytest.raises(PluginError, match="no message filter is named 'TAG'"):
-        kernel.filter_factory("TAG")
+        filter_factory(kernel, "TAG")
     assert "never-heard-of" in caplog.text
 
 

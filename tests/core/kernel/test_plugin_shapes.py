@@ -82,13 +82,6 @@ def test_every_hook_that_registers_has_a_shape() -> None:
     } == hooks
 
 
-def test_built_in_filters_have_the_required_shape() -> None:
-    """They are made late, for the first consumer that asks."""
-    kernel = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
-    for name, expression in (("TAG", "a || b"), ("SQL92", "a > 5")):
-        FILTER.check_made(kernel.describe()[0].origin, name, kernel.filter_factory(name)(expression, frozenset()))
-
-
 class AsyncCall:
     async def __call__(self, one: object) -> None: ...
 
