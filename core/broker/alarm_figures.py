@@ -1,4 +1,4 @@
-"""The alarms of a broker as a figure of request 28, and back."""
+"""Encodes the alarms of a broker as a figure of request 28, and decodes them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from flintmq.core.broker.alarms import Alarms
 
 ALARMS: Final = "alarms"
-"""A JSON array of objects with the fields of :class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
+"""Name of the figure, a JSON array of objects with the fields of :class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
 
 
 def alarm_figures(alarms: Alarms) -> dict[str, str]:
-    """Return the figure for request 28. Loop thread."""
+    """Return the figure with the current alarms, keyed by its name, for request 28. Loop thread."""
     return {ALARMS: msgspec.json.encode(alarms.current()).decode()}
 
 
 def alarms_of(info: Mapping[str, str]) -> list[Alarm]:
-    """Return a broker's alarms from its runtime figures; none for a RocketMQ broker, which does not tell any.
+    """Return the alarms in a broker's figures of request 28; empty for a RocketMQ broker, which reports none.
 
     Raises:
-        FlintError: the figure is not what it must be.
+        FlintError: the figure cannot be decoded.
     """
     try:
         return msgspec.json.decode(info.get(ALARMS, "[]"), type=list[Alarm])

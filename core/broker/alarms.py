@@ -1,4 +1,4 @@
-"""What is told of everything that is wrong, as pure functions of values: the same for this broker and for others' figures."""
+"""Collects the alarms of a broker, and makes alarms from values. Tools use the same functions on other brokers' figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flintmq.core.client_log import printable
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 
 ALARMS_MAX: Final = 200
-"""Alarms of one broker that are shown. They are part of an answer, and more help nobody."""
+"""Limit of alarms that a broker reports. They are part of a response, whose size it limits."""
 _NAME_MAX_CHARS: Final = 300
 _MESSAGE_MAX_CHARS: Final = 1_000
 
@@ -25,18 +25,19 @@ class Alarms:
         self._sources: list[Callable[[], Iterable[Alarm]]] = []
 
     def add(self, source: Callable[[], Iterable[Alarm]]) -> None:
-        """Add a source, which returns the alarms of now; it is called with each request 28 and each scrape."""
+        """Add a source, which returns its current alarms. It is called for each request 28 and each scrape."""
         self._sources.append(source)
 
     def current(self) -> list[Alarm]:
-        """Return what is wrong now, critical alarms first, each once, and at most :data:`ALARMS_MAX`."""
+        """Return all current alarms of the broker, critical ones first, without repetition and at most :data:`ALARMS_MAX`."""
         return gathered(alarm for source in self._sources for alarm in source())
 
 
 def gathered(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Return alarms as they are shown: critical ones first, else in their order, each id and subject once, cut and printable.
+    """Return alarms in the order and form in which they are shown.
 
-    Beyond :data:`ALARMS_MAX` the last one says how many are left out.
+    Critical ones come first, each pair of id and subject occurs once, and texts are printable and of limited length. If there
+    are more than :data:`ALARMS_MAX`, the last alarm reports the number that is left out.
     """
     once = {(alarm.id, alarm.subject): alarm for alarm in alarms}
     found = sorted(once.values(), key=lambda alarm: alarm.level != CRITICAL)
@@ -49,7 +50,7 @@ def gathered(alarms: Iterable[Alarm]) -> list[Alarm]:
 
 
 def cleaned(alarm: Alarm) -> Alarm:
-    """Return an alarm whose texts have one line each, and a bounded length, whatever clients called their groups."""
+    """Return an alarm with printable texts of one line and limited length, because names of groups come from clients."""
     names = {name: printable(getattr(alarm, name), _NAME_MAX_CHARS) for name in ("id", "subject", "unit", "key")}
     return attrs.evolve(alarm, message=printable(alarm.message, _MESSAGE_MAX_CHARS), **names)  # type: ignore[arg-type]
 
@@ -58,11 +59,11 @@ def cleaned(alarm: Alarm) -> Alarm:
 
 
 def disk_used(folder: str, used_ratio: float, *, nearly_full_ratio: float, full_ratio: float) -> Alarm | None:
-    """Return the alarm for a disk by its used share alone, as a RocketMQ broker tells it; None where there is room.
+    """Return the alarm for a disk from its used share, the only figure that a RocketMQ broker reports; None if it has room.
 
     Args:
-        folder: what lies on the disk.
-        used_ratio: its used share, 0 to 1.
+        folder: the folder on the disk.
+        used_ratio: used share of the disk, 0 to 1.
         nearly_full_ratio: the share above which a broker deletes messages that have not expired
             (RocketMQ: ``rocketmq.broker.diskSpaceCleanForciblyRatio``, 0.85).
         full_ratio: the share above which it refuses to write (``rocketmq.broker.diskSpaceWarningLevelRatio``, 0.9).
@@ -75,14 +76,14 @@ def disk_used(folder: str, used_ratio: float, *, nearly_full_ratio: float, full_
 
 
 def disk_full(folder: str, value: float, unit: str, limit: float, key: str) -> Alarm:
-    """Return the alarm for a disk on which nothing more is written.
+    """Return the alarm for a disk to which the broker no longer writes messages.
 
     Args:
-        folder: what lies on the disk.
-        value: its used share (0 to 1) or its free bytes, as ``unit`` says.
+        folder: the folder on the disk.
+        value: used share of the disk (0 to 1) or its free bytes, according to ``unit``.
         unit: ``ratio`` or ``bytes``.
-        limit: the bound that it has passed.
-        key: the setting of the bound.
+        limit: the limit that ``value`` has passed, in the same unit.
+        key: the setting with the limit.
     """
     used = f"{value:.1%} used" if unit == "ratio" else f"{value:,} bytes free"
     text = f"the disk of {folder} is full ({used}) and sends are refused: free some room there, or let messages expire sooner"
@@ -106,8 +107,8 @@ def conflict(group: str, described: str, members: int = 0) -> Alarm:
 
     Args:
         group: the consumer group.
-        described: how, as :func:`~flintmq.core.broker.conflicts.describe_conflicts` says it.
-        members: how many differ from most; 0 where that is not known.
+        described: the result of :func:`~flintmq.core.broker.conflicts.describe_conflicts`.
+        members: number of deviating members; 0 if it is unknown.
     """
     text = (
         f"members of group {group} contradict each other, so it may miss messages: {described}. Give all members the same "

@@ -1,7 +1,7 @@
-"""What a plugin may touch of a broker.
+"""The interface of a broker for plugins.
 
-The factories of services and intake steps are given a :class:`BrokerApi`. The built-in
-features and request processors use it, too. Everything here belongs to the thread of the broker's loop.
+Factories of services and of intake steps get a :class:`BrokerApi`. The built-in features and request processors use it, too. It
+must be used on the thread of the broker's loop.
 """
 
 from __future__ import annotations
@@ -40,33 +40,41 @@ T = TypeVar("T")
 
 
 class PeriodicTimers(Protocol):
-    """Work that is done again and again on the loop's thread. What it raises is counted for its plugin; it is called again."""
+    """Runs periodic work on the loop's thread. If the work fails, the failure is counted for its plugin and it runs again."""
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` every so many seconds, first after one interval, until what is returned is cancelled.
+        """Call ``work`` at an interval, first after one interval; return the timer, whose ``cancel`` ends the calls.
 
         Args:
-            name: what the work is, for the log and for the figures of failures.
-            rest_s: of work that merely looks whether something has come; see :meth:`flintmq.core.io.clock.Clock.call_later`.
+            interval_s: the interval in seconds.
+            work: the function to call.
+            name: name of the work, for the log and for the figures of failures.
+            rest_s: for work that only checks whether there is something to do, see
+                :meth:`flintmq.core.io.clock.Clock.call_later`.
         """
         ...
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` after so many seconds; it returns after how many seconds it wants to be called again.
+        """Call ``work`` repeatedly; return the timer, whose ``cancel`` ends the calls.
 
-        That goes on until what is returned is cancelled."""
+        Args:
+            first_s: seconds until the first call.
+            work: the function to call. It returns the seconds until its next call.
+            name: name of the work, for the log and for the figures of failures.
+            rest_s: as for :meth:`every`.
+        """
         ...
 
 
 class BrokerApi:
-    """The surface of a broker for plugins and for request processors.
+    """The interface of a broker for plugins and for request processors.
 
-    A member is the same object as long as the broker runs. Nothing here is thread-safe unless it says so, and nobody assigns
-    to it. ``tests/core/broker/test_api.py`` bounds how many names it has.
+    Each attribute is the same object while the broker runs, and must not be assigned to. Methods are not thread-safe unless
+    they say so. ``tests/core/broker/test_api.py`` limits the number of names.
     """
 
     __slots__ = (
@@ -93,49 +101,50 @@ class BrokerApi:
     def __init__(self, state: BrokerState) -> None:
         self._state: Final = state
         self.settings: Final = state.settings
-        """The settings in force, and those of the start. Some change while the broker runs: read them when they are needed."""
+        """Settings in force and at the start. Some change while the broker runs, so read them each time."""
         self.clock: Final = state.clock
-        """The time. Tests turn it."""
+        """Clock of the broker, which tests can set."""
         self.role: Final = state.role
-        """Whether the broker is a master or a slave now. It may change while the broker runs; the configuration has the role
-        of the start."""
+        """Current role of the broker: master or slave. It may change while the broker runs; the configuration has the role at
+        the start."""
         self.work: Final = Work(state)
-        """Work that is done again and again, on the loop's thread from another one, and in a thread."""
+        """Scheduler of periodic work, of calls from other threads and of blocking calls."""
         self.address: Final = state.address
-        """How the broker is reached: the address that clients get, and the one that records have."""
+        """Addresses of the broker, which clients get and records contain."""
         self.intake: Final = state.intake
-        """Makes messages to be stored of what clients send, and has the steps that each passes."""
+        """Maker of messages from sends, with the steps that each message passes before it is appended."""
         self.outlet: Final = state.outlet
-        """The one way to read messages: for groups with all checks, for features without; and to wait for messages."""
+        """Reader of messages: for groups with all checks, for features without. It also waits for messages."""
         self.topics: Final = Topics(state)
-        """The table of topics. A feature that remembers something by topic subscribes to its ``deleted``; so with groups."""
+        """Table of topics. A feature that stores data by topic subscribes to its ``deleted``; the same holds for groups."""
         self.groups: Final = Groups(state)
-        """The table of subscription groups."""
+        """Table of subscription groups."""
         self.offsets: Final = Offsets(state)
-        """How far each group has consumed each queue, and what else retention waits for."""
+        """Table of consumer offsets, and the readers whose unread messages retention keeps."""
         self.clients: Final = Clients(state)
-        """The consumers and producers that are connected, their locks and filters."""
+        """Connected consumers and producers, their queue locks and message filters."""
         self.log: Final = LogView(state)
-        """The log and its queues, to be read."""
+        """Read access to the log and its queues."""
         self.figures: Final = state.figures
-        """The figures of request 28, the measurements for monitoring systems, and what is counted; a feature adds sources."""
+        """Figures of request 28, measurements for monitoring systems, and counters. Features add sources to it."""
         self.alarms: Final = state.alarms
-        """What is wrong now by all that the broker knows (docs/alarms.md); a feature adds sources of its own."""
+        """Current alarms of the broker (docs/alarms.md). Features add sources to it."""
         self.folder: Final = FeatureFolder(state)
-        """Where features keep files."""
+        """Folder of the store, in which features keep files."""
         self.server: Final = state.server
-        """The server: its pools of requests, its turns, its authenticators."""
+        """Server of the broker: its pools of requests, its scheduling and its authenticators."""
 
     def put(self, messages: Sequence[Incoming], *, together: bool = False, dispatch: bool = True) -> Stored:
-        """Append messages with one append and one promise of durability, then dispatch what is readable.
+        """Append messages together, with one waiter for their durability, then dispatch readable records.
 
         Args:
-            messages: made by :attr:`intake`, or of :class:`~flintmq.core.record.record.MessageExtBrokerInner`.
-            together: whether they must follow one another in one file of the log: all of them are stored or none.
-            dispatch: whether to dispatch; False if the caller does later, with ``log.dispatch``.
+            messages: messages and batches that :attr:`intake` made, or
+                :class:`~flintmq.core.record.record.MessageExtBrokerInner` objects.
+            together: whether all messages or none are stored, one directly after the other in the same file of the log.
+            dispatch: whether to dispatch; with False the caller calls ``log.dispatch`` later.
 
         Raises:
-            RefusedError: the store takes no messages now. A message that it refuses by itself is in the results.
+            RefusedError: the store takes no messages now. If it refuses a single message, the error is in the results.
         """
         sink = self._state.sink
         if not together:
@@ -146,10 +155,10 @@ class BrokerApi:
         return stored
 
     def part(self, kind: type[T]) -> T:
-        """Return the service or the dispatcher of a class, or a privileged part of the broker.
+        """Return the service, the dispatcher or the privileged part of the broker that is an instance of a class.
 
         Raises:
-            LookupError: there is none.
+            LookupError: the broker has no such part.
         """
         return self._state.service(kind)
 
@@ -159,5 +168,6 @@ class BrokerApi:
 
 
 ServiceFactory = Callable[..., "Service | None"]
-"""Makes a service of a :class:`flintmq.core.kernel.hookspecs.ApiContext`; None where the configuration asks for none. The
-store is recovered and the tables are loaded; nothing listens, and no other service has started."""
+"""Factory of a service, called with a :class:`flintmq.core.kernel.hookspecs.ApiContext`. It returns None if the configuration
+asks for no service. When it is called, the store is recovered and the tables are loaded, but no port is open and no service
+has started."""

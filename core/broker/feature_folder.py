@@ -1,4 +1,4 @@
-"""Where features keep files: the folder of the store, through the broker's disk."""
+"""The folder of the store, in which features keep files through the broker's disk."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class FeatureFolder:
-    """The folder of a store. Nothing foreign may lie in ``commitlog``, ``consumequeue`` and ``index``."""
+    """The folder of a store, for features. They must not put files into ``commitlog``, ``consumequeue`` and ``index``."""
 
     __slots__ = ("_state", "path")
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self.path = Path(state.config.store.path)
-        """The folder. What only FlintMQ knows lies in ``flint``."""
+        """Path of the folder. Files that RocketMQ does not have are in its subfolder ``flint``."""
 
     @property
     def disk(self) -> Disk:
-        """What files are read and written through. Tests give one that fails."""
+        """Disk through which files are read and written. Tests replace it by one that fails."""
         return self._state.store.disk
 
     def json(self, name: str) -> JsonFile:
-        """Return the table ``config/<name>``, which is written through :attr:`disk`."""
+        """Return the JSON file ``config/<name>``, which is read and written through :attr:`disk`."""
         return JsonFile(self.path / "config" / name, self.disk)

@@ -1,4 +1,4 @@
-"""The figures of a broker, gathered from their sources: texts of request 28, and measurements for monitoring."""
+"""Collects the figures of a broker from their sources: texts for request 28, and measurements for monitoring systems."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ class Figures:
     """The sources of a broker's figures. Loop thread.
 
     Args:
-        counts: what the broker counts itself.
-        part_of: returns what counts the failures of a new source of texts, if a third party's plugin adds it: when such a
-            source fails, its figures are left out.
+        counts: the broker's counters.
+        part_of: returns the failure account for a new source of texts, or None for a built-in source. If a source with an
+            account fails, its figures are left out.
     """
 
     __slots__ = ("_first", "_measurements", "_part_of", "_texts", "counts")
 
     def __init__(self, counts: BrokerStats, part_of: Callable[[], Part | None] = lambda: None) -> None:
         self.counts = counts
-        """What the broker counts itself, behind requests 28 and 315."""
+        """Counters of the broker, which requests 28 and 315 report."""
         self._part_of = part_of
         self._first: list[tuple[Texts, Part | None]] = []
         self._texts: list[tuple[Texts, Part | None]] = []
         self._measurements: list[Measurements] = []
 
     def add(self, source: Texts, *, first: bool = False) -> None:
-        """Add a source of figures of request 28.
+        """Add a source of figures for request 28.
 
         Args:
-            source: returns figures by name; called with each request 28, and with each scrape of a monitoring system.
+            source: returns figures, keyed by name. It is called for each request 28 and each scrape of a monitoring system.
             first: whether other sources may replace its figures.
         """
         (self._first if first else self._texts).append((source, self._part_of()))
 
     def add_measurements(self, source: Measurements) -> None:
-        """Add a source of measurements for monitoring systems. It is called with each scrape."""
+        """Add a source of measurements for monitoring systems. It is called for each scrape."""
         self._measurements.append(source)
 
     def texts(self) -> dict[str, str]:
-        """Return every figure of request 28 as text. Raises what a source of a built-in raises."""
+        """Return all figures of request 28, keyed by name. An exception of a built-in source is passed on."""
         found: dict[str, str] = {}
         for source, part in (*self._first, *self._texts):
             if part is None:
@@ -58,7 +58,7 @@ class Figures:
         return found
 
     def measurements(self) -> list[Measurement]:
-        """Return every measurement of now, in the order of the sources."""
+        """Return the current measurements of all sources, in the order in which these were added."""
         return [one for source in self._measurements for one in source()]
 
 

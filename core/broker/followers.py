@@ -1,4 +1,4 @@
-"""The services that follow messages (:class:`flintmq.core.kernel.ports.FollowsMessages`): nearly always none."""
+"""Calls the services that follow messages (:class:`flintmq.core.kernel.ports.FollowsMessages`). Most brokers have none."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredM
 
 
 class Followers:
-    """Tells those that follow messages what happens to them. Loop thread."""
+    """Calls all followers for each append, answer and pull. Loop thread."""
 
     __slots__ = ("all",)
 
     def __init__(self) -> None:
         self.all: tuple[FollowsMessages, ...] = ()
-        """While there are none, nobody needs to tell anything."""
+        """All followers. If it is empty, callers need not call the methods below."""
 
     def add(self, follower: FollowsMessages) -> None:
-        """Tell another one from now on. It must not raise."""
+        """Add a follower, which is called for every later append, answer and pull. Its methods must not raise."""
         self.all = (*self.all, follower)
 
     def stored(self, stored: StoredMessages) -> None:
-        """Tell of an append."""
+        """Call the followers for an append."""
         for follower in self.all:
             follower.on_stored(stored)
 
     def answered(self) -> None:
-        """Tell that senders have their answers."""
+        """Call the followers after senders have received their answers."""
         for follower in self.all:
             follower.on_answered()
 
     def handed_out(self, handed_out: HandedOut) -> None:
-        """Tell what a pull found."""
+        """Call the followers for a pull that returned messages."""
         for follower in self.all:
             follower.on_handed_out(handed_out)

@@ -1,6 +1,7 @@
-"""The privileged part of replication: the log as bytes, its end, its epochs, and the tables that follow a master's.
+"""Gives replication access to the bytes, the end and the epochs of the log, and to the tables that a slave copies.
 
-``api.part(LogCopy)``. Only a feature that copies logs between brokers may use it: what it appends and cuts is the log itself.
+Features get it with ``api.part(LogCopy)``. Only a feature that copies logs between brokers may use it, because it appends bytes
+to the log and truncates it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class LogCopy:
-    """A store whose log is copied to, or from, another broker. Loop thread.
+    """Access for replication to a store whose log is copied to or from another broker. Loop thread.
 
     Args:
-        store: open and started.
+        store: the store, opened and started.
     """
 
     __slots__ = ("_store", "epochs")
@@ -31,30 +32,37 @@ class LogCopy:
     def __init__(self, store: MessageStore) -> None:
         self._store: Final = store
         self.epochs: Final = store.epochs
-        """The epochs of the log, and their file."""
+        """Epochs of the log, with their file."""
 
     @property
     def file_bytes(self) -> int:
-        """The size of each file of the log."""
+        """Size of each file of the log, in bytes."""
         return self._store.commit_log.queue.file_bytes
 
     @property
     def appended(self) -> Event[[]]:
-        """Published after each append."""
+        """Event published after each append."""
         return self._store.appended
 
     def become_master(self) -> None:
-        """Begin an epoch at the log's end, before anything is appended that slaves may get. Raises StoreError."""
+        """Begin an epoch at the log's end, before the new master appends any message. Raises StoreError if the disk fails."""
         self._store.become_master()
 
     def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
-        """Have each acknowledgement wait for slaves, too; None ends that, and makes readable what no slave has."""
+        """Make each acknowledgement wait for slaves as well as for the flush.
+
+        Args:
+            gate: completes the waits; None ends them, and makes records readable that no slave has.
+        """
         self._store.writer.wait_for_slaves(gate)
         if gate is None:
             self._store.watermarks.replicated = None
 
     def read(self, commit_log_offset_bytes: int, max_bytes: int, end_bytes: int) -> memoryview | None:
-        """Return bytes from a position on, within one file and below an end; None if that file is deleted."""
+        """Return a view of the log from a physical offset; None if the offset's file is deleted.
+
+        The view ends at the end of the file, after ``max_bytes`` or at physical offset ``end_bytes``, whichever comes first.
+        """
         file = self._store.commit_log.queue.find(commit_log_offset_bytes)
         if file is None:
             return None
@@ -62,27 +70,33 @@ class LogCopy:
         return file.view[at : min(at + max_bytes, file.size, end_bytes - file.start)]
 
     def append(self, chunks: Sequence[LogChunk]) -> FlushWaiter:
-        """Append checked bytes of another log at the same positions; return what is done when they are durable."""
+        """Append checked bytes of another log at the same physical offsets; return a waiter for their durability."""
         return self._store.writer.append_raw(chunks)
 
     def flush(self) -> FlushWaiter:
-        """Return what is done when the log is on disk up to its present end."""
+        """Request a flush of the log up to its present end; return a waiter for it."""
         return self._store.services.flush_service.submit(self._store.watermarks.wrote)
 
     def truncate(self, end_bytes: int) -> Path | None:
-        """End the log of a slave earlier, for good; return where what is cut is kept. Blocks on the disk."""
+        """Truncate the log of a slave at a physical offset. It blocks on the disk.
+
+        Returns:
+            The path at which the removed bytes are kept.
+        """
         return self._store.truncate(end_bytes)
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete a consume queue of a topic that the master does not have."""
+        """Delete a consume queue of a topic that is missing on the master."""
         self._store.delete_queue(topic, queue_id)
 
 
 class MasterTables:
-    """The tables of a slave, which are those of its master. Loop thread.
+    """The tables of a slave that are copied from its master. Loop thread.
 
     Args:
-        topics, groups, offsets: the tables of the broker.
+        topics: the broker's table of topics.
+        groups: the broker's table of subscription groups.
+        offsets: the broker's table of consumer offsets.
     """
 
     __slots__ = ("_topics", "learn_topic", "replace_groups", "replace_offsets", "replace_topics")
@@ -92,12 +106,12 @@ class MasterTables:
     ) -> None:
         self._topics: Final = topics
         self.learn_topic: Final = topics.learn
-        """Takes a topic of which the log has messages, and the master's table is not known to have it yet."""
+        """Method that adds a topic which has messages in the log, but is not in the copied table of the master yet."""
         self.replace_topics: Final = topics.replace
         self.replace_groups: Final = groups.replace
         self.replace_offsets: Final = offsets.replace
 
     @property
     def learned_topics(self) -> Set[str]:
-        """The topics of which only messages have been seen."""
+        """Names of topics that are known only from messages, not from the master's table."""
         return self._topics.learned

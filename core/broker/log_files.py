@@ -1,6 +1,6 @@
-"""The privileged part of retention: the files of the log and of what is derived from it, and whether the disk is full.
+"""Gives retention access to the files of the log, the queues and the index, and lets it declare the disk full.
 
-``api.part(LogFiles)``. Only a feature that decides when files may go may use it.
+Features get it with ``api.part(LogFiles)``. Only a feature that decides which files are deleted may use it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class LogFiles:
-    """The files of a store. Loop thread.
+    """Access for retention to the files of a store. Loop thread.
 
     Args:
-        store: open.
-        log: the store, to be read.
+        store: the opened store.
+        log: read access to the same store.
     """
 
     __slots__ = (
@@ -45,43 +45,43 @@ class LogFiles:
         self.clock: Final = store.clock
         self.disk: Final = store.disk
         self.background: Final = store.background
-        """Where files may be deleted; None deletes them on the caller's thread."""
+        """Runs the deletion of files in a thread; None deletes them on the caller's thread."""
         self.log: Final = log
-        """The log, to be read."""
+        """Read access to the log."""
         self.queues: Final = store.consume_queues
         self.index: Final = store.index
         self.delete_queue: Final = store.delete_queue
 
     @property
     def settings(self) -> BrokerConfig:
-        """The settings in force."""
+        """Settings in force."""
         return self._store.config
 
     @property
     def files(self) -> Sequence[MappedFile]:
-        """The files of the log, the oldest one first. They are not to be changed."""
+        """Files of the log, the oldest first. The sequence must not be changed."""
         return self._files.files
 
     def detach(self, start_offset_bytes: int) -> MappedFile | None:
-        """Take the file that begins at a position out of the log, and return it; the caller deletes it.
+        """Remove the file that begins at a physical offset from the log and return it, so that the caller can delete it.
 
         Returns:
-            None if it is not the oldest one, or may not go yet; nothing has changed.
+            The file. None if it is not the oldest file or must not be deleted yet; nothing has changed then.
         """
         if not self._files.deletable() or self._files.files[0].start != start_offset_bytes:
             return None
         return self._files.detach_first()
 
     def avoid(self, folders: frozenset[Path]) -> None:
-        """Have no new file of the log made in folders whose disks are full; no effect if the log has one folder."""
+        """Exclude folders with full disks from new files of the log. It has no effect if the log has a single folder."""
         if isinstance(self._files, MultiPathMappedFileQueue):
             self._files.full_folders = folders
 
     @property
     def disk_full(self) -> DiskFull | None:
-        """Why the store takes no messages for want of room; None while it has some."""
+        """Reason for which the store refuses messages because its disk is full; None if it accepts them."""
         return self._store.disk_full
 
     def set_disk_full(self, full: DiskFull | None) -> None:
-        """Have the store refuse messages for want of room, or take them again."""
+        """Make the store refuse messages because its disk is full, or, with None, accept them again."""
         self._store.disk_full = full

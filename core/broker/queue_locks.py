@@ -1,4 +1,4 @@
-"""Locks on queues: an orderly consumer holds those it consumes (docs/internals/algorithms.md, Groups and offsets)."""
+"""Locks of queues, which orderly consumers hold while they consume (docs/internals/algorithms.md, Groups and offsets)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flintmq.core.limits import QUEUE_LOCKS_MAX
 from flintmq.core.response_code import ResponseCode
 
 LOCK_MAX_LIVE_S = 60.0
-"""A lock that was not renewed for so long is anyone's. Clients renew every 20 s."""
+"""Time without renewal after which a lock expires. Clients renew their locks every 20 s."""
 
 
 class RebalanceLockManager:
-    """The locks of queues: which client of a group holds which queue. Loop thread."""
+    """The locks of queues, each held by one client of a group; RocketMQ's RebalanceLockManager. Loop thread."""
 
     def __init__(self, clock: Clock, *, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._clock = clock
@@ -23,10 +23,10 @@ class RebalanceLockManager:
         self._count = 0
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
         self.changes = 0
-        """Grows when a queue gets another owner, or none."""
+        """Number of times that a queue got another owner or lost its owner."""
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Lock or renew what is free, expired or the client's own. Returns the queues the client holds now.
+        """Lock queues that are free, or renew the client's locks; return the requested queues that the client holds now.
 
         Raises:
             RefusedError: SYSTEM_BUSY; too many queues are locked.
@@ -49,7 +49,7 @@ class RebalanceLockManager:
         return held
 
     def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give up the client's own locks; those of others stay."""
+        """Release the locks of a client on some queues. Locks of other clients are not changed."""
         locks = self._locks.get(group, {})
         for queue in queues:
             owner = locks.get(queue)
@@ -61,14 +61,14 @@ class RebalanceLockManager:
             self._locks.pop(group, None)
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
-        """Return the id of the client that holds a queue; None when no client does or the lock expired."""
+        """Return the id of the client that holds a queue; None if the queue is free or the lock has expired."""
         found = self._locks.get(group, {}).get(queue)
         if found is None or self._clock.monotonic_s() - found[1] > LOCK_MAX_LIVE_S:
             return None
         return found[0]
 
     def remove_expired(self) -> int:
-        """Forget expired locks, so that groups long gone cost nothing; return how many. Call it now and then."""
+        """Remove expired locks to free their memory; return their number. It is to be called periodically."""
         oldest_s = self._clock.monotonic_s() - LOCK_MAX_LIVE_S
         removed = 0
         for group, locks in list(self._locks.items()):
@@ -82,10 +82,16 @@ class RebalanceLockManager:
         return removed
 
     def keep(self, group: str, client_id: str, queues: Iterable[MessageQueue], live_s: float) -> None:
-        """Have a client hold the queues that it had locked before the start.
+        """Restore the locks that a client held before the broker's start.
 
         Args:
-            live_s: for how many seconds, unless it renews its locks.
+            group: the consumer group.
+            client_id: id of the client.
+            queues: the queues that it had locked.
+            live_s: seconds until the locks expire, unless the client renews them.
+
+        Raises:
+            RefusedError: SYSTEM_BUSY; too many queues are locked.
         """
         renewed_s = self._clock.monotonic_s() + live_s - LOCK_MAX_LIVE_S
         wanted = dict.fromkeys(queues)
@@ -98,7 +104,7 @@ class RebalanceLockManager:
             del self._locks[group]
 
     def held(self) -> dict[str, dict[str, list[MessageQueue]]]:
-        """Return the queues that are locked, by group and client id. Any thread."""
+        """Return the locked queues, keyed by group and client id. Any thread."""
         found: dict[str, dict[str, list[MessageQueue]]] = {}
         for group, locks in list(self._locks.items()):
             for queue, (client_id, _) in list(locks.items()):

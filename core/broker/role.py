@@ -1,4 +1,4 @@
-"""The role of a broker: a master takes messages, a slave copies the log of its master. It may change while the broker runs."""
+"""The role of a broker: a master stores messages, a slave copies its master's log. It may change while the broker runs."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Final
 from flintmq.core.event import Event
 
 ASYNC_MASTER: Final = "async_master"
-"""A master that acknowledges what it has stored."""
+"""Role of a master that acknowledges a message without waiting for a slave."""
 SYNC_MASTER: Final = "sync_master"
-"""A master that acknowledges what a slave holds."""
+"""Role of a master that acknowledges a message after a slave has a copy."""
 SLAVE: Final = "slave"
-"""A copy of a master, which takes no messages."""
+"""Role of a broker that copies a master and accepts no messages from clients."""
 MASTER_ID: Final = 0
-"""The id of the broker that delivers delayed messages and ends transactions for the brokers of its name."""
+"""Broker id of the master, which delivers delayed messages and ends transactions for all brokers with its name."""
 _KINDS: Final = (ASYNC_MASTER, SYNC_MASTER, SLAVE)
 
 
 class Role:
-    """The role that a broker has now. Loop thread.
+    """The current role of a broker. Loop thread.
 
-    The configuration says which role a broker starts with. A feature for masters or for slaves starts and stops with
-    :meth:`run_while`, or subscribes to :attr:`changed`.
+    The configuration has the role at the start. A feature for masters or for slaves starts and stops with :meth:`run_while`, or
+    subscribes to :attr:`changed`.
 
     Args:
         kind: :data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`.
-        broker_id: the id among the brokers of one name.
+        broker_id: id of the broker, unique among the brokers with the same name.
 
     Raises:
         ValueError: there is no such kind, or a slave has the id of the master.
@@ -34,9 +34,9 @@ class Role:
 
     def __init__(self, kind: str = ASYNC_MASTER, broker_id: int = MASTER_ID) -> None:
         self.changed: Event[[]] = Event()
-        """The role has changed; :class:`Role` has the new values. Published on the loop thread."""
+        """Event published on the loop thread after a change; the attributes have the new values."""
         self.epoch = 0
-        """The number of the role: 0 at the start, greater with each change."""
+        """Number of the role: 0 at the start, greater after each change."""
         self._take(kind, broker_id)
 
     def _take(self, kind: str, broker_id: int) -> None:
@@ -47,25 +47,25 @@ class Role:
         self.kind = kind
         """:data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`."""
         self.broker_id = broker_id
-        """The id among the brokers of one name; :data:`MASTER_ID` is the master's."""
+        """Id of the broker, unique among the brokers with the same name; :data:`MASTER_ID` for the master."""
         self.takes_writes = kind != SLAVE
-        """Whether messages may be stored by this broker itself; false on a slave, and after a change that failed."""
+        """Whether this broker may store messages of clients. False on a slave, and after a change that failed."""
 
     def change(self, kind: str, broker_id: int, epoch: int | None = None) -> None:
-        """Take another role and publish :attr:`changed`.
+        """Change the role and publish :attr:`changed`.
 
-        Nothing is done for the log here: a slave that becomes a master must have copied what its master acknowledged, and the
-        former master must take no more messages. The caller makes sure of both.
+        The log is not changed. The caller ensures that a slave which becomes a master has copied all acknowledged messages, and
+        that the former master accepts no more messages.
 
         Args:
             kind: the new kind.
             broker_id: the new id.
-            epoch: the number of the new role; None adds 1 to the present one.
+            epoch: number of the new role; None adds 1 to the current number.
 
         Raises:
-            ValueError: the arguments make no role, or the epoch is not greater than the present one; nothing has changed.
-            Exception: what a subscriber raises. Subscribers after it are not called, and the broker takes no writes until
-                another change succeeds.
+            ValueError: the new role is not valid, or the epoch is not greater than the current one; nothing has changed.
+            Exception: a subscriber's error. Later subscribers are not called, and the broker accepts no messages until another
+                change succeeds.
         """
         number = self.epoch + 1 if epoch is None else epoch
         if number <= self.epoch:
@@ -81,11 +81,11 @@ class Role:
             raise
 
     def run_while(self, holds: Callable[[], bool], start: Callable[[], Callable[[], object]]) -> None:
-        """Have something run while a condition holds: start it now if it does; from now on start and stop it with the role.
+        """Start a feature when a condition on the role becomes true, and stop it when the condition becomes false.
 
         Args:
-            holds: the condition; asked now and after each change of the role.
-            start: called when the condition begins to hold; returns the function that is called when it no longer holds.
+            holds: returns the condition. It is called now and after each change of the role.
+            start: starts the feature, now if the condition is true. It returns the function that stops the feature.
         """
         stop: Callable[[], object] | None = None
 

@@ -1,4 +1,4 @@
-"""The settings of a broker as features see them."""
+"""The settings of a broker for features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Settings:
-    """The settings in force, and those of the start. Loop thread."""
+    """The settings of a broker: those in force and those at the start. Loop thread."""
 
     __slots__ = ("_state",)
 
@@ -20,14 +20,14 @@ class Settings:
 
     @property
     def current(self) -> BrokerConfig:
-        """The settings in force. Some change while the broker runs: read them when they are needed."""
+        """Settings in force. Some change while the broker runs, so read them each time."""
         return self._state.config
 
     @property
     def start(self) -> LoadedConfig:
-        """The configuration of the start, with the origin of each value."""
+        """Configuration at the start, with the origin of each value."""
         return self._state.loaded
 
     def update(self, config: BrokerConfig) -> None:
-        """Take settings that may change while the broker runs."""
+        """Apply a configuration in which settings differ that may change while the broker runs."""
         self._state.update_config(config)

@@ -21,20 +21,20 @@ SUB_ALL: Final = "*"
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A subscription to one topic (``SubscriptionData``), in the form of the wire."""
+    """The subscription of a consumer to one topic (``SubscriptionData``), in the form of the wire."""
 
     class_filter_mode: bool = False
-    """Filter classes of 3.x; never set by a 4.9 client."""
+    """Whether the client uses a filter class of RocketMQ 3; clients of 4.9 never set it."""
     code_set: frozenset[Int] = frozenset()
-    """Java hashes of the tags, which is what consume queues hold."""
+    """Java hash codes of the tags, which are compared with the tags codes in consume queues."""
     expression_type: str = TAG
-    """``TAG``, ``SQL92``, or what a plugin registered."""
+    """``TAG``, ``SQL92``, or a type that a plugin registered."""
     sub_string: str = SUB_ALL
-    """The expression as the client wrote it; ``*`` for everything."""
+    """Filter expression as the client wrote it; ``*`` accepts every message."""
     sub_version: Long = 0
-    """When the client made the subscription, in ms: the newest of a group's wins."""
+    """Time at which the client made the subscription, in ms since 1970. The newest subscription of a group applies."""
     tags_set: frozenset[str] = frozenset()
-    """The tags of a TAG expression; empty for everything."""
+    """Tags in a TAG expression; empty if it accepts every message."""
     topic: str = ""
 
     @property
@@ -48,7 +48,7 @@ _TAG_BYTES: Final = 120
 
 
 def kept_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
-    """Return about how much memory the subscriptions of a member take while it is connected."""
+    """Return the approximate memory in bytes that a member's subscriptions occupy while it is connected."""
     total = 0
     for one in subscriptions:
         total += _SUBSCRIPTION_BYTES + len(one.topic) + len(one.sub_string) + len(one.expression_type)
@@ -60,14 +60,16 @@ def kept_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
 def build_subscription(
     topic: str, expression: str | None, expression_type: str | None = None, sub_version: int = 0
 ) -> SubscriptionData:
-    """Make a subscription of an expression: what a pull that carries its own does.
+    """Return a subscription made from an expression, for pulls that contain their own expression.
 
     Args:
-        expression: for TAG ``*``, blank or ``A || B``; for other types anything that is not blank (not parsed here).
-        expression_type: None and blank are TAG.
+        topic: the topic.
+        expression: for TAG ``*``, blank or ``A || B``; for other types any text that is not blank, which is not parsed here.
+        expression_type: the expression's type; None or blank for TAG.
+        sub_version: the version of the subscription, in ms since 1970.
 
     Raises:
-        RefusedError: SUBSCRIPTION_PARSE_FAILED.
+        RefusedError: SUBSCRIPTION_PARSE_FAILED; the expression is blank, or has no tag between its bars.
     """
     text = expression or ""
     kind = expression_type or TAG

@@ -1,4 +1,4 @@
-"""What a broker knows of a topic, and how its queues are named."""
+"""The configuration of a topic, and the name of a queue, in the form of the wire and of the file."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ TopicFilterType = Literal["SINGLE_TAG", "MULTI_TAG"]
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The queues and permissions of a topic (``TopicConfig``), in the form of the wire and of the file."""
+    """The queues and the permission of a topic (``TopicConfig``), in the form of the wire and of the file."""
 
     order: bool = False
-    """Ordered topics keep their queues when a broker is not writeable."""
+    """Whether the topic is ordered. Its queues stay in the route if a broker is not writeable."""
     perm: Int = READ_WRITE
-    """Bits of :mod:`flintmq.core.broker.perm`."""
+    """Permission, as bits of :mod:`flintmq.core.broker.perm`."""
     read_queue_nums: Int = 16
-    """Queues that consumers see."""
+    """Number of queues that consumers read."""
     topic_filter_type: TopicFilterType = "SINGLE_TAG"
-    """Nothing depends on it."""
+    """Filter type of RocketMQ's file format, which has no effect."""
     topic_name: str = ""
     topic_sys_flag: Int = 0
-    """1 unit, 2 unit subscription."""
+    """Flags of the topic: :data:`UNIT_FLAG` and :data:`UNIT_SUB_FLAG`."""
     write_queue_nums: Int = 16
-    """Queues that producers see."""
+    """Number of queues that producers send to."""
 
     @classmethod
     def with_queues(
         cls, topic_name: str, queue_nums: int, permission: int = READ_WRITE, *, topic_sys_flag: int = 0
     ) -> TopicConfig:
-        """Return a topic whose queues both sides see."""
+        """Return the configuration of a topic with the same number of read and write queues."""
         return cls(
             topic_name=topic_name,
             read_queue_nums=queue_nums,
@@ -50,13 +50,14 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def open_queue_nums(self) -> int:
-        """Queues, from 0 on, that are written and read; those that are one of both where no queue is both."""
+        """Number of queues that are both written and read. If there are none, the number of queues that are either."""
         return min(self.read_queue_nums, self.write_queue_nums) or max(self.read_queue_nums, self.write_queue_nums)
 
     def queue_inside(self, queue_id: int) -> int:
-        """Return where a message goes that was meant for a queue: there while it is read, else to one that is read and written.
+        """Return the id of the queue that gets a message for ``queue_id``, which the topic may no longer have.
 
-        What was meant for one queue goes to one queue, so that it keeps its order.
+        If consumers no longer read that queue, a queue is chosen that is read and written. All messages for one lost queue go
+        to the same queue, so that they keep their order.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the topic has no queue.
@@ -74,7 +75,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return queue_id % self.open_queue_nums
 
     def describe(self) -> str:
-        """Return the text by which RocketMQ's remarks show a topic."""
+        """Return the topic as RocketMQ's remarks show it."""
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
             f"writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)}, "
@@ -84,20 +85,20 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicConfigAndQueueMapping(TopicConfig, frozen=True, kw_only=True, rename="camel"):
-    """A topic as RocketMQ 5 tells it (351): ``TopicConfigAndQueueMapping``, without the mapping, which static topics have."""
+    """RocketMQ 5's ``TopicConfigAndQueueMapping``, for the answer to request 351; without the mapping of static topics."""
 
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class TopicConfigSerializeWrapper(msgspec.Struct, frozen=True, rename="camel"):
-    """All topics of a broker: ``topics.json``, the answer to GET_ALL_TOPIC_CONFIG (21), and what a broker registers."""
+    """All topics of a broker, in ``topics.json``, in the answer to GET_ALL_TOPIC_CONFIG (21) and in a registration."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
-    """One queue of a topic on one broker (``MessageQueue``). May be a key."""
+    """The name of a queue: broker name, queue id and topic (``MessageQueue``). It may be the key of a dictionary."""
 
     broker_name: str
     queue_id: Int

@@ -1,4 +1,4 @@
-"""Names of topics and groups: which may be created, and what a prefix says.
+"""Checks the names of topics and groups, and makes the names that have a prefix.
 
 See docs/internals/protocol.md, Send; docs/internals/algorithms.md, Topics and groups.
 """
@@ -20,34 +20,34 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 DLQ_QUEUE_NUMS: Final = 1
-"""Queues of a dead letter queue's topic."""
+"""Number of queues of a group's topic of dead letters."""
 
 
 def retry_topic(group: str) -> str:
-    """Return where a group's refused messages wait to be delivered again."""
+    """Return the name of the topic from which a group gets messages again that its consumers sent back."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Return where a group's messages go that were refused too often."""
+    """Return the name of the topic for a group's dead letters, which were sent back too often."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Return where replies of a cluster are sent to."""
+    """Return the name of the topic for replies to requests in a cluster."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def is_name(name: str, max_bytes: int) -> bool:
-    """Return True when a name has only characters that topics and groups may have, and at most so many of them."""
+    """Return whether a name has at most ``max_bytes`` characters, all of them allowed for topics and groups."""
     return len(name) <= max_bytes and _NAME.fullmatch(name) is not None
 
 
 def check_topic_name(topic: str) -> None:
-    """Refuse what cannot be a topic's name.
+    """Raise an error if a text is not allowed as the name of a topic.
 
     Raises:
-        RefusedError: SYSTEM_ERROR in the words of RocketMQ.
+        RefusedError: SYSTEM_ERROR, with the remark of RocketMQ.
     """
     if not topic.strip():
         raise RefusedError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.", reason="topic.blank")
@@ -67,7 +67,7 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_group_name(group: str) -> None:
-    """Refuse what cannot be a consumer group's name.
+    """Raise an error if a text is not allowed as the name of a consumer group.
 
     Raises:
         RefusedError: SYSTEM_ERROR.

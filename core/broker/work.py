@@ -1,4 +1,4 @@
-"""The work of features: on the thread of the broker's loop, now, later, and again and again."""
+"""Runs the work of features: periodically or soon on the thread of the broker's loop, or in a thread if it blocks."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ T = TypeVar("T")
 
 
 class Work:
-    """Has work done on the loop's thread. What a feature asks for is done from the start of the services to the stop."""
+    """Runs work for features, from the start of the services until they stop."""
 
     __slots__ = ("_state", "every", "pace")
 
     def __init__(self, state: BrokerState) -> None:
         self._state: Final = state
         self.every: Final = state.timers.every
-        """Call something every so many seconds; see :class:`flintmq.core.broker.api.PeriodicTimers`."""
+        """Method that calls a function at an interval, see :meth:`flintmq.core.broker.api.PeriodicTimers.every`."""
         self.pace: Final = state.timers.pace
-        """Call something that returns after how many seconds it wants to be called again."""
+        """Method that calls a function repeatedly; the function returns the seconds until its next call."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop on whose thread the broker works."""
+        """Event loop of the broker."""
         return self._state.loop
 
     def from_thread(self, call: Callable[[Unpack[A]], object], *arguments: *A) -> None:
-        """Call something on the loop's thread. Thread-safe; does not wait.
+        """Schedule a call on the loop's thread, without waiting for it. Thread-safe.
 
         Raises:
             RuntimeError: the loop is closed.
@@ -43,5 +43,5 @@ class Work:
         self._state.loop.call_soon_threadsafe(call, *arguments)
 
     async def background(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run something that blocks in a thread, and return what it returns."""
+        """Run a blocking function in a thread and return its result."""
         return await background(call, *arguments, **named)
