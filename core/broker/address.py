@@ -1,11 +1,13 @@
-"""The address of a broker: what records carry, and what clients get, which may differ from what the broker registers under.
+"""The addresses of a broker: in records, in its registration, and in the routes that clients get.
 
-A broker may register two more facts. It may run with a name server on one machine and listen at every address of it: then a
-client is answered the address at which it reached the name server. And for each further listener of the name server, which
-has a name, it may register the address by which clients of that listener reach it, such as a port that a container runtime or
-a router maps.
+Clients may get another address than the broker registers under. Two more facts in the registration decide that:
 
-Both are sent in one extra field of the registration, which RocketMQ's own name server ignores::
+* The broker listens at every address of the machine of its name server. A client then gets the address at which it reached the
+  name server.
+* The broker has an address for each named listener of the name server, such as a port that a container runtime or a router
+  maps. Clients of that listener get this address.
+
+Both are in one additional field of the registration, which RocketMQ's name server ignores::
 
     flintAdvertised = client,outside=mq.example.com:20911
 """
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports.replication import SupportsReplication
 
 CLIENT: Final = "client"
-"""``listen.advertised_host: client``, and the word for it in the registration."""
+"""Value of ``listen.advertised_host``, and word in the registration, for a broker that listens at every address."""
 _ENTRY: Final = re.compile(r"([A-Za-z0-9_-]{1,64})=([^\s;,=]{1,255}:\d{1,5})")
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
-"""Of a host; with underscores, which containers have in theirs. An IPv4 address fits, too."""
+"""Pattern of a host's name or IPv4 address. Underscores are allowed because names of containers have them."""
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = 65_535
 _ENTRIES_MAX: Final = 64
@@ -38,45 +40,50 @@ class Viewpoint(msgspec.Struct, frozen=True):
     """The listener and the address at which a client reached the name server."""
 
     listener: str = ""
-    """The name of the listener; empty for the main one."""
+    """Name of the listener; empty for the main one."""
     local_host: str = ""
-    """The local address of the client's connection."""
+    """Name server's address in the client's connection."""
 
 
 HERE: Final = Viewpoint()
-"""The viewpoint from which addresses are as they were registered."""
+"""Viewpoint for which brokers have the addresses under which they registered."""
 
 
 class Advertised(msgspec.Struct, frozen=True):
-    """The addresses of a broker beyond the one it registers under."""
+    """The addresses of a broker besides the one under which it registers."""
 
     by_listener: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """``host:port`` by the name of the name server's listener."""
+    """Addresses as ``host:port``, keyed by the name of the name server's listener."""
     as_client: bool = False
-    """Clients reach it at every address of its machine."""
+    """Whether clients reach the broker at every address of its machine."""
 
     @classmethod
     def parse(cls, text: str) -> Advertised:
-        """Read the field of a registration; entries that cannot be understood are left out."""
+        """Return the addresses in the field of a registration. Entries with errors are ignored."""
         words = text.split(",")[:_ENTRIES_MAX]
         found = {match[1]: match[2] for word in words if (match := _ENTRY.fullmatch(word.strip()))}
         return cls(found, CLIENT in words)
 
     @classmethod
     def of(cls, entries: Iterable[str], *, as_client: bool) -> Advertised:
-        """Read entries of the settings: ``NAME=HOST:PORT`` each."""
+        """Return the addresses in entries of the settings, each ``NAME=HOST:PORT``."""
         return cls(dict(entry.split("=", 1) for entry in entries), as_client)
 
     def __bool__(self) -> bool:
         return self.as_client or bool(self.by_listener)
 
     def to_text(self) -> str:
-        """Return the field of the registration."""
+        """Return the text of the registration's field."""
         words = [CLIENT] if self.as_client else []
         return ",".join([*words, *(f"{name}={address}" for name, address in self.by_listener.items())])
 
     def address(self, registered: str, viewpoint: Viewpoint) -> str:
-        """Return the address for a viewpoint, where ``registered`` is the address the broker registered under."""
+        """Return the broker's address for a client.
+
+        Args:
+            registered: ``host:port`` under which the broker registered.
+            viewpoint: listener and address at which the client reached the name server.
+        """
         named = self.by_listener.get(viewpoint.listener)
         if named is not None:
             return named
@@ -106,20 +113,20 @@ def is_address(text: str) -> bool:
 
 
 class BrokerAddress(msgspec.Struct, frozen=True):
-    """How a broker is reached."""
+    """The addresses and the listening port of a broker."""
 
     host_port: str
-    """``host:port`` that it registers under, and that clients get unless :attr:`advertised` names another one."""
+    """``host:port`` under which the broker registers. Clients get it unless :attr:`advertised` has another one for them."""
     packed: bytes
-    """The address as records and message ids hold it."""
+    """Address in the binary form that records and message ids contain."""
     listening_port: int
-    """The port that it listens on."""
+    """Port on which the broker listens."""
     advertised: Advertised = msgspec.field(default_factory=Advertised)
-    """Other addresses that clients get, by the network that they come from."""
+    """Other addresses for clients, according to the network from which they connect."""
 
     @property
     def packed_hex(self) -> str:
-        """Return :attr:`packed` as message ids hold it."""
+        """Return :attr:`packed` in hexadecimal digits, as message ids contain it."""
         return self.packed.hex().upper()
 
 
@@ -136,9 +143,9 @@ def address_of(
     Args:
         host: the host that clients get.
         port: the port that clients get.
-        ip: the host's address, where it is a name.
-        advertised: other addresses that clients get, by network.
-        listening_port: the port that the broker listens on, where it is another one.
+        ip: the host's IP address, if ``host`` is a name.
+        advertised: other addresses for clients.
+        listening_port: the port on which the broker listens; None if it is ``port``.
     """
     listening = port if listening_port is None else listening_port
     others = advertised if advertised is not None else Advertised()
@@ -146,12 +153,12 @@ def address_of(
 
 
 def ha_port(replication: SupportsReplication | None, configured: int | None, address: BrokerAddress) -> int:
-    """Return the port that slaves replicate from, or would if this broker were a master that has some.
+    """Return the port on which slaves replicate from a broker. For a broker without slaves it is the port that it would use.
 
     Args:
-        replication: the service that listens for slaves, or would; None without one.
-        configured: ``listen.ha_port``.
-        address: the broker's.
+        replication: the service of replication; None if the broker has none.
+        configured: the setting ``listen.ha_port``.
+        address: the broker's address.
     """
     listening = replication.ha_port if replication is not None else 0
     return listening or configured or address.listening_port + 1

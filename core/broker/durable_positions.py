@@ -1,4 +1,4 @@
-"""Positions that are written once what they stand for is on disk."""
+"""Delays the write of delivery positions until the delivered messages are on disk."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ T = TypeVar("T")
 
 
 class LogEnds(Protocol):
-    """Where the log ends, in memory and on disk."""
+    """The ends of a log, in memory and on disk."""
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """End of the log."""
+        """Physical offset of the log's end."""
         ...
 
     @property
     def flushed_offset_bytes(self) -> int:
-        """End of what is on disk."""
+        """Physical offset up to which the log is on disk."""
         ...
 
 
 class DurablePositions(Generic[T]):
-    """Holds positions back until the log is on disk as far as it went when they were taken. Loop thread.
+    """Delays positions until the log is on disk up to its end at the time of the positions. Loop thread.
 
-    A position says that messages before it were delivered. On disk before their copies it loses them in a power cut: the
-    copies are gone, and are not delivered again.
+    A position means that earlier messages were delivered, which is to append copies of them. If the position were on disk
+    before the copies, a power failure would lose the copies, and they would not be delivered again.
 
     Args:
-        log: the log that holds the copies.
+        log: the log that contains the copies.
     """
 
     def __init__(self, log: LogEnds) -> None:
         self._log = log
         self._waiting: tuple[int, T] | None = None
         self.saved: T | None = None
-        """What is written; the owner sets it when it has written."""
+        """Positions in the file. The owner sets them after it has written the file."""
 
     def ready(self, current: T) -> T | None:
-        """Return the positions to write now: the current ones, or those of an earlier call; None while there are none.
+        """Return the positions that may be written now: the current ones or those of an earlier call; None if there are none.
 
         Args:
-            current: as they are; not changed later.
+            current: the current positions. The caller must not change the object later.
         """
         wrote, flushed = self._log.wrote_offset_bytes, self._log.flushed_offset_bytes
         if flushed >= wrote:

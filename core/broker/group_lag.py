@@ -1,8 +1,8 @@
-"""How far a consumer group is behind at a broker: the one rule of requests 208 and 317, of the metrics and of the alarms.
+"""Computes the lag of consumer groups at a broker, for requests 208 and 317, the metrics and the alarms.
 
-A group reads a topic in which it has an offset in some queue, or to which its members subscribe while it is online. Every queue
-of such a topic counts: one without an offset from its beginning, as RocketMQ counts it. What reads a cluster from outside adds
-up what these requests answer (programs/cluster_view).
+A group reads a topic if it has an offset in any of its queues, or if it is online and subscribes to the topic. The lag includes
+all queues of the topic. A queue without an offset counts from queue offset 0, like in RocketMQ. Tools for a whole cluster add
+up the answers to these requests (programs/cluster_view).
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 
 class QueuePosition(NamedTuple):
-    """How far a group has come in a queue."""
+    """The position of a group in a queue, and the queue's end."""
 
     queue_id: int
     consumer_offset: int
-    """Of the next message that it gets; 0 where it has none."""
+    """Queue offset of the next message that the group will get; 0 if the group has no offset for the queue."""
     max_queue_offset: int
+    """Queue offset that the queue's next message will have."""
 
     @property
     def lag(self) -> int:
-        """Return how many messages of the queue wait for the group."""
+        """Return the number of messages in the queue that the group has not consumed."""
         return lag_messages(self.max_queue_offset, self.consumer_offset)
 
 
 def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]:
-    """Iterate over the queues of a topic, with how far a group has come in them; over none where the topic is not there.
+    """Yield the position of a group in each queue of a topic; nothing if the topic does not exist. Loop thread.
 
-    A queue that is not read any more counts while messages of it wait for the group, or none has ever read it. Loop thread.
+    A queue that is no longer read is included if it has messages that the group has not consumed, or no group has read it.
     """
     config = api.topics.select(topic)
     if config is None:
@@ -51,15 +52,15 @@ def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]
 
 
 def has_left(api: BrokerApi, group: str, topic: str) -> bool:
-    """Return whether a group is online and no longer subscribes to a topic in which it may still have offsets."""
+    """Return whether a group is online and does not subscribe to a topic, in which it may still have offsets."""
     info = api.clients.consumers.find(group)
     return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
 
 
 def read_topics(api: BrokerApi) -> Iterator[tuple[str, str]]:
-    """Iterate over (topic, group) for each group and topic that it reads. Loop thread; what changes meanwhile may be missed.
+    """Yield (topic, group) for each topic that a group reads. Changes during the iteration may be missed. Loop thread.
 
-    Broadcasting members keep their offsets themselves: what such a group has read is not known here, and it is left out.
+    Broadcasting groups are left out, because their offsets are stored on the clients.
     """
     online: dict[str, list[str]] = {}
     for info in api.clients.consumers:
@@ -83,6 +84,6 @@ def _reads(api: BrokerApi, group: str, topic: str) -> bool:
 
 
 def member_count(api: BrokerApi, group: str) -> int:
-    """Return how many members of a group are connected."""
+    """Return the number of connected members of a group; those with the same client id count once."""
     info = api.clients.consumers.find(group)
     return len({member.client_id for member in info.members.values()}) if info is not None else 0

@@ -10,10 +10,10 @@ from flintmq.core.record.record import MessageExtBrokerInner
 
 
 class IntakeSteps:
-    """Hands messages to the steps that they concern, in order. Filled while a broker is assembled. Loop thread.
+    """Passes messages to the steps that apply to them, in order. Steps are added while a broker is assembled. Loop thread.
 
     Args:
-        steps: in the order of their registration.
+        steps: the steps, in the order of their registration.
     """
 
     def __init__(self, steps: Iterable[IntakeStep] = ()) -> None:
@@ -21,18 +21,18 @@ class IntakeSteps:
         self._ahead: tuple[ChecksAhead, ...] = ()
         self._batches: tuple[ChecksBatches, ...] = ()
         self.property_names: frozenset[str] = frozenset()
-        """A message that has one of these properties must be handed to :meth:`take`."""
+        """Names of properties; messages with any of them must be passed to :meth:`take`."""
         self.topic_prefixes: tuple[str, ...] = ()
-        """A message to a topic with such a beginning must be handed to :meth:`take`."""
+        """Prefixes of topics; messages to such topics must be passed to :meth:`take`."""
         self.first_characters: frozenset[str] = frozenset()
-        """First characters of these beginnings."""
+        """First characters of :attr:`topic_prefixes`."""
         self.concerns_all = False
-        """Whether a step is concerned with every message."""
+        """Whether a step applies to every message."""
         for step in steps:
             self.add(step)
 
     def add(self, step: IntakeStep) -> None:
-        """Put a step behind those that are there."""
+        """Add a step after the existing ones."""
         self._steps += ((step, step.property_names, step.topic_prefixes),)
         self._ahead += (step,) if isinstance(step, ChecksAhead) else ()
         self._batches += (step,) if isinstance(step, ChecksBatches) else ()
@@ -42,14 +42,14 @@ class IntakeSteps:
         self.concerns_all = self.concerns_all or "" in step.topic_prefixes
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None = None) -> bool:
-        """Ask each step that the message concerns; return whether one has taken it.
+        """Pass a message to each step that applies to it until a step takes it; return whether one did.
 
         Args:
-            message: complete; it may be changed.
-            sent: what the send said besides; None for a message that the broker puts at the topic it was meant for.
+            message: the complete message. Steps may change it.
+            sent: further data of the send; None if the broker itself delivers the message to its real topic.
 
         Raises:
-            RefusedError: a step refuses it.
+            RefusedError: a step refuses the message.
         """
         topic = message.topic
         for step, names, prefixes in self._steps:
@@ -59,21 +59,22 @@ class IntakeSteps:
         return False
 
     def check_ahead(self, properties: Mapping[str, str]) -> None:
-        """Refuse what a step would refuse once the message may go to its topic.
+        """Raise an error if a step would refuse a message later, when it is delivered to its real topic.
 
         Raises:
-            RefusedError: a message with these properties could never be accepted.
+            RefusedError: a step never accepts a message with these properties.
         """
         any(step.would_take(properties) for step in self._ahead)
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Refuse a batch that a step does not accept.
+        """Raise an error if a step does not accept a batch.
 
         Args:
-            shared: the properties that all messages of the batch have.
+            shared: properties that all messages of the batch have.
+            batch: the batch.
 
         Raises:
-            RefusedError: as a step has it.
+            RefusedError: the error of the step.
         """
         for step in self._batches:
             step.check_batch(shared, batch)

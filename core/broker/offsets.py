@@ -24,7 +24,7 @@ _TAIL: Final = "\n\t}\n}"
 
 
 class _Removed(msgspec.Struct, rename="camel"):
-    """A note: what was removed."""
+    """An entry of the journal: the removed topic, group or queue. A group or queue id of None stands for all."""
 
     topic: str
     group: str | None = None
@@ -32,15 +32,15 @@ class _Removed(msgspec.Struct, rename="camel"):
 
 
 class ConsumerOffsetManager(OffsetTable, NotedFile):
-    """The table of consumer offsets, kept in a file. Loop thread, but for :meth:`write`.
+    """The table of consumer offsets with its file; RocketMQ's ConsumerOffsetManager. Loop thread, except for :meth:`write`.
 
-    Commits are written with the whole table at intervals (:meth:`compact`). Removals are noted in a journal at once, so that a
-    crash does not give the offsets of a deleted topic or group to a new one of that name.
+    Commits are written with the whole table at intervals (:meth:`compact`). Removals are journaled at once, so that after a
+    crash a new topic or group does not get the offsets of a deleted one with the same name.
 
     Args:
         file: ``config/consumerOffset.json``, or None to keep the table in memory.
-        entries_max: how many offsets are kept at most.
-        journal: takes notes of removals; None has them wait for the next write.
+        entries_max: limit of offsets that clients commit.
+        journal: journal of removals; None to write removals with the next write of the table.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks something."""
+        """Whether the table has changes that are not in the file."""
         return self._dirty and self._file is not None
 
     def persist(self) -> bool:
-        """Write the file when something changed. Return whether it did. Raises StoreError, and stays dirty."""
+        """Write the file if the table has changed; return whether it had. Raises StoreError; the table then stays dirty."""
         if not self.is_dirty:
             return False
         super().persist()
@@ -67,10 +67,13 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     async def compact(self) -> None:
-        """Write the file in a thread, and forget the removals that it has. Raises StoreError, and stays dirty.
+        """Write the file in a thread and delete the journal's entries that it includes.
 
-        A removal that comes meanwhile stays noted, also if the file has offsets already that were committed after it: these
-        are lost if the process is killed before the next write.
+        A removal during the write stays in the journal. If the file already contains offsets that were committed after this
+        removal, they are lost if the process is killed before the next write.
+
+        Raises:
+            StoreError: the file could not be written; the table stays dirty.
         """
         self._dirty = False
         try:
@@ -94,10 +97,10 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         yield (_TAIL if before == "," else fastjson.dumps_pretty({"offsetTable": {}})).encode("utf-8")
 
     def load(self) -> bool:
-        """Read the file; False when there is none.
+        """Read the file and apply the journal; return whether there is a file.
 
         Raises:
-            StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
+            StoreFormatError: the file and its backup cannot be read, or a value does not have RocketMQ's type.
         """
         value = self._file.load() if self._file is not None else None
         if self._file is None or value is None:
@@ -109,7 +112,7 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        journal, self._journal = self._journal, None  # what was noted is not noted again
+        journal, self._journal = self._journal, None  # removals from the journal must not be journaled again
         if journal is None:
             return
         with of_file(journal.path):

@@ -11,7 +11,7 @@ from flintmq.core.response_code import ResponseCode
 READ: Final = 4
 WRITE: Final = 2
 INHERIT: Final = 1
-"""A topic with this bit is a template for topics created by sending."""
+"""Bit of a topic that is a template for topics created by sends."""
 READ_WRITE: Final = READ | WRITE
 
 
@@ -24,10 +24,10 @@ def is_writeable(perm: int) -> bool:
 
 
 def check_broker_writeable(broker: BrokerSection) -> None:
-    """Refuse what a broker does not take while its permission lacks write.
+    """Raise an error if the broker's permission lacks write.
 
     Raises:
-        RefusedError: NO_PERMISSION in the words of RocketMQ.
+        RefusedError: NO_PERMISSION, with the remark of RocketMQ.
     """
     if not is_writeable(broker.permission):
         raise RefusedError(
@@ -44,5 +44,5 @@ def is_inherited(perm: int) -> bool:
 
 
 def perm_text(perm: int) -> str:
-    """Return the three letters that remarks and tools show: ``RWX``, ``RW-``, ``R--``."""
+    """Return a permission as three letters, which remarks and tools show: ``RWX``, ``RW-`` or ``R--``."""
     return ("R" if perm & READ else "-") + ("W" if perm & WRITE else "-") + ("X" if perm & INHERIT else "-")

@@ -1,4 +1,4 @@
-"""Which topics have queues that nobody reads: they had more read queues once, or have more write queues."""
+"""Records topics with queues that consumers do not read: they once had more read queues, or have more write queues."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from flintmq.core.broker.topic_config import TopicConfig
 
 
 class QueueWidths:
-    """How many queues topics had, where fewer are read now. Loop thread.
+    """The largest number of queues that topics had, for topics of which fewer queues are read now. Loop thread.
 
     Args:
-        select: returns a topic's configuration as it is now, or None.
+        select: returns the current configuration of a topic, or None.
     """
 
     def __init__(self, select: Callable[[str], TopicConfig | None]) -> None:
@@ -19,27 +19,33 @@ class QueueWidths:
         self._widest: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[tuple[TopicConfig, range]]:
-        """Iterate over the topics with such queues, and which those are; some may hold nothing."""
+        """Yield the configuration of each topic with unread queues, and the range of their ids. Such a queue may be empty."""
         for topic, widest in self._widest.items():
             config = self._select(topic)
             if config is not None:
                 yield config, range(config.read_queue_nums, widest)
 
     def queue_ids(self, topic: str) -> range:
-        """Return the queues in which a topic may have messages: those that it has, and those that it had."""
+        """Return the ids of all queues in which a topic may have messages, queues that it no longer has included."""
         config = self._select(topic)
         queue_nums = max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
         return range(max(queue_nums, self._widest.get(topic, 0)))
 
     def note(self, topic: str, config: TopicConfig | None, before: TopicConfig | None) -> None:
-        """Take note of a topic that was made or changed, or deleted (None); ``before`` is what it was."""
+        """Record that a topic was created, changed or deleted.
+
+        Args:
+            topic: name of the topic.
+            config: its new configuration; None if it was deleted.
+            before: its former configuration; None if it was created.
+        """
         if config is None:
             self._widest.pop(topic, None)
         else:
             self._note(config, max(config.write_queue_nums, before.read_queue_nums if before is not None else 0))
 
     def note_queues(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Take note of the queues that a store holds, by topic and queue id."""
+        """Record the queues that a store contains, as pairs of topic and queue id."""
         for topic, queue_id in queues:
             config = self._select(topic)
             if config is not None and queue_id >= config.read_queue_nums:

@@ -1,4 +1,4 @@
-"""Who reads a topic: groups, by what they have stored and said, and features of the broker itself."""
+"""Finds the readers of a topic: groups with consumer offsets or subscriptions, and features of the broker itself."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 DELAYED_DELIVERY: Final = "(delayed delivery)"
 OPEN_TRANSACTIONS: Final = "(open transactions)"
-"""Stand for groups: the broker reads topics of its own. No group can be called so."""
+"""Names for features that read the broker's system topics, used like names of groups. Names of groups cannot have
+parentheses."""
 
 
 class OwnReader(msgspec.Struct, frozen=True):
-    """A feature of the broker that reads a topic where messages wait under their real topic's name."""
+    """A feature of the broker that reads a system topic, in which messages wait for delivery to their real topic."""
 
     name: str
-    """Stands for a group."""
+    """Name of the feature, used like the name of a group."""
     next_offset: Callable[[int], int]
-    """Returns for a queue id the queue offset of the first message that the feature still needs."""
+    """Function that returns, for a queue id, the queue offset of the first message that the feature still needs."""
     is_done: Callable[[int], bool]
-    """Returns whether the feature is done with a message behind that, by its queue offset."""
+    """Function that returns, for a queue offset after that, whether the feature no longer needs the message."""
 
 
 class Readers:
-    """Which groups have read how far, for the cleaner (see :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`).
-    Loop thread.
+    """The readers of topics and their offsets, for retention. Loop thread.
 
-    A group reads the topics in which it has stored an offset, and its retry topic. Groups that broadcast keep their offsets
-    themselves, and are not seen here.
+    It is a :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`. A group reads the topics in which it has a consumer
+    offset, and its retry topic. Broadcasting groups store their offsets on the clients, so they are not included.
 
     Args:
-        offsets: the groups' offsets.
-        groups: the table of groups; None where there is none.
-        consumers: those that are connected; likewise.
+        offsets: the table of consumer offsets.
+        groups: the table of groups; None to ignore retry topics without offsets.
+        consumers: the connected consumers; None if there are none.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Readers:
         self._groups = groups
         self._consumers = consumers
         self.own: dict[str, OwnReader] = {}
-        """The topics that features of the broker read, and who does."""
+        """Features of the broker that read a topic, keyed by topic."""
 
     def add(
         self,
@@ -64,21 +64,22 @@ class Readers:
         name: str = DELAYED_DELIVERY,
         is_done: Callable[[int], bool] = lambda queue_offset: False,
     ) -> None:
-        """Take note that a feature of the broker reads a topic.
+        """Register a feature of the broker that reads a topic.
 
         Args:
-            next_offset: returns for a queue id the queue offset of the first message that it still needs.
-            name: what it is called in the log.
-            is_done: returns whether it is done with a message behind that, by its queue offset.
+            topic: the topic.
+            next_offset: returns, for a queue id, the queue offset of the first message that the feature still needs.
+            name: name of the feature in the log.
+            is_done: returns, for a queue offset after that, whether the feature no longer needs the message.
         """
         self.own[topic] = OwnReader(name, next_offset, is_done)
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """Forget how far groups have come in a queue that is gone."""
+        """Remove the consumer offsets of all groups in a deleted queue."""
         self._offsets.remove_queue(topic, queue_id)
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Return the groups that read a topic, whether they are connected or not."""
+        """Return the names of the groups or the feature that read a topic. Groups need not be connected."""
         if topic in self.own:
             return {self.own[topic].name}
         found = self._offsets.which_group_by_topic(topic)
@@ -88,7 +89,7 @@ class Readers:
         return found
 
     def online(self) -> dict[str, set[str]]:
-        """Return the groups that are connected, by the topics that they subscribe to; without those that broadcast."""
+        """Return the connected groups except broadcasting ones, keyed by the topics to which they subscribe."""
         found: dict[str, set[str]] = {}
         for info in self._consumers or ():
             if not info.is_broadcasting:
@@ -97,7 +98,7 @@ class Readers:
         return found
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the queue offset of the next message a group will read; -1 when it has not said so."""
+        """Return the queue offset of the next message that a group or feature will read; -1 if a group has none stored."""
         own = self.own.get(topic)
         if own is not None and own.name == group:
             return own.next_offset(queue_id)

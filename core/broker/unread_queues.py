@@ -1,7 +1,8 @@
-"""Messages that nobody gets because their queue is not read: a topic has fewer read queues than it had, or than are written.
+"""Counts messages in queues that consumers do not read, because their topic has fewer read queues than before or than write
+queues.
 
-A pull of such a queue is refused, and clients do not even try: the route names no queue beyond ``readQueueNums``. So what waits
-there is in no lag that RocketMQ tells.
+A pull from such a queue is refused. Clients do not try, because the route has only ``readQueueNums`` queues. RocketMQ's figures
+of lag do not include these messages.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
 
 _RUNS_MAX: Final = 10
 NOBODY = ""
-"""Stands for the groups of a queue in which no group has an offset."""
+"""Key for messages in a queue in which no group has a consumer offset."""
 
 
 def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int]:
-    """Return how many messages of a queue wait, by group: those with an offset in the queue that are not at its end.
+    """Return the number of messages in a queue that a group has not consumed, keyed by group.
 
-    Where no group has ever read the queue, all of them wait for :data:`NOBODY`.
+    Only groups with a consumer offset before the queue's end are included. If no group has an offset in the queue, all its
+    messages are counted for :data:`NOBODY`.
     """
     reader, offsets = api.log.reader, api.offsets
     first, end = reader.min_queue_offset(topic, queue_id), reader.max_queue_offset(topic, queue_id)
@@ -35,7 +37,7 @@ def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int
 
 
 def queue_list(queue_ids: Iterable[int]) -> str:
-    """Return the ids of queues for people: ``4 to 7, 9``; at most ten runs."""
+    """Return the ids of queues as a text such as ``4 to 7, 9``, with at most ten ranges."""
     runs: list[list[int]] = []
     for queue_id in sorted(queue_ids):
         if runs and queue_id == runs[-1][1] + 1:
