@@ -1,8 +1,8 @@
-"""What a start has to know of consumers that were registered before it: the file ``flint/consumers``.
+"""Encodes the registrations of consumers for the next start of the broker: the file ``flint/consumers``.
 
-A broker that has just started would know no consumer until its next heartbeat, half a minute later: it would refuse its pulls,
-and tell no member who shares the queues with it. Lines of JSON: the first one says how many groups follow, each of the others
-is a :class:`KeptGroup`. Nothing in it stands for a connection: it holds names, and what they subscribe to.
+Without the file, a broker would not know a consumer after a start until its next heartbeat, up to 30 s later. It would refuse
+the consumer's pulls and leave it out when members ask for the group's client ids. The file has lines of JSON. The first line
+has the number of groups, each further one is a :class:`KeptGroup`. It contains names and subscriptions, but no connections.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from flintmq.core.limits import (
 )
 
 KEPT_S: Final = 30.0
-"""For how long a member from before a start counts: clients send a heartbeat every 30 s (``heartbeatBrokerInterval``)."""
+"""Time after a start for which members from before it count. Clients send a heartbeat every 30 s
+(``heartbeatBrokerInterval``)."""
 
 _VERSION: Final = 1
 
 
 class KeptGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The members of one consumer group, how they consume, and the queues that they have locked."""
+    """The members, the subscriptions and the queue locks of a consumer group, as one line of the file."""
 
     group_name: str
     client_ids: Sequence[str] = ()
@@ -41,7 +42,7 @@ class KeptGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     subscriptions: Sequence[SubscriptionData] = ()
     locks: dict[str, list[MessageQueue]] = msgspec.field(default_factory=dict)
-    """By client id."""
+    """Locked queues, keyed by client id."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -50,8 +51,12 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS_MAX_BYTES) -> tuple[bytes, int]:
-    """Return the content of the file, and how many groups are left out because it would be larger than ``max_bytes``. Any
-    thread."""
+    """Return the content of the file, and the number of groups that are left out of it. Any thread.
+
+    Args:
+        groups: the groups to save.
+        max_bytes: limit of the file's size; groups beyond it are left out.
+    """
     encoder = msgspec.json.Encoder()
     lines: list[bytes] = []
     room = max_bytes - len(encoder.encode(_Head(_VERSION, 2**31))) - 1
@@ -59,7 +64,7 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
     for group in groups:
         try:
             line = encoder.encode(group)
-        except UnicodeEncodeError:  # halves of surrogate pairs in a name: such a member registers again by itself
+        except UnicodeEncodeError:  # a name has half a surrogate pair; such a group registers again with its heartbeat
             left_out += 1
             continue
         if len(line) + 1 > room:
@@ -72,10 +77,10 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
 
 
 def decode_kept(raw: bytes) -> list[KeptGroup]:
-    """Return the groups of a file.
+    """Return the groups in the content of a file.
 
     Raises:
-        StoreFormatError: it is cut, damaged, of a later version, or holds more than a broker accepts from clients; says what.
+        StoreFormatError: the content is incomplete, damaged, of another version, or exceeds a limit for clients.
     """
     head, *lines = raw.removesuffix(b"\n").split(b"\n")
     try:

@@ -1,8 +1,8 @@
-"""Tells a lag that grows from one that is merely there, with a bounded memory, from plain values.
+"""Detects lags of consumer groups that grow, as opposed to lags that are merely large, with limited memory.
 
-A lag *grows* when it has been at least ``limit_messages`` for a whole window, was never below what it was when that began, and
-is now a tenth greater, or ``limit_messages`` greater where that is less. So a consumer that works off a backlog, one that
-reads in large steps, and one that keeps up under a steady load raise no alarm::
+A lag *grows* if three conditions hold. It was at least ``limit_messages`` for a whole window. In the window it was never below
+its value at the window's beginning. It is now greater than that value by a tenth or by ``limit_messages``, whichever is less.
+Thus a consumer that works off a backlog, reads in large steps, or keeps up with a steady load raises no alarm::
 
     lag     limit ┈┈┈┈┈┈┈┈┈┈┈╱┈┈┈┈┈┈╱▔▔╲╱▔▔▔▔╱  ◄ now: above the limit for a window, never below its beginning, and grown
                      ╱▔▔╲╱▔▔      │◄── window ──►│
@@ -19,34 +19,40 @@ import msgspec
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 PAIRS_MAX: Final = 2_000
-"""Groups' topics above the limit that are remembered, about 1.5 KB each; further ones wait until others are below it again."""
+"""Limit of pairs of group and topic that are watched, about 1.5 KB each. Further pairs are ignored until others fall below the
+limit of lag."""
 STEPS: Final = 5
-"""Samples in a window, so that a dip within it is seen."""
+"""Number of samples in a window, by which a temporary decrease of a lag is detected."""
 _GROWTH: Final = 10
-"""The part of a lag by which it must have grown: a tenth."""
+"""Divisor of a lag for the growth that raises an alarm: a tenth of the lag."""
 
 
 def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:
-    """Return how many messages of a queue wait for a group; a negative offset is one that was never stored."""
+    """Return the number of messages in a queue that a group has not consumed.
+
+    Args:
+        max_queue_offset: the queue's end.
+        consumer_offset: the group's consumer offset; a negative one means that none is stored, and counts as 0.
+    """
     return max(0, max_queue_offset - max(0, consumer_offset))
 
 
 class _Pair(msgspec.Struct):
-    """One group in one topic."""
+    """The latest lag and the samples of a group in a topic."""
 
     seen_s: float
     lag: int
     samples: deque[tuple[float, int]]
-    """(when, lag): the first one is at most a window and a step old, and the others lie at least a step apart."""
+    """Samples as (time in seconds, lag). The first is at most a window and a step old; the others are at least a step apart."""
 
 
 class LagWatch:
-    """Remembers the lags that are above a limit. One thread.
+    """Watches lags that are above a limit, and returns alarms for those that grow. For a single thread.
 
     Args:
-        limit_messages: a lag below it is not looked at; 0 looks at none.
-        window_s: how long a lag is looked at.
-        pairs_max: so many topics of groups are remembered.
+        limit_messages: smallest lag that is watched, in messages; 0 watches none.
+        window_s: length of the window, in seconds.
+        pairs_max: limit of watched pairs of group and topic.
     """
 
     def __init__(self, limit_messages: int, window_s: float, pairs_max: int = PAIRS_MAX) -> None:
@@ -60,11 +66,18 @@ class LagWatch:
 
     @property
     def step_s(self) -> float:
-        """How often a lag has to be noted at least; more often is harmless."""
+        """Longest interval in seconds between two calls of :meth:`note` for a pair; a shorter one is harmless."""
         return self._window_s / STEPS
 
     def note(self, at_s: float, group: str, topic: str, lag: int) -> None:
-        """Take a lag of a group in a topic, in messages over all queues, measured at a time of a clock that never goes back."""
+        """Record the lag of a group in a topic.
+
+        Args:
+            at_s: monotonic time of the measurement.
+            group: the group.
+            topic: the topic.
+            lag: the sum of the lags in all queues, in messages.
+        """
         if lag < self._limit or not self._limit:
             self._pairs.pop((group, topic), None)
             return
@@ -81,15 +94,15 @@ class LagWatch:
                 samples.popleft()
 
     def forget_before(self, at_s: float) -> None:
-        """Forget what was not noted since: its group or topic is gone."""
+        """Remove pairs without a measurement since a monotonic time, because their group or topic was deleted."""
         for key in [key for key, pair in self._pairs.items() if pair.seen_s < at_s]:
             del self._pairs[key]
 
     def alarms(self, members: Callable[[str], int | None] = lambda group: None) -> Iterator[Alarm]:
-        """Return an alarm for each group whose lag grows, about the topic in which it is furthest behind.
+        """Yield an alarm for each group with a growing lag, about the topic in which this lag is largest.
 
         Args:
-            members: returns how many members of a group are connected; None when that is unknown.
+            members: returns the number of connected members of a group; None if it is unknown.
         """
         worst: dict[str, tuple[int, str, int]] = {}
         for (group, topic), pair in self._pairs.items():
@@ -102,7 +115,7 @@ class LagWatch:
             )
 
     def _grown(self, pair: _Pair) -> int:
-        """Return by how many messages a lag has grown; 0 where it does not count as growing."""
+        """Return the growth of a lag in messages; 0 if it does not count as growing."""
         began_s, began = pair.samples[0]
         if pair.seen_s - began_s < self._window_s or min(lag for _, lag in pair.samples) < began:
             return 0
@@ -113,16 +126,16 @@ class LagWatch:
 def _lag_growing(
     group: str, topic: str, lag: int, grown: int, *, within_s: float, limit: int, members: int | None = None
 ) -> Alarm:
-    """Return the alarm for a group that falls further and further behind.
+    """Return the alarm for a group whose lag grows.
 
     Args:
         group: the consumer group.
-        topic: where it is furthest behind.
-        lag: how many messages it has not consumed there.
-        grown: how many more that is than at the beginning of the window.
-        within_s: how long the window is.
-        limit: the lag from which on this is told.
-        members: how many members are connected; None when that is unknown.
+        topic: the topic with the largest growing lag.
+        lag: the lag in messages.
+        grown: growth of the lag in the window, in messages.
+        within_s: length of the window, in seconds.
+        limit: smallest lag for which the alarm is raised, in messages.
+        members: number of connected members; None if it is unknown.
     """
     if members == 0:
         advice = f"it has no members: start them, or delete the group (flintmq groups delete {group})"

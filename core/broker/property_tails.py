@@ -1,12 +1,12 @@
-"""What one sender's messages have in common, remembered: the end of their properties.
+"""Caches the parsed end of property strings, which the messages of a sender share.
 
 A client writes the same properties in the same order for each message, and only the first few values differ::
 
     KEYS 0x01 order-17 0x02 UNIQ_KEY 0x01 AC11…0A 0x02 WAIT 0x01 true 0x02 TAGS 0x01 TagA
     ────────────────── differs ──────────────────│──────────── the tail: as before ──────
 
-So what follows from a tail (how it is stored, its tags code, whether the sender waits) is found out once. A text of another
-shape, or with a property that asks for more than to be stored, is left to the code that takes it apart.
+So the stored form of a tail, its tags code and whether the sender waits are computed once. A string with another structure, or
+with a property for which a step of the intake has to act, is not looked up here but parsed as a whole.
 """
 
 from __future__ import annotations
@@ -27,33 +27,35 @@ _UNIQ_KEY: Final = "UNIQ_KEY\x01"
 _KEYS_LENGTH: Final = len(_KEYS)
 _UNIQ_KEY_LENGTH: Final = len(_UNIQ_KEY)
 _UNUSUAL: Final = frozenset({props.UNIQ_KEY, props.CLUSTER, props.TRANSACTION_PREPARED})
-"""These, in a tail, decide about more than the tail."""
+"""Properties with which a tail is not cached, because they affect the rest of the string or the handling of the message."""
 
 TAILS_MAX: Final = 4_096
+"""Limit of cached tails, above which the cache is emptied."""
 TAIL_MAX_CHARACTERS: Final = 512
-"""Both bound what clients can make the broker remember."""
+"""Longest tail that is cached. Clients choose the tails, so both limits bound the cache's memory."""
 _LEARN_AT_ONCE: Final = 64
+"""Number of cached tails up to which each new tail is cached at once."""
 _LEARN_EACH: Final = 8
-"""Senders whose tails all differ shall not pay for each of them."""
+"""Beyond that number, one of this many unknown tails is cached, so that senders whose tails all differ cost little."""
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
-    """The end of properties, from the separator behind UNIQ_KEY on."""
+    """The end of a property string, from the separator after UNIQ_KEY, in parsed form."""
 
     stored: str
-    """As stored: without WAIT, with CLUSTER."""
+    """Tail as records contain it: without WAIT and with CLUSTER."""
     tags_code: int
     keys: str
     wait: bool
-    """False when the sender does not wait for durability."""
+    """Whether the sender waits for durability."""
 
 
 class PropertyTails:
-    """Tails by their text. Loop thread.
+    """A cache of tails, keyed by their text. Loop thread.
 
     Args:
-        stored: how a whole text of properties is stored, given the text and what is in it.
-        steps: know which properties ask for more than to be stored.
+        stored: returns the stored form of a property string, given the string and its parsed properties.
+        steps: the intake steps, which name the properties for which they have to act.
     """
 
     def __init__(self, stored: Callable[[str, dict[str, str]], str], steps: IntakeSteps) -> None:
@@ -66,8 +68,12 @@ class PropertyTails:
         return len(self._tails)
 
     def look_up(self, text: str) -> tuple[bytes, About, bool] | None:
-        """Return what follows from a text of properties: how it is stored, what queues and index want of it, and
-        whether the sender waits for durability. None when it has to be taken apart."""
+        """Return the parsed form of a property string from the cache; None if the caller has to parse the string.
+
+        Returns:
+            The string as stored, its tags code and keys for the queues and the index, and whether the sender waits for
+            durability.
+        """
         keys = ""
         start = 0
         if text.startswith(_KEYS):
@@ -90,12 +96,12 @@ class PropertyTails:
             return None
         return (
             (text[:end] + tail.stored).encode("ascii"),
-            (tail.tags_code, tail.keys or keys, uniq_key),  # the last of equals wins
+            (tail.tags_code, tail.keys or keys, uniq_key),  # of two properties with the same name the last one applies
             tail.wait,
         )
 
     def _learn(self, tail_text: str) -> None:
-        """Remember what follows from a tail, for the next message that has it."""
+        """Parse a tail and cache the result for later messages with the same tail."""
         tails = self._tails
         self._missed += 1
         if len(tail_text) > TAIL_MAX_CHARACTERS or (len(tails) >= _LEARN_AT_ONCE and self._missed % _LEARN_EACH):

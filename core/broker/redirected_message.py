@@ -1,11 +1,10 @@
-"""Messages that wait in a topic of the broker's own until they may go to the topic they are meant for.
+"""Redirects messages to a system topic in which they wait, and delivers them to their real topic when they are due.
 
-Such a message lies under its real topic's name as a property (``REAL_TOPIC``, ``REAL_QID``). Its delivery is another append, by
-the feature that had it wait: delay levels, timers.
+A waiting message has its real topic and queue as properties (``REAL_TOPIC``, ``REAL_QID``). The feature that redirected it,
+such as delay levels or timers, delivers it by appending it again.
 
-A topic may be deleted while messages wait for it. They go with it, as those that it had: each is dropped when it is due,
-counted, and told in the log. To deliver it, as RocketMQ does, would make a queue of a topic that nobody can read, and that
-stays when all else of the topic is gone.
+A topic may be deleted while messages wait for it. Each such message is dropped at its due time, counted and logged. RocketMQ
+delivers it instead, which creates a queue that no consumer can read and that remains after all else of the topic is deleted.
 """
 
 from __future__ import annotations
@@ -44,30 +43,31 @@ if TYPE_CHECKING:
 _log = client_log("flintmq.core.broker.waiting")  # the name that people filter by
 
 UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
-"""Where a waiting message goes, as it waited, that turns out to be undeliverable; made with the first."""
+"""Topic for waiting messages that cannot be delivered, unchanged. It is created with the first such message."""
 
 
 class PutOutcome(enum.Enum):
-    """What became of a message handed to the store."""
+    """The result of the delivery of a waiting message."""
 
     STORED = "stored"
+    """Result of a message that was appended."""
     LATER = "later"
-    """Not now: it is put again after a pause."""
+    """Result of a message that the store cannot take now; the caller delivers it again after a pause."""
     ILLEGAL = "illegal"
-    """Never: it is given up."""
+    """Result of a message that can never be stored; the caller gives it up."""
     DROPPED = "dropped"
-    """Never: its topic was deleted; that is counted and told already."""
+    """Result of a message whose topic was deleted; it was counted and logged."""
 
 
 class RedirectedMessageStore:
-    """The store, as the delivery of waiting messages sees it. Loop thread.
+    """The store for features that deliver waiting messages. Loop thread.
 
     Args:
-        log: where they wait.
-        counts: counts what is delivered.
-        append: stores what is delivered, and dispatches nothing.
-        topics: say which queues there are now, and take the topic of dead letters where it is missing.
-        has_topic: says whether a topic may be delivered to, see :func:`has_real_topic`; None lets all be.
+        log: the log with the waiting messages.
+        counts: counts delivered messages.
+        append: appends messages without dispatch.
+        topics: gives the queues that topics have now, and creates the topic of dead letters; None to deliver unchecked.
+        has_topic: returns whether messages may be delivered to a topic, see :func:`has_real_topic`; None allows all topics.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class RedirectedMessageStore:
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, max_units: int
     ) -> Iterable[tuple[int, int, int]]:
-        """Entries from an offset on: (commit log offset in bytes, size in bytes, tags code)."""
+        """Return entries of a queue from a queue offset on: (physical offset, size in bytes, tags code)."""
         queue = self._log.queues.get((topic, queue_id))
         if queue is None:
             return ()
         return self._with_times(queue.units(queue_offset, max_units))
 
     def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-        """Yield the units, with delivery times computed again from the record where they were in an ext file that is lost."""
+        """Yield the units. A delivery time in a lost ext file is computed again from the record."""
         for physical, size, due_ms in units:
             if is_address(due_ms):
                 for request in self._log.requests(physical, physical + size):
@@ -116,19 +116,21 @@ class RedirectedMessageStore:
             yield physical, size, due_ms
 
     def look_message(self, commit_log_offset_bytes: int, size_bytes: int) -> Record | None:
-        """Return the record at a place of the log; None when there is none any more."""
+        """Return the record at a physical offset; None if it was deleted or cannot be read."""
         return self._log.reader.message_at(commit_log_offset_bytes, size_bytes)
 
     def put_messages(
         self, messages: Sequence[MessageExtBrokerInner], topic: str, queue_id: int
     ) -> Sequence[PutOutcome]:
-        """Append messages in order, one outcome for each; after a LATER nothing is appended or dropped. Does not wait for
-        durability.
+        """Append due messages in order, without waiting for durability; return one outcome for each.
 
-        What is meant for a queue that its topic has lost goes to one that is left; where none is left, it is ILLEGAL.
+        After a message with outcome LATER, no message is appended or dropped. A message for a queue that its topic no longer
+        has goes to another queue of the topic; if the topic has none, its outcome is ILLEGAL.
 
         Args:
-            topic: where they waited, with ``queue_id``; for the statistics.
+            messages: the messages.
+            topic: the topic in which they waited, for the statistics.
+            queue_id: the queue in which they waited.
         """
         if self._topics is not None and messages[0].topic == UNDELIVERED_TOPIC:
             self._topics.create_in_send_back(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)
@@ -162,7 +164,7 @@ class RedirectedMessageStore:
         return [_outcome(next(results)) if has_queue else PutOutcome.ILLEGAL for has_queue in placed]
 
     def _is_placed(self, message: MessageExtBrokerInner) -> bool:
-        """Give a message a queue that its topic has now; return whether there is one."""
+        """Set a message's queue to one that its topic has now; return whether the topic has a queue."""
         try:
             if self._topics is not None:
                 message.queue_id = self._topics.queue_inside(message.topic, message.queue_id)
@@ -172,15 +174,15 @@ class RedirectedMessageStore:
 
 
 def waiting_store(api: BrokerApi) -> RedirectedMessageStore:
-    """Return the store of a broker, for messages that wait in it; they are delivered only to topics that there are."""
+    """Return the store of a broker for waiting messages, which are delivered only to topics that exist."""
     append = partial(api.put, dispatch=False)
     return RedirectedMessageStore(api.log, api.figures.counts, append, api.topics, partial(has_real_topic, api))
 
 
 def has_real_topic(api: BrokerApi, topic: str) -> bool:
-    """Return whether what waited for a topic may be delivered to it: whether the table of topics has it.
+    """Return whether waiting messages may be delivered to a topic, which is true if the topic exists.
 
-    The retry topic and the dead letters of a group that exists are made where they are missing, as with the first message.
+    The retry topic and the topic of dead letters are created if they are missing and their group exists.
     """
     if topic in api.topics or topic == UNDELIVERED_TOPIC:
         return True
@@ -194,7 +196,7 @@ def has_real_topic(api: BrokerApi, topic: str) -> bool:
 
 
 def drop(stats: BrokerStats, message: MessageExtBrokerInner) -> None:
-    """Count a message that cannot be delivered because its topic was deleted while it waited, and tell it."""
+    """Count and log a message that cannot be delivered because its topic was deleted while it waited."""
     stats.undelivered()
     named = message.properties.get(props.UNIQ_KEY) or "without an id"
     _log.warning(
@@ -214,7 +216,7 @@ def _outcome(result: object) -> PutOutcome:
 def moved(
     record: Record, topic: str, queue_id: int, properties: Mapping[str, str], properties_bytes: bytes
 ) -> MessageExtBrokerInner:
-    """Return a message with a record's body, flags and origin for another place; nobody waits until it is durable."""
+    """Return a message for another topic with a record's body, flags and origin. Its append does not wait for durability."""
     return MessageExtBrokerInner(
         topic=topic,
         queue_id=queue_id,
@@ -232,7 +234,16 @@ def moved(
 
 
 def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Mapping[str, str] | None = None) -> None:
-    """Send a message to a topic where it waits: its properties gain ``more``, and REAL_TOPIC and REAL_QID for its own place."""
+    """Change a message so that it waits in another topic.
+
+    Its own topic and queue become the properties REAL_TOPIC and REAL_QID.
+
+    Args:
+        message: the message to change.
+        topic: the topic in which it shall wait.
+        queue_id: the queue in which it shall wait.
+        more: further properties to add.
+    """
     message.properties = {
         **message.properties,
         **(more or {}),
@@ -244,9 +255,9 @@ def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Ma
 
 
 def delivery_of(record: Record) -> MessageExtBrokerInner | None:
-    """Return the message that a waiting record becomes when it is due.
+    """Return the message to append when a waiting record is due.
 
-    None for one that must never be delivered: without a real topic, or whose real topic is one where messages wait.
+    None if the record must not be delivered: it has no real topic, or its real topic is one in which messages wait.
     """
     properties = record.properties
     topic = properties.get(props.REAL_TOPIC)
@@ -258,23 +269,23 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
 
 
 def give_up(store: RedirectedMessageStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
-    """Make a dead letter of a waiting message that can never be delivered, and log one line.
+    """Store a waiting message that can never be delivered as a dead letter, and log it; return whether that is done.
 
-    What is acknowledged is checked before (:mod:`flintmq.core.broker.redirected_message`). What waits all the same was taken by
-    another broker or an earlier FlintMQ, or its record was lost. The line ends in an id that stays the same:
+    A broker checks waiting messages before it acknowledges them (:func:`check_deliverable`). An undeliverable message was
+    stored by another broker or an earlier FlintMQ, or its record was lost. The line of the log ends in one of these ids:
 
-    * ``[delivery.dead_letter]``: it lies in ``%DLQ%CID_RMQ_SYS_DELIVERY`` as it waited; REAL_TOPIC says where it was to go;
-    * ``[delivery.kept]``: no dead letter can be made of it; its record stays in the log until that expires;
-    * ``[delivery.gone]``: the record was deleted, or cannot be read.
+    * ``[delivery.dead_letter]``: the unchanged message is in ``%DLQ%CID_RMQ_SYS_DELIVERY``, with its target in REAL_TOPIC.
+    * ``[delivery.kept]``: the message cannot be stored as a dead letter. Its record stays in the log until it expires.
+    * ``[delivery.gone]``: the record was deleted or cannot be read.
 
     Args:
-        store: takes the dead letter.
-        record: the message as it waited; None where it is no longer there.
-        commit_log_offset_bytes: its place in the log.
-        why: it cannot be delivered.
+        store: the store, which appends the dead letter.
+        record: the waiting message; None if its record is lost.
+        commit_log_offset_bytes: physical offset of the record.
+        why: the reason, for the log.
 
     Returns:
-        False when the store takes nothing now: then nothing was logged, and the message is to be given up again later.
+        False if the store accepts no messages now. Nothing was logged then, and the caller shall call again later.
     """
     if record is None:
         _log.error(
@@ -324,16 +335,17 @@ def _dead_letter_of(record: Record) -> MessageExtBrokerInner:
 def check_deliverable(
     message: MessageExtBrokerInner, real_topic: str, log_file_bytes: int, *, spare_bytes: int = 0
 ) -> None:
-    """Refuse a message that could be stored where it waits, but never at its real topic.
+    """Raise an error if a message can wait, but could never be stored in its real topic.
 
     Args:
-        message: as it will wait.
-        real_topic: the topic that it is stored in when it is due.
-        log_file_bytes: the size of a commit log file, which takes the largest record.
-        spare_bytes: what its properties may still grow by while it waits.
+        message: the message in the form in which it will wait.
+        real_topic: the topic to which it is delivered.
+        log_file_bytes: size of a commit log file, which a record must fit.
+        spare_bytes: bytes by which its properties may grow while it waits.
 
     Raises:
-        RefusedError: SYSTEM_ERROR for a name that no topic may have; MESSAGE_ILLEGAL for properties or a record too long.
+        RefusedError: SYSTEM_ERROR if the topic's name is not allowed; MESSAGE_ILLEGAL if the properties or the record are too
+            long.
     """
     check_topic_name(real_topic)
     properties_bytes = len(message.properties_bytes)
@@ -360,13 +372,13 @@ def check_deliverable(
 
 
 def illegal_message(reason: str, measured: str, body_max_bytes: int, key: str = "") -> RefusedError:
-    """Return the refusal of a message that breaks a limit or a rule, in the words of RocketMQ.
+    """Return the error for a message that breaks a limit or a rule, with the remark of RocketMQ.
 
     Args:
-        reason: the id of the refusal.
-        measured: what was found.
-        body_max_bytes: the longest body that the broker takes.
-        key: the setting that decides; empty for none.
+        reason: id of the refusal.
+        measured: the value that was found, with its unit.
+        body_max_bytes: the longest body that the broker accepts.
+        key: the setting with the limit; empty if there is none.
     """
     return RefusedError(
         ResponseCode.MESSAGE_ILLEGAL,
