@@ -73,7 +73,7 @@ __all__ = [
 
 
 PLUGIN_TARGET: Final = r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?"
-"""What names a plugin."""
+"""Regular expression of a plugin's target: ``package.module`` or ``package.module:object``."""
 
 
 def _check_target(_instance: object, _attribute: attrs.Attribute[str], value: str) -> None:
@@ -85,12 +85,12 @@ def _check_target(_instance: object, _attribute: attrs.Attribute[str], value: st
 
 @attrs.frozen
 class PluginRef:
-    """A plugin named in the configuration."""
+    """A plugin that the configuration names."""
 
     target: str = attrs.field(validator=_check_target)
-    """``package.module:object``, or ``package.module`` where the hooks are functions of the module."""
+    """``package.module:object``, or ``package.module`` if the hooks are functions of the module."""
     line: int | None = attrs.field(default=None, eq=False)
-    """Where it was written, for errors; None outside a file."""
+    """Line of the file that names the plugin, for errors; None outside a file."""
 
 
 PLUGIN_FAILURES_MAX: Final = 5
@@ -101,76 +101,77 @@ class BrokerConfig:
     """Every setting of a broker, and of the name server that ``flintmq run`` starts beside it."""
 
     broker: BrokerSection = attrs.field(factory=BrokerSection)
-    """The broker's identity."""
+    """Name, cluster and role of the broker."""
     listen: ListenSection = attrs.field(factory=ListenSection)
-    """Sockets."""
+    """Ports, addresses and limits of connections."""
     namesrv: NamesrvSection = attrs.field(factory=NamesrvSection)
-    """The name servers to register with."""
+    """Name servers to register with."""
     nameserver: NamesrvConfig = attrs.field(factory=NamesrvConfig)
-    """The name server itself."""
+    """The name server that ``flintmq run`` or ``flintmq namesrv`` starts."""
     ha: HaSection = attrs.field(factory=HaSection)
-    """Replication."""
+    """Replication between master and slaves."""
     store: StoreSection = attrs.field(factory=StoreSection)
-    """The commit log and the consume queues."""
+    """The commit log, the consume queues and their retention."""
     index: IndexSection = attrs.field(factory=IndexSection)
-    """Finding messages by key."""
+    """The index of messages by key."""
     dispatchers: tuple[str, ...] = option(("consume_queue", "index"), pattern=r"\S+", expects="a list of names")
-    """The dispatchers in force, by name, in order."""
+    """Names of the dispatchers to use, in the order in which they are called."""
     spark_feed: SparkFeedSection = attrs.field(factory=SparkFeedSection)
-    """What the dispatcher ``spark_feed`` does."""
+    """Settings of the dispatcher ``spark_feed``."""
     flush: FlushSection = attrs.field(factory=FlushSection)
-    """When messages become durable."""
+    """The strategy that makes messages durable, and its settings."""
     topics: TopicsSection = attrs.field(factory=TopicsSection)
-    """Topics."""
+    """Topics, their number and their creation."""
     groups: GroupsSection = attrs.field(factory=GroupsSection)
-    """Consumer groups."""
+    """Consumer groups, their number and their creation."""
     offsets: OffsetsSection = attrs.field(factory=OffsetsSection)
-    """Consumer offsets."""
+    """Consumer offsets, their number and their writing to disk."""
     delay: DelaySection = attrs.field(factory=DelaySection)
-    """Delayed messages."""
+    """Messages that are delivered later."""
     pull: PullSection = attrs.field(factory=PullSection)
-    """Pulls."""
+    """Pulls, held pulls and filters."""
     transactions: TransactionsSection = attrs.field(factory=TransactionsSection)
-    """Transactional messages."""
+    """Transactional messages and checks of their state."""
     admission: AdmissionSection = attrs.field(factory=AdmissionSection)
-    """When the broker is busy."""
+    """Limits above which requests are refused with SYSTEM_BUSY."""
     metrics: MetricsSection = attrs.field(factory=MetricsSection)
-    """What monitoring systems read."""
+    """Metrics for monitoring systems."""
     tracing: TracingSection = attrs.field(factory=TracingSection)
-    """What tracing systems are told of messages."""
+    """OpenTelemetry spans of messages."""
     alarms: AlarmsSection = attrs.field(factory=AlarmsSection)
-    """What is told as wrong."""
+    """Limits above which alarms are raised."""
     console: ConsoleSection = attrs.field(factory=ConsoleSection)
-    """Web pages that show the cluster."""
+    """Web pages that show and change the cluster."""
     acl: AclSection = attrs.field(factory=AclSection)
-    """Access control."""
+    """Access control with accounts and signed requests."""
     authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
-    """The authenticators in force, by name, in order; empty lets everyone in."""
+    """Names of the authenticators to use, in the order in which they are called. If empty, every request is accepted."""
     plugins: tuple[PluginRef, ...] = option(())
-    """Plugins to load beyond the built-in and the installed ones."""
+    """Plugins to load in addition to the built-in and the installed ones."""
     disabled_plugins: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
-    """Plugins not to load, by name."""
+    """Names of plugins that are not loaded."""
     plugin_failures_max: int = option(PLUGIN_FAILURES_MAX, minimum=0, maximum=1_000_000)
-    """So many failures switch off an optional part of a third party's plugin until the restart; 0 never does."""
+    """Number of failures after which an optional part of a third party's plugin is switched off until the restart; 0 never
+    switches it off."""
 
     @property
     def replicates(self) -> bool:
-        """Return whether it is a slave, or lets slaves follow it."""
+        """Return whether the broker is a slave, or allows slaves to follow it."""
         return self.ha.enable or self.broker.role != "async_master"
 
     @property
     def account_file(self) -> Path:
-        """Return the file that accounts are written to: ``acl.file``, or one in the folder of the store."""
+        """Return the file that accounts are written to: ``acl.file``, or ``flint/acl/plain_acl.yml`` in the store's folder."""
         return Path(self.acl.file) if self.acl.file else Path(self.store.path) / "flint" / "acl" / "plain_acl.yml"
 
     @property
     def authenticators_in_force(self) -> tuple[str, ...]:
-        """Return ``authenticators``, and ``acl`` where ``acl.enable`` says so."""
+        """Return the broker's ``authenticators``, with ``acl`` added if ``acl.enable`` is set."""
         return _with_acl(self.authenticators, self.acl.enable)
 
     @property
     def namesrv_authenticators_in_force(self) -> tuple[str, ...]:
-        """Return ``nameserver.authenticators``, and ``acl`` where ``nameserver.acl_enable`` says so."""
+        """Return ``nameserver.authenticators``, with ``acl`` added if ``nameserver.acl_enable`` is set."""
         return _with_acl(self.nameserver.authenticators, self.nameserver.acl_enable)
 
 

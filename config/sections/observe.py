@@ -1,4 +1,4 @@
-"""Settings of what a broker shows of itself to those who run it."""
+"""Settings of metrics and tracing."""
 
 from __future__ import annotations
 
@@ -12,49 +12,50 @@ from flintmq.config.units import DAY_MS
 
 @attrs.frozen(kw_only=True)
 class MetricsSection:
-    """``metrics:`` — figures for monitoring systems, and whether the broker lives and is ready, over HTTP."""
+    """``metrics:`` — metrics for monitoring systems, and health and readiness checks over HTTP."""
 
     FEATURE: ClassVar = "metrics"
 
     enable: bool = option(False)
-    """Answers ``/metrics``, ``/healthz`` and ``/readyz``. Needs ``pip install '.[metrics]'``."""
+    """Serves ``/metrics``, ``/healthz`` and ``/readyz`` over HTTP. Needs ``pip install '.[metrics]'``."""
     host: str = option("127.0.0.1", pattern=r"\S+", expects="a host name or address")
-    """The address to listen at; ``0.0.0.0`` is every interface. Nobody is asked who they are: everyone who reaches it reads the
-    names of topics and groups, and changes nothing."""
+    """Address to listen at; ``0.0.0.0`` is every interface. There is no access control: everyone who can connect can read the
+    names of topics and groups, but cannot change anything."""
     port: int = option(0, minimum=0, maximum=65535)
-    """The port to listen at; 0 takes a free one, which the READY line names."""
+    """Port to listen at; 0 for any free port, which the READY line names."""
     otlp_endpoint: str | None = option(
         None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/metrics"
     )
-    """Pushes the figures to this collector of OpenTelemetry, by OTLP over HTTP; null pushes to none. Needs
-    ``pip install '.[otel]'``, and not ``enable``."""
+    """URL of an OpenTelemetry collector to which the metrics are pushed by OTLP over HTTP; null for none. Needs
+    ``pip install '.[otel]'``. ``enable`` is not needed for it."""
     otlp_interval_ms: int = option(60_000, minimum=100, maximum=DAY_MS)
-    """How often the figures are pushed."""
+    """Interval between two pushes of the metrics."""
     series_max: int = option(20_000, minimum=1_000, maximum=1_000_000)
-    """Series that one answer has at most: a topic has about eight, a group and topic twelve. Those beyond are left out, and
-    ``flintmq_left_out_series`` counts them (an alarm, too)."""
+    """Largest number of series in one answer. A topic has about eight, and a pair of group and topic twelve. Further series are
+    left out, which raises an alarm, and ``flintmq_left_out_series`` counts them."""
 
     @property
     def is_asked_for(self) -> bool:
-        """Return whether figures are told at all."""
+        """Return whether metrics are served or pushed."""
         return self.enable or self.otlp_endpoint is not None
 
 
 @attrs.frozen(kw_only=True)
 class TracingSection:
-    """``tracing:`` — spans of OpenTelemetry for the way of messages through the broker."""
+    """``tracing:`` — OpenTelemetry spans for the steps of messages through the broker."""
 
     FEATURE: ClassVar = "tracing"
 
     otlp_endpoint: str | None = option(
         None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/traces"
     )
-    """Pushes the spans of traced messages to this collector of OpenTelemetry, by OTLP over HTTP; null traces nothing. Needs
-    ``pip install '.[otel]'``."""
+    """URL of an OpenTelemetry collector to which the spans of traced messages are pushed by OTLP over HTTP; null switches
+    tracing off. Needs ``pip install '.[otel]'``."""
     otlp_interval_ms: int = option(1_000, minimum=100, maximum=DAY_MS)
-    """How often spans are pushed; where 512 wait, they are pushed at once."""
+    """Interval between two pushes of spans. If 512 spans wait, they are pushed at once."""
     sample_one_in: int = option(0, minimum=0, maximum=1_000_000_000)
-    """Of so many messages without a ``traceparent`` one begins a trace, by chance, and is given the property; 0 traces those
-    only whose producer's span is sampled."""
+    """Number of messages without a ``traceparent`` for each one that starts a trace, chosen at random. With 0, only messages
+    whose producer sampled them are traced."""
     queue_max: int = option(16_384, minimum=64, maximum=1_000_000)
-    """Spans that wait to be pushed, and messages that are followed, at most; what is beyond is dropped and counted."""
+    """Largest number of spans that wait to be pushed, and of messages that are traced at the same time. Further ones are
+    dropped and counted."""

@@ -13,30 +13,31 @@ from flintmq.config.secret import Secret
 from flintmq.config.units import DAY_MS
 
 KEY_MIN_LENGTH: Final = 7
-"""RocketMQ refuses access keys and secret keys of six characters or fewer."""
+"""Smallest length of access keys and secret keys, because RocketMQ refuses six characters or fewer."""
 _KEY: Final = re.compile(r"[\x21-\x7e]{7,256}")
 
 
 @attrs.frozen(kw_only=True)
 class AclAccount:
-    """One account, under the names of RocketMQ's ``plain_acl.yml``."""
+    """One account, with the field names of RocketMQ's ``plain_acl.yml``."""
 
     access_key: str = attrs.field(alias="accessKey")
-    """The account's name; sent with every request."""
+    """Name of the account, sent with every request."""
     secret_key: Secret = attrs.field(alias="secretKey", repr=False)
-    """What its requests are signed with; never sent."""
+    """Key that signs the account's requests; it is never sent."""
     white_remote_address: str | None = attrs.field(alias="whiteRemoteAddress", default=None)
-    """The addresses it may come from; empty for any. With ``acl.compat: strict`` those that need no signature."""
+    """Addresses from which the account may send requests; empty for any. With ``acl.compat: strict``, addresses that need no
+    signature."""
     admin: bool | None = attrs.field(default=None)
-    """May do everything, administration included."""
+    """Whether the account may do everything, including administration."""
     default_topic_perm: str | None = attrs.field(alias="defaultTopicPerm", default=None)
-    """DENY, PUB, SUB or PUB|SUB, for topics that are not listed; empty is DENY."""
+    """Permission in topics that ``topic_perms`` does not list: DENY, PUB, SUB or PUB|SUB; empty is DENY."""
     default_group_perm: str | None = attrs.field(alias="defaultGroupPerm", default=None)
-    """The same for consumer groups."""
+    """Permission in consumer groups that ``group_perms`` does not list: DENY, PUB, SUB or PUB|SUB; empty is DENY."""
     topic_perms: tuple[str, ...] = attrs.field(alias="topicPerms", default=())
-    """``topic=PERM``."""
+    """Permissions in topics, ``topic=PERM`` each."""
     group_perms: tuple[str, ...] = attrs.field(alias="groupPerms", default=())
-    """``group=PERM``."""
+    """Permissions in consumer groups, ``group=PERM`` each."""
 
     def __attrs_post_init__(self) -> None:
         if _KEY.fullmatch(self.access_key) is None:
@@ -52,32 +53,35 @@ class AclSection:
     FEATURE: ClassVar = "acl"
 
     enable: bool = option(False, rocketmq="aclEnable")
-    """Every request must be signed by an account that may make it; the same as ``acl`` among the authenticators."""
+    """Accepts only requests that are signed by an account with the right to make them. It is the same as ``acl`` among the
+    authenticators."""
     file: str | None = option(None)
-    """A file in the form of RocketMQ's ``plain_acl.yml``, to which accounts made over the wire are written too; null is
-    ``flint/acl/plain_acl.yml`` in the store's folder."""
+    """File of accounts in the form of RocketMQ's ``plain_acl.yml``. Accounts that requests create are written to it, too. null
+    is ``flint/acl/plain_acl.yml`` in the store's folder."""
     folder: str | None = option(None)
-    """A folder, as RocketMQ's ``conf/acl``: every ``.yml`` and ``.yaml`` file in it is read as well."""
+    """Folder like RocketMQ's ``conf/acl``. Every ``.yml`` and ``.yaml`` file in it is read in addition to ``file``."""
     accounts: tuple[AclAccount, ...] = option((), secret=True)
-    """Accounts written here, with the names of ``plain_acl.yml``; one of the same key in a file replaces it."""
+    """Accounts with the field names of ``plain_acl.yml``. An account in a file replaces one with the same access key here."""
     global_white_remote_addresses: tuple[str, ...] = option(())
-    """With ``compat: safe`` the only addresses that requests are taken from (none listed: all); with ``strict`` addresses
-    that need no key at all. Joined with the ``globalWhiteRemoteAddresses`` of the files."""
+    """With ``compat: safe``, the only addresses from which requests are accepted (empty for all). With ``strict``, addresses
+    that need no signature. The ``globalWhiteRemoteAddresses`` of the files are added."""
     compat: str = option("safe", choices=("safe", "strict"))
-    """``safe``: lists of addresses restrict and never grant. ``strict``: they let requests pass unsigned, as in RocketMQ."""
+    """With ``safe``, lists of addresses only restrict access. With ``strict``, requests from listed addresses need no
+    signature, as in RocketMQ."""
     file_mode: str = option("refuse", choices=("refuse", "warn", "ignore"))
-    """What happens when a file with secret keys can be read or written by others than its owner (``chmod 600``)."""
+    """Reaction if other users than its owner can read or write a file with secret keys (``chmod 600`` prevents that)."""
     reload_interval_ms: int = option(5_000, minimum=100, maximum=DAY_MS)
-    """How often the files are looked at; a changed one counts without a restart."""
+    """Interval between two checks of the files. A changed file takes effect without a restart."""
     list_accounts: bool = option(False)
-    """Answers request 54 (mqadmin getAclConfig) to administrators, without secret keys; otherwise it is not supported."""
+    """Answers request 54 (mqadmin getAclConfig) to administrators, without secret keys. If false, it is not supported."""
     replay_window_ms: int = option(0, minimum=0, maximum=DAY_MS)
-    """Refuses requests that are older or that were seen before. Only FlintMQ's own client dates its requests, so every other
-    client is refused; 0 switches it off."""
+    """Age at which signed requests are refused. Repeated requests are refused, too. Only FlintMQ's client dates its requests,
+    so requests of all other clients are refused. 0 switches this check off."""
     extra_codes: tuple[str, ...] = option(
         (), pattern=r"-?\d{1,9}=(public|client|admin)", expects="a list of CODE=public, CODE=client or CODE=admin"
     )
-    """Who may use the request codes of plugins; one that is not listed is refused."""
+    """Access to the request codes of plugins, ``CODE=public``, ``CODE=client`` or ``CODE=admin`` each. Codes that are not
+    listed are refused."""
 
 
 def _tls_mode(text: str) -> str:
@@ -95,16 +99,16 @@ class TlsSection:
         also=("enforcing",),
         converter=_tls_mode,
     )
-    """``required`` (RocketMQ: enforcing) takes TLS only, ``permissive`` decides by a connection's first byte, ``disabled``
-    takes none; ``auto`` is ``required`` with a certificate and ``disabled`` without."""
+    """``required`` (RocketMQ: enforcing) accepts only TLS. ``permissive`` accepts TLS and plain connections. ``disabled``
+    accepts only plain connections. ``auto`` is ``required`` with a certificate and ``disabled`` without."""
     certificate: str | None = option(None, rocketmq="tls.server.certPath")
-    """The certificate chain, a PEM file; read again when it changes."""
+    """PEM file of the certificate chain. It is read again when it changes."""
     key: str | None = option(None, rocketmq="tls.server.keyPath")
-    """The private key, a PEM file; null when it is in the certificate's file."""
+    """PEM file of the private key; null if it is in the certificate's file."""
     key_password: Secret | None = option(None, rocketmq="tls.server.keyPassword", secret=True)  # noqa: RUF009
-    """Opens the private key."""
+    """Password of the private key."""
     client_ca: str | None = option(None, rocketmq="tls.server.trustCertPath")
-    """PEM file of the authorities whose client certificates are accepted; null asks for none."""
+    """PEM file of the authorities whose client certificates are accepted; null requests no client certificates."""
     require_client_certificate: bool = option(False, rocketmq="tls.server.authClient")
     """Refuses clients without a certificate of ``client_ca``."""
 
@@ -119,7 +123,7 @@ class TlsSection:
 
     @property
     def mode_in_force(self) -> str:
-        """Return the mode, with ``auto`` decided."""
+        """Return the mode; for ``auto``, ``required`` or ``disabled``."""
         if self.mode == "auto":
             return "disabled" if self.certificate is None else "required"
         return self.mode

@@ -18,7 +18,7 @@ ROLES: Final = ("async_master", "sync_master", "slave")
 
 
 def _role(text: str) -> str:
-    """Return RocketMQ's spelling, which is in capitals, as ours."""
+    """Return a role in lower case if it is in RocketMQ's spelling, which is in capitals."""
     return text.lower() if text.isupper() else text
 
 
@@ -27,11 +27,11 @@ class BrokerSection:
     """``broker:`` — the broker's identity."""
 
     name: str = option("broker-a", rocketmq="brokerName", pattern=NAME, expects="a name without blanks")
-    """The broker's name: masters and slaves of one set share it."""
+    """Name of the broker. A master and its slaves have the same name."""
     cluster: str = option("DefaultCluster", rocketmq="brokerClusterName", pattern=NAME, expects="a name without blanks")
-    """The cluster the broker belongs to."""
+    """Name of the broker's cluster."""
     id: int = option(0, rocketmq="brokerId", minimum=0, maximum=2**63 - 1)
-    """0 is the master of its set, anything else a slave."""
+    """Number of the broker among those with its name: 0 is the master, any other number a slave."""
     role: str = option(
         "async_master",
         rocketmq="brokerRole",
@@ -40,15 +40,16 @@ class BrokerSection:
         converter=_role,
         feature="replication",
     )
-    """A ``sync_master`` acknowledges only what a slave holds; a ``slave`` copies its master and takes no messages."""
+    """Role in replication. A ``sync_master`` acknowledges a message only after a slave has it. A ``slave`` copies its master
+    and refuses messages from producers."""
     region: str = option("DefaultRegion", rocketmq="regionId")
-    """The region's id, given to every message as MSG_REGION."""
+    """Id of the region, which every message gets as its property MSG_REGION."""
     permission: int = option(6, rocketmq="brokerPermission", minimum=0, maximum=7)
-    """What clients may do: 4 read, 2 write, 6 both."""
+    """Permission of clients: 4 to read, 2 to write, 6 for both."""
     trace_on: bool = option(True, rocketmq="traceOn")
-    """Tells producers and consumers that they may trace messages."""
+    """Allows producers and consumers to trace messages."""
     shutdown_timeout_ms: int = option(10_000, minimum=0, maximum=DAY_MS)
-    """How long a stop waits for requests under way before connections are closed."""
+    """Time that a stop waits for requests under way before it closes the connections."""
 
     def __attrs_post_init__(self) -> None:
         if self.role == "slave" and self.id == 0:
@@ -56,61 +57,64 @@ class BrokerSection:
 
     @property
     def is_slave(self) -> bool:
-        """Return whether it copies a master."""
+        """Return whether the broker is a slave, which copies a master."""
         return self.role == "slave"
 
 
 @attrs.frozen(kw_only=True)
 class ListenSection:
-    """``listen:`` — sockets."""
+    """``listen:`` — the ports and addresses of the broker, and the limits of its connections."""
 
     enable: bool = option(True)
-    """Takes connections. ``false`` is for a broker inside a program, all clients of which are in the same process: it has no
-    port, and no name server to register with."""
+    """Accepts connections. ``false`` is for an embedded broker with all its clients in the same process. Such a broker has no
+    port, and does not register with name servers."""
     host: str = option("127.0.0.1", rocketmq="bindAddress", pattern=r"\S+", expects="a host name or address")
-    """The address to listen at; ``0.0.0.0`` is every interface."""
+    """Address to listen at; ``0.0.0.0`` is every interface."""
     port: int = option(10911, rocketmq="listenPort", minimum=0, maximum=65535)
-    """The port clients speak to; 0 takes a free one."""
+    """Port for clients; 0 for any free port."""
     vip: bool = option(True)
-    """Also answers at ``port`` - 2, where clients with the VIP channel switched on send to; as in RocketMQ, no pull is answered
+    """Also listens at ``port`` - 2, to which clients with the VIP channel send requests. As in RocketMQ, pulls are not answered
     there."""
     advertised_host: str | None = option(
         None, rocketmq="brokerIP1", pattern=r"[^\s;,=]{1,255}", expects="a host name, an address, or 'client'"
     )
-    """The host the name server hands out for this broker; null is ``host``, or where that is every interface, an address of
-    this machine. ``client`` is the address at which the client reached the name server, where both run on one machine."""
+    """Host under which clients reach this broker, returned by the name server. null is ``host``, or an address of this machine
+    if ``host`` is every interface. ``client`` is the address at which the client reached the name server, if broker and name
+    server run on one machine."""
     advertised_port: int | None = option(None, minimum=1, maximum=65535)
-    """The port it hands out; null is ``port``."""
+    """Port under which clients reach this broker, returned by the name server; null is ``port``."""
     advertised: tuple[str, ...] = option(
         (), pattern=r"[A-Za-z0-9_-]{1,64}=[^\s;,=]{1,255}:\d{1,5}", expects="a list of LISTENER=HOST:PORT"
     )
-    """What it hands out instead to clients that ask at a listener of ``nameserver.listeners``: ``LISTENER=HOST:PORT`` each."""
+    """Other addresses of this broker, ``LISTENER=HOST:PORT`` each, which the name server returns to clients of that listener in
+    ``nameserver.listeners``."""
     ha_port: int | None = option(None, rocketmq="haListenPort", minimum=0, maximum=65535)
-    """The port slaves replicate from; null is ``port`` + 1, or a free one where ``port`` is 0; 0 takes a free one."""
+    """Port for the replication to slaves; 0 for any free port. null is ``port`` + 1, or any free port if ``port`` is 0."""
     idle_timeout_ms: int = option(
         120_000, rocketmq="serverChannelMaxIdleTimeSeconds", rocketmq_unit="s", minimum=1_000, maximum=DAY_MS
     )
-    """A connection silent for so long is closed."""
+    """Time after which a connection is closed if no byte is received or sent."""
     backlog: int = option(1024, rocketmq="serverSocketBacklog", minimum=1, maximum=65535)
-    """Connections that may wait to be accepted."""
+    """Number of connections that may wait to be accepted."""
     max_connections: int = option(10_000, minimum=1, maximum=1_000_000)
-    """Open connections; further ones are closed at once. Whatever it says, some of the process's descriptors (ulimit -n) are
-    left to the store: connections beyond wait to be accepted."""
+    """Largest number of open connections; further ones are closed at once. In any case some of the process's descriptors
+    (ulimit -n) are reserved for the store. Connections that would need them wait to be accepted."""
     max_connections_per_address: int = option(8_000, minimum=1, maximum=1_000_000)
-    """Of them from one address; counts for the name server, too."""
+    """Largest number of open connections from one address; further ones are closed at once. Also used by the name server."""
     max_buffered_bytes: int = option(1024 * MIB, minimum=64 * MIB, maximum=1024 * 1024 * MIB)
-    """Halves of frames and answers not read, of all connections together: beyond it the one that holds most is closed."""
+    """Largest total of the incomplete frames and unsent answers of all connections. Above it, the connection that buffers most
+    is closed."""
     max_frame_bytes: int = option(16 * MIB, minimum=64 * 1024, maximum=16 * MIB)
-    """A peer that announces a longer frame is disconnected."""
+    """Largest frame. The connection of a peer that sends a larger one is closed."""
     loop: str = option("asyncio", choices=("auto", "asyncio", "uvloop"))
-    """The event loop; ``auto`` takes uvloop where it is installed."""
+    """Event loop to use; ``auto`` uses uvloop if it is installed."""
     loop_blocked_warn_ms: int = option(500, minimum=0, maximum=DAY_MS)
-    """How long something may block the event loop, and with it every client, before the log and ``flintmq status`` name the
-    plugin, the hook and the line that does; 0 never."""
+    """Time for which the event loop, and with it every client, may be blocked before a warning. The log and ``flintmq status``
+    then name the plugin, the hook and the line that block it. 0 switches the warning off."""
     insecure: bool = option(False)
     """Allows a broker or name server without access control to listen at an address that other machines reach."""
     tls: TlsSection = attrs.field(factory=TlsSection)
-    """Encrypted connections."""
+    """Settings of encrypted connections."""
 
     def __attrs_post_init__(self) -> None:
         if self.vip and self.port in (1, 2):
@@ -132,24 +136,24 @@ class NamesrvSection:
         expects="a list of host:port",
         feature="registration",
     )
-    """``host:port`` of each name server; empty registers with none."""
+    """Name servers to register with, ``host:port`` each; empty for none."""
     register_interval_ms: int = option(
         30_000, rocketmq="registerNameServerPeriod", minimum=1_000, maximum=DAY_MS, feature="registration"
     )
-    """How often the broker registers again. RocketMQ itself keeps this within 10 s and 60 s."""
+    """Interval between two registrations of the broker. RocketMQ limits it to 10 to 60 s."""
     register_timeout_ms: int = option(
         6_000, rocketmq="registerBrokerTimeoutMills", minimum=1, maximum=DAY_MS, feature="registration"
     )
-    """How long one registration may take."""
+    """Longest time of one registration."""
     access_key: str | None = option(None)
-    """The account that registrations are signed with, where the name servers ask for one; it must be an administrator's."""
+    """Name of the account that signs registrations, if the name servers have access control. It must be an administrator."""
     secret_key: Secret | None = option(None, secret=True)  # noqa: RUF009
-    """Its secret key."""
+    """Secret key of the account ``access_key``."""
     tls: bool | None = option(None, rocketmq="useTLS")
-    """Speaks TLS with the name servers; null does so when ``listen.tls`` is required here."""
+    """Uses TLS for connections to name servers; null uses it if ``listen.tls`` requires TLS."""
     tls_ca: str | None = option(None, rocketmq="tls.client.trustCertPath")
-    """PEM file of the authorities that name servers' certificates must come from; null trusts ``listen.tls.certificate``, or
-    without one the system's authorities."""
+    """PEM file of the authorities that must have signed the certificates of name servers. null trusts
+    ``listen.tls.certificate``, or without it the authorities of the system."""
 
     def __attrs_post_init__(self) -> None:
         if (self.access_key is None) is not (self.secret_key is None):
@@ -158,86 +162,88 @@ class NamesrvSection:
 
 @attrs.frozen(kw_only=True)
 class NamesrvConfig:
-    """``nameserver:`` — the name server itself. RocketMQ's names count in this section and for ``flintmq namesrv``."""
+    """``nameserver:`` — the name server. RocketMQ's names are accepted in this section and by ``flintmq namesrv``."""
 
     host: str = option("127.0.0.1", rocketmq="bindAddress", pattern=r"\S+", expects="a host name or address")
-    """The address to listen at."""
+    """Address to listen at."""
     port: int = option(9876, rocketmq="listenPort", minimum=0, maximum=65535)
-    """The port to listen at; 0 takes a free one."""
+    """Port to listen at; 0 for any free port."""
     listeners: tuple[str, ...] = option(
         (), pattern=r"[A-Za-z0-9_-]{1,64}=([^\s;,=]{1,255}:)?\d{1,5}", expects="a list of NAME=PORT or NAME=HOST:PORT"
     )
-    """Where it listens besides, ``NAME=PORT`` or ``NAME=HOST:PORT`` each (``host`` where none is given). Clients that ask there
-    get what brokers advertise for that name (``listen.advertised``)."""
+    """Further addresses to listen at, ``NAME=PORT`` or ``NAME=HOST:PORT`` each; without HOST it is ``host``. Clients of such a
+    listener get the addresses that brokers advertise for its name (``listen.advertised``)."""
     kv_path: str | None = option(None, rocketmq="kvConfigPath")
-    """The file that keeps the key-value configuration; null keeps it in memory."""
+    """File of the key-value configuration; null keeps it in memory only."""
     acl_enable: bool = option(False, rocketmq="aclEnable")
-    """The name server, too, takes only requests signed by an account of ``acl:``; brokers then need ``namesrv.access_key``."""
+    """Accepts only requests that an account of ``acl:`` has signed. Brokers then need ``namesrv.access_key``."""
     authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
-    """The name server's authenticators in force, by name, in order; ``acl`` is what ``acl_enable`` adds."""
+    """Names of the name server's authenticators, in the order in which they are called. ``acl_enable`` adds ``acl``."""
     order_message_enable: bool = option(False, rocketmq="orderMessageEnable")
     """Adds a topic's order configuration to its route."""
     scan_interval_ms: int = option(10_000, rocketmq="scanNotActiveBrokerInterval", minimum=100, maximum=DAY_MS)
-    """How often brokers that stopped registering are looked for."""
+    """Interval between two checks for brokers that have stopped registering."""
     broker_expiry_ms: int = option(120_000, minimum=1_000, maximum=DAY_MS)
-    """A broker silent for so long is forgotten."""
+    """Time without a registration after which a broker is removed from the routes."""
     idle_timeout_ms: int = option(
         120_000, rocketmq="serverChannelMaxIdleTimeSeconds", rocketmq_unit="s", minimum=1_000, maximum=DAY_MS
     )
-    """A connection silent for so long is closed."""
+    """Time after which a connection is closed if no byte is received or sent."""
 
 
 SECRET_MIN_LENGTH: Final = 16
-"""A listener could try shorter ones one by one."""
+"""Smallest length of ``ha.secret``. A listener on the network could find a shorter secret by trying all of them."""
 
 
 @attrs.frozen(kw_only=True)
 class HaSection:
-    """``ha:`` — replication. ``broker.role`` says which end a broker is; the master's port is ``listen.ha_port``."""
+    """``ha:`` — replication. ``broker.role`` is the role of the broker; the master's port is ``listen.ha_port``."""
 
     FEATURE: ClassVar = "replication"
 
     enable: bool = option(False)
-    """Lets slaves follow an ``async_master``; a ``sync_master`` and a ``slave`` replicate anyway."""
+    """Allows slaves to follow an ``async_master``. A ``sync_master`` and a ``slave`` replicate regardless of it."""
     compat: str = option("flintmq", choices=("flintmq", "rocketmq"))
-    """Who is at the other end. ``flintmq``: both ends prove that they know ``ha.secret``, every frame is checked, and a
-    master that is another one than before is not followed. ``rocketmq``: RocketMQ's stream, which has none of that: any
-    program that reaches the port reads the whole log."""
+    """Protocol of replication. With ``flintmq``, both ends prove that they know ``ha.secret``, every frame is checked, and a
+    slave does not follow another master than before. ``rocketmq`` is RocketMQ's stream without these checks: any program that
+    reaches the port can read the whole log."""
     secret: Secret | None = option(None, secret=True)  # noqa: RUF009
-    """What both ends must know, 16 characters or more; in the environment: ``FLINTMQ_HA__SECRET``."""
+    """Secret that master and slaves share, 16 characters or more. In the environment: ``FLINTMQ_HA__SECRET``."""
     secret_file: str | None = option(None)
-    """A file with the secret, readable by its owner only; instead of ``ha.secret``."""
+    """File with the secret, used instead of ``ha.secret``. Only its owner may be able to read it."""
     host: str | None = option(None, pattern=r"\S+", expects="a host name or address")
-    """The address that slaves connect to; null is ``listen.host``."""
+    """Address at which a master listens for slaves; null is ``listen.host``."""
     advertised_host: str | None = option(None, rocketmq="brokerIP2")
-    """The host that the name server gives to slaves; null gives them the host that clients get."""
+    """Host of the master that the name server returns to slaves; null is the host that clients get."""
     master_address: str | None = option(
         None, rocketmq="haMasterAddress", pattern=ADDRESS, expects="host:port of the master's replication port"
     )
-    """A slave's: where its master's replication port is; null asks the name server."""
+    """On a slave: host and replication port of its master; null asks the name server."""
     tls: bool | None = option(None)
-    """Encrypts the stream, with ``listen.tls``'s certificate and with ``namesrv.tls_ca`` to trust; null does so when
-    ``listen.tls`` is required. Only with ``compat: flintmq``."""
+    """Encrypts replication with the certificate of ``listen.tls``, and trusts ``namesrv.tls_ca``. null encrypts if
+    ``listen.tls`` requires TLS. Only with ``compat: flintmq``."""
     send_heartbeat_interval_ms: int = option(5_000, rocketmq="haSendHeartbeatInterval", minimum=10, maximum=DAY_MS)
-    """How long an end is silent before it says that it lives."""
+    """Time without data after which an end sends a heartbeat."""
     housekeeping_interval_ms: int = option(20_000, rocketmq="haHousekeepingInterval", minimum=50, maximum=DAY_MS)
-    """A connection on which nothing came for so long is closed."""
+    """Time without received data after which a connection is closed."""
     transfer_batch_bytes: int = option(32 * 1024, rocketmq="haTransferBatchSize", minimum=1024, maximum=8 * MIB)
-    """Bytes of the log in one frame."""
+    """Largest number of bytes of the log in one frame."""
     reconnect_interval_ms: int = option(5_000, minimum=10, maximum=DAY_MS)
-    """How long a slave waits before it connects again."""
+    """Time that a slave waits before it connects again."""
     sync_interval_ms: int = option(10_000, minimum=10, maximum=DAY_MS)
-    """How often a slave takes over its master's topics, groups and offsets."""
+    """Interval at which a slave copies its master's topics, groups and offsets."""
     slave_fallbehind_max_bytes: int = option(256 * MIB, rocketmq="haSlaveFallbehindMax", minimum=0, maximum=2**62)
-    """A slave that is further behind counts for a sync master as none: SLAVE_NOT_AVAILABLE."""
+    """Largest lag of a slave for which a sync master waits. If every slave is further behind, sends are answered
+    SLAVE_NOT_AVAILABLE."""
     slave_timeout_ms: int = option(3_000, rocketmq="slaveTimeout", minimum=1, maximum=DAY_MS)
-    """How long a sync master's send waits for a slave before it is answered FLUSH_SLAVE_TIMEOUT."""
+    """Longest time that a send to a sync master waits for a slave. After it the send is answered FLUSH_SLAVE_TIMEOUT."""
     max_slaves: int = option(16, minimum=1, maximum=1_000)
-    """Connections of slaves; further ones are closed."""
+    """Largest number of connected slaves; further connections are closed."""
     truncate: str = option("proven", choices=("proven", "always", "never"))
-    """What a slave does with the end of its log that its master does not have. ``proven``: moves it to ``flint/quarantine``
-    when the epochs prove that the master's recovery cut it and that no client got an answer for it, and otherwise does
-    not follow. ``always``: moves it there whenever both logs share an epoch. ``never``: does not follow."""
+    """Treatment of the end of a slave's log that its master does not have. With ``proven``, the slave moves it to
+    ``flint/quarantine`` if the epochs prove that the master's recovery truncated it and that no client got an answer for it.
+    Otherwise the slave does not follow. With ``always``, it is moved if both logs share an epoch. With ``never``, the slave
+    does not follow."""
 
     def __attrs_post_init__(self) -> None:
         if self.secret is not None and self.secret_file is not None:

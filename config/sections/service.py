@@ -1,4 +1,4 @@
-"""Settings of what the broker does for clients: topics, groups, offsets, delays, pulls, transactions, admission."""
+"""Settings of the broker's services for clients: topics, groups, offsets, delays, pulls, transactions, admission, alarms."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class TopicsSection:
     """``topics:``"""
 
     auto_create: bool = option(True, rocketmq="autoCreateTopicEnable")
-    """Creates a topic when a message is first sent to it."""
+    """Creates a topic when the first message is sent to it."""
     default_queue_nums: int = option(8, rocketmq="defaultTopicQueueNums", minimum=1, maximum=65536)
-    """Queues of the template topic TBW102: the most a topic created by sending gets."""
+    """Number of queues of the template topic TBW102. A topic that is created by a send gets at most as many."""
     cluster_topic: bool = option(True, rocketmq="clusterTopicEnable")
-    """Has a topic named as the cluster."""
+    """Lets clients read and write the topic with the name of the cluster, which always exists."""
     broker_topic: bool = option(True, rocketmq="brokerTopicEnable")
-    """Has a topic named as the broker."""
+    """Lets clients read and write the topic with the name of the broker, which always exists."""
     trace_topic_enable: bool = option(False, rocketmq="traceTopicEnable")
-    """Has the topic that message traces go to."""
+    """Creates the topic ``trace_topic_name`` for message traces when the broker starts."""
     trace_topic_name: str = option(
         "RMQ_SYS_TRACE_TOPIC", rocketmq="msgTraceTopicName", pattern=r"[%|a-zA-Z0-9_-]{1,127}", expects="a topic's name"
     )
-    """The topic that message traces go to."""
+    """Name of the topic for message traces."""
     count_max: int = option(100_000, minimum=100, maximum=QUEUE_MAX)
-    """The most topics a broker has, each group's retry and dead letter topic among them (about 1 KB each, and a line of the
-    file that is written again with every new topic)."""
+    """Largest number of topics, including the retry and dead letter topics of groups. A topic needs about 1 KB of memory, and a
+    line of the file that is written again with every new topic."""
     store_reply: bool = option(True, rocketmq="storeReplyMessageEnable")
-    """Stores replies to requests besides passing them on."""
+    """Stores replies to requests in addition to forwarding them to the requesters."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,9 +44,9 @@ class GroupsSection:
     auto_create: bool = option(True, rocketmq="autoCreateSubscriptionGroup")
     """Creates a consumer group when it is first used."""
     count_max: int = option(50_000, minimum=100, maximum=QUEUE_MAX)
-    """The most consumer groups a broker has."""
+    """Largest number of consumer groups."""
     notify_ids_changed: bool = option(True, rocketmq="notifyConsumerIdsChangedEnable")
-    """Tells a group's members at once when one joins or leaves."""
+    """Notifies the members of a group at once when a member joins or leaves."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,10 +54,10 @@ class OffsetsSection:
     """``offsets:``"""
 
     flush_interval_ms: int = option(5_000, rocketmq="flushConsumerOffsetInterval", minimum=10, maximum=DAY_MS)
-    """How often consumer offsets are written to disk."""
+    """Interval between two writes of consumer offsets to disk."""
     entries_max: int = option(1_000_000, minimum=100, maximum=QUEUE_MAX)
-    """Offsets that are kept, one for each queue of each group that reads it (about 100 bytes each). A group that is new to a
-    queue is refused beyond; what is known goes on."""
+    """Largest number of consumer offsets, one for each queue and each group that reads it (about 100 bytes each). At the limit,
+    a group's first commit for a queue is refused. Existing offsets can still be changed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,12 +73,12 @@ class DelaySection:
         expects="delays such as '1s 5s 10m 2h' with one blank between",
         feature="delay",
     )
-    """The delay of level 1, 2, … separated by blanks; units s, m, h, d."""
+    """Delays of the levels 1, 2, …, separated by blanks, with the units s, m, h and d."""
     flush_interval_ms: int = option(10_000, rocketmq="flushDelayOffsetInterval", minimum=10, maximum=DAY_MS)
-    """How often the delivery offsets are written to disk."""
+    """Interval between two writes of the delivery offsets to disk."""
     timer_enable: bool = option(True, rocketmq="timerWheelEnable", feature="timer")
-    """Delivers messages at the time they name (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC), as RocketMQ 5 does;
-    false ignores these properties, as RocketMQ 4.9 does."""
+    """Delivers messages at the time in their properties (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC), as RocketMQ 5
+    does. If false, these properties are ignored, as RocketMQ 4.9 does."""
     timer_max_delay_ms: int = option(
         3 * DAY_MS,
         rocketmq="timerMaxDelaySec",
@@ -87,9 +87,11 @@ class DelaySection:
         maximum=365 * DAY_MS,
         feature="timer",
     )
-    """How far ahead that may be, at most as long as ``store.file_reserved_hours`` keeps the log; else MESSAGE_ILLEGAL."""
+    """Longest delay of a message that names its delivery time. A longer delay is refused with MESSAGE_ILLEGAL. It is limited by
+    ``store.file_reserved_hours``, for which the log is kept."""
     timer_minute_max: int = option(500_000, minimum=1, maximum=QUEUE_MAX, feature="timer")
-    """Messages that may be due within one minute, which are in memory then (about 70 bytes each); more are SYSTEM_BUSY."""
+    """Largest number of messages that are due within one minute. They are in memory then, about 70 bytes each. Further ones are
+    refused with SYSTEM_BUSY."""
 
 
 @attrs.frozen(kw_only=True)
@@ -97,29 +99,31 @@ class PullSection:
     """``pull:``"""
 
     long_polling: bool = option(True, rocketmq="longPollingEnable")
-    """Holds a pull for as long as the client allows; false for ``short_polling_ms``."""
+    """Holds a pull that finds no message for as long as the client allows. If false, it is held for ``short_polling_ms``."""
     short_polling_ms: int = option(1_000, rocketmq="shortPollingTimeMills", minimum=1, maximum=DAY_MS)
-    """How long a pull is held without long polling."""
+    """Time for which a pull is held if ``long_polling`` is false."""
     slave_read: bool = option(False, rocketmq="slaveReadEnable")
-    """A master sends consumers that are far behind to its slave, and a slave is read from while its master is in reach; one
-    whose master is gone is read from anyway."""
+    """On a master: consumers that are far behind are directed to its slave. On a slave: consumers may read from it while its
+    master is reachable; without a master they may read in any case."""
     hold_check_interval_ms: int = option(5_000, minimum=10, maximum=60_000)
-    """How often held pulls are looked at though nothing arrived."""
+    """Interval between two checks of held pulls if no message arrives."""
     held_max: int = option(200_000, minimum=100, maximum=QUEUE_MAX)
-    """Pulls that may wait for a message (about 1.3 KB each). Further ones are SYSTEM_BUSY, which clients try again later."""
+    """Largest number of pulls that wait for a message (about 1.3 KB each). Further ones are refused with SYSTEM_BUSY, and
+    clients repeat them later."""
     held_per_connection_max: int = option(20_000, minimum=1, maximum=QUEUE_MAX)
-    """Of one connection: a client has one for each queue of each of its groups."""
+    """Largest number of held pulls of one connection. A client holds one pull for each queue of each of its groups."""
     property_filter: bool = option(False, rocketmq="enablePropertyFilter", feature="filters")
     """Allows SQL92 expressions in subscriptions."""
     calc_filter_bitmap: bool = option(False, rocketmq="enableCalcFilterBitMap", feature="filters")
-    """Notes with each message, when it is stored, which groups' SQL92 expressions it fits, so that the others' pulls need not
-    read it. Needs ``store.consume_queue_ext_enable``."""
+    """Computes, when a message is stored, which groups' SQL92 expressions match it, and stores the result with the queue's
+    entry. Pulls of other groups then need not read the message. Needs ``store.consume_queue_ext_enable``."""
     expect_consumer_num: int = option(
         32, rocketmq="expectConsumerNumUseFilter", minimum=1, maximum=10_000, feature="filters"
     )
-    """Groups of one topic that filter by SQL92, for the size of that bit map; with more, more is read in vain."""
+    """Expected number of groups of one topic that filter by SQL92. It sets the size of the bit map of ``calc_filter_bitmap``.
+    With more groups, more messages are read that do not match."""
     max_error_rate: int = option(20, rocketmq="maxErrorRateOfBloomFilter", minimum=1, maximum=99, feature="filters")
-    """Percent of messages that do not fit and are read all the same."""
+    """Percentage of messages that do not match but are read, because the bit map of ``calc_filter_bitmap`` is approximate."""
 
 
 @attrs.frozen(kw_only=True)
@@ -129,67 +133,68 @@ class TransactionsSection:
     FEATURE: ClassVar = "transactions"
 
     timeout_ms: int = option(6_000, rocketmq="transactionTimeOut", minimum=1, maximum=30 * DAY_MS)
-    """How old a half message is before its producer is first asked."""
+    """Age of a half message at which its producer is first asked for the state of the transaction."""
     check_interval_ms: int = option(60_000, rocketmq="transactionCheckInterval", minimum=10, maximum=DAY_MS)
-    """How often half messages are looked at."""
+    """Interval between two checks of the half messages."""
     check_max: int = option(15, rocketmq="transactionCheckMax", minimum=1, maximum=10_000)
-    """How often a producer is asked before the message is given up."""
+    """Number of times that a producer is asked before its message is discarded."""
     reject: bool = option(False, rocketmq="rejectTransactionMessage")
     """Refuses transactional messages."""
 
 
 @attrs.frozen(kw_only=True)
 class AdmissionSection:
-    """``admission:`` — when the broker says SYSTEM_BUSY instead of queueing."""
+    """``admission:`` — limits above which the broker refuses requests with SYSTEM_BUSY."""
 
     fast_failure: bool = option(False, rocketmq="brokerFastFailureEnable")
-    """Answers SYSTEM_BUSY to a send that waited longer than ``send_wait_ms``, or for an append that took longer than
-    ``page_cache_busy_ms``, and says where the time went. Off here and on in RocketMQ: a broker inside a
-    program shares its process, and a pause of 200 ms there does not mean overload."""
+    """Refuses a send with SYSTEM_BUSY if it waited longer than ``send_wait_ms``, or if it waited for an append that took longer
+    than ``page_cache_busy_ms``. The remark says where the time was spent. Unlike in RocketMQ, it is off by default: an embedded
+    broker shares the process of a program, in which a pause of 200 ms does not mean overload."""
     send_wait_ms: int = option(200, rocketmq="waitTimeMillsInSendQueue", minimum=1, maximum=DAY_MS)
-    """How long a send may wait between its read and its append, with ``fast_failure``."""
+    """Longest time between the read and the append of a send, with ``fast_failure``."""
     page_cache_busy_ms: int = option(1_000, rocketmq="osPageCacheBusyTimeOutMills", minimum=1, maximum=DAY_MS)
-    """A longer append means that the disk is behind: with ``fast_failure``, sends that waited for it are refused."""
+    """Longest time of an append, with ``fast_failure``. If an append takes longer, the sends that waited for it are refused."""
     send_queue: int = option(10_000, rocketmq="sendThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
-    """Sends that may wait."""
+    """Largest number of sends that wait for their answers."""
     pull_queue: int = option(100_000, rocketmq="pullThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
-    """Pulls that may wait."""
+    """Largest number of pulls that wait for their answers."""
     reply_queue: int = option(10_000, rocketmq="replyThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
-    """Replies that may wait to be passed on."""
+    """Largest number of replies that wait to be forwarded to the requesters."""
     query_queue: int = option(20_000, rocketmq="queryThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
-    """Queries that may wait."""
+    """Largest number of queries for messages that wait for their answers."""
     client_queue: int = option(1_000_000, rocketmq="clientManagerThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
-    """Client registrations that may wait."""
+    """Largest number of requests to unregister clients and to check subscriptions that wait for their answers."""
     consumer_queue: int = option(
         1_000_000, rocketmq="consumerManagerThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX
     )
-    """Requests of consumer groups that may wait."""
+    """Largest number of requests for the members and offsets of consumer groups that wait for their answers."""
     heartbeat_queue: int = option(50_000, rocketmq="heartbeatThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
-    """Heartbeats that may wait."""
+    """Largest number of heartbeats that wait for their answers."""
     end_transaction_queue: int = option(
         100_000, rocketmq="endTransactionPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX
     )
-    """Ends of transactions that may wait."""
+    """Largest number of requests to end a transaction that wait for their answers."""
     admin_queue: int = option(10_000, minimum=1, maximum=QUEUE_MAX)
-    """Administrative requests that may wait."""
+    """Largest number of administrative requests that wait for their answers."""
 
 
 @attrs.frozen(kw_only=True)
 class AlarmsSection:
-    """``alarms:`` — what ``flintmq status``, consoles and metrics show as wrong (docs/alarms.md)."""
+    """``alarms:`` — limits for the alarms in ``flintmq status``, consoles and metrics (docs/alarms.md)."""
 
     lag_messages: int = option(10_000, minimum=0, maximum=2**60, feature="alarms")
-    """Messages in a topic that a group has not consumed, from which on a lag that grows is an alarm; 0 never is."""
+    """Number of messages of a topic that a group has not consumed, above which a growing lag raises an alarm. 0 switches this
+    alarm off."""
     lag_window_ms: int = option(5 * 60_000, minimum=10_000, maximum=DAY_MS, feature="alarms")
-    """How long a lag is looked at: it must have been above ``lag_messages`` all the time, never below what it was at the
-    beginning, and have grown by a tenth, or by ``lag_messages``."""
+    """Time over which a lag is observed. An alarm is raised if the lag was above ``lag_messages`` all the time, was never below
+    its value at the beginning, and grew by a tenth or by ``lag_messages``."""
     dispatch_behind_bytes: int = option(64 * MIB, minimum=1, maximum=2**60, feature="alarms")
-    """So much of the log that is durable, and that no consumer sees yet, is an alarm."""
+    """Bytes of the log that are durable and not yet visible to consumers, above which an alarm is raised."""
     dispatch_still_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS, feature="alarms")
-    """How long messages may stay invisible, while none becomes visible, until that is an alarm."""
+    """Time after which an alarm is raised if messages wait to become visible to consumers, and none becomes visible."""
     slave_gone_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS, feature="replication")
-    """How long a slave may be gone, or a slave may not follow its master, until that is an alarm."""
+    """Time after which an alarm is raised if a master's slave is not connected, or if a slave cannot follow its master."""
     slow_shown_ms: int = option(5 * 60_000, minimum=1_000, maximum=DAY_MS)
-    """How long a slow append, flush or commit, and an event loop that stood still, are shown after the last time."""
+    """Time for which a slow append, flush or commit, or a blocked event loop, stays an alarm after its last occurrence."""
     certificate_days: int = option(14, minimum=0, maximum=3_650)
-    """How many days before its end a certificate is an alarm."""
+    """Number of days before its end from which a certificate raises an alarm."""

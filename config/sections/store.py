@@ -17,7 +17,7 @@ _RETENTION = "topic_retention"
 
 
 def _whole_units(value: int) -> int:
-    """Round up to whole consume queue units, as RocketMQ does."""
+    """Return a size rounded up to whole consume queue units, as RocketMQ does."""
     return -(-value // CONSUME_QUEUE_UNIT_BYTES) * CONSUME_QUEUE_UNIT_BYTES
 
 
@@ -38,7 +38,11 @@ def _within_10_and_95(value: int) -> int:
 
 
 def _topic_retention(entries: Iterable[str]) -> tuple[str, ...]:
-    """Refuse topics of the broker itself, whose messages are its memory, and a topic given twice."""
+    """Return the entries without blanks around them.
+
+    Raises:
+        ConfigError: an entry names a topic in which the broker keeps undelivered messages, or a topic is named twice.
+    """
     found = tuple(entry.strip() for entry in entries)
     topics = [entry.partition("=")[0] for entry in found]
     for topic in topics:
@@ -60,7 +64,8 @@ class StoreSection:
     commit_log_paths: tuple[str, ...] = option(
         (), rocketmq="storePathCommitLog", rocketmq_separator=",", pattern=r".+", expects="a path", converter=_distinct
     )
-    """The commit log's folders, on as many disks; its files are spread over them. None is ``commitlog`` in ``path``."""
+    """Folders of the commit log, each on its own disk, over which its files are spread. If empty, it is ``commitlog`` in
+    ``path``."""
     read_only_commit_log_paths: tuple[str, ...] = option(
         (),
         rocketmq="readOnlyCommitLogStorePaths",
@@ -69,7 +74,7 @@ class StoreSection:
         expects="a path",
         converter=_distinct,
     )
-    """Folders whose commit log files are read, and deleted when they expire, but in which none is made."""
+    """Folders with commit log files that are read, and deleted when they expire. No new files are created in them."""
     commit_log_file_bytes: int = option(GIB, rocketmq="mappedFileSizeCommitLog", minimum=4 * KIB, maximum=2**31 - 1)
     """Size of each commit log file. A store can only be opened with the size it was written with."""
     consume_queue_file_bytes: int = option(
@@ -81,49 +86,49 @@ class StoreSection:
     )
     """Size of each consume queue file, rounded up to whole units of 20 bytes."""
     consume_queue_ext_enable: bool = option(False, rocketmq="enableConsumeQueueExt")
-    """Keeps the tags code, the store time and the filters' bit map of each message in files beside the consume queue."""
+    """Stores the tags code, the store time and the filter bit map of each message in extra files beside the consume queue."""
     consume_queue_ext_file_bytes: int = option(
         48 * MIB, rocketmq="mappedFileSizeConsumeQueueExt", minimum=KIB, maximum=2**31 - 1
     )
-    """Size of each of those files. They are read wherever there are any, and must have this size."""
+    """Size of each extra file of ``consume_queue_ext_enable``. Extra files that exist are always read, and need this size."""
     max_message_bytes: int = option(4 * MIB, rocketmq="maxMessageSize", minimum=1, maximum=16 * MIB)
-    """A longer body is refused (MESSAGE_ILLEGAL)."""
+    """Largest body of a message. A longer one is refused with MESSAGE_ILLEGAL."""
     check_crc_on_recover: bool = option(True, rocketmq="checkCRCOnRecover")
-    """Recovery checks the body's CRC of each record it reads."""
+    """Checks the CRC of each record's body during recovery."""
     access_in_memory_ratio: int = option(40, rocketmq="accessMessageInMemoryMaxRatio", minimum=0, maximum=100)
-    """Percent of the machine's memory taken to hold the log's tail: what lies before it counts as on disk."""
+    """Percentage of the machine's memory that is assumed to cache the end of the log. Older messages count as on disk."""
     max_transfer_bytes_in_memory: int = option(
         256 * KIB, rocketmq="maxTransferBytesOnMessageInMemory", unit="bytes", minimum=1, maximum=16 * MIB
     )
-    """Bytes one pull returns at most from memory."""
+    """Largest number of bytes of messages that one pull returns from memory."""
     max_transfer_count_in_memory: int = option(
         32, rocketmq="maxTransferCountOnMessageInMemory", minimum=1, maximum=65536
     )
-    """Messages one pull returns at most from memory."""
+    """Largest number of messages that one pull returns from memory."""
     max_transfer_bytes_in_disk: int = option(
         64 * KIB, rocketmq="maxTransferBytesOnMessageInDisk", unit="bytes", minimum=1, maximum=16 * MIB
     )
-    """Bytes one pull returns at most from disk."""
+    """Largest number of bytes of messages that one pull returns from disk."""
     max_transfer_count_in_disk: int = option(8, rocketmq="maxTransferCountOnMessageInDisk", minimum=1, maximum=65536)
-    """Messages one pull returns at most from disk."""
+    """Largest number of messages that one pull returns from disk."""
     compat: str = option("safe", choices=("safe", "strict"))
-    """``strict`` copies RocketMQ's known defects where a comparison needs them; ``safe`` does not. With ``strict`` a message
-    that is sent back (36) and the end of a transaction (37) are acknowledged even where ``flush.strategy`` or ``sync_master``
-    did not keep what they promise a send."""
+    """``strict`` reproduces known defects of RocketMQ, for comparisons with it; ``safe`` does not. With ``strict``, a message
+    that is sent back (36) and the end of a transaction (37) are acknowledged even if they are not as durable as
+    ``flush.strategy`` or ``sync_master`` requires for sends."""
     flush_consume_queue_interval_ms: int = option(
         1_000, rocketmq="flushIntervalConsumeQueue", minimum=1, maximum=DAY_MS
     )
-    """How often consume queues are flushed."""
+    """Interval between two flushes of the consume queues."""
     flush_consume_queue_least_pages: int = option(2, rocketmq="flushConsumeQueueLeastPages", minimum=0, maximum=65536)
-    """Dirty pages of 4 KiB a consume queue needs to be flushed."""
+    """Smallest number of dirty pages of 4 KiB with which a consume queue is flushed."""
     flush_consume_queue_thorough_interval_ms: int = option(
         60_000, rocketmq="flushConsumeQueueThoroughInterval", minimum=1, maximum=DAY_MS
     )
-    """How often consume queues are flushed however little is dirty."""
+    """Interval after which consume queues are flushed even with fewer dirty pages."""
     preallocate: bool = option(True)
     """Allocates the next commit log file ahead of time."""
     warm: bool = option(False, rocketmq="warmMapedFileEnable")
-    """Fills a new commit log file with zeros before it is used, in the background: its syncs then write no metadata."""
+    """Fills a new commit log file with zeros in the background before it is used, so that its syncs write no metadata."""
     disk_max_used_ratio: int = option(
         75,
         rocketmq="diskMaxUsedSpaceRatio",
@@ -132,25 +137,27 @@ class StoreSection:
         converter=_within_10_and_95,
         feature="retention",
     )
-    """Percent of the disk in use above which expired files are deleted at any hour. Taken as 10 to 95, as RocketMQ does."""
+    """Percentage of the disk in use above which expired files are deleted at any hour. Values outside 10 to 95 are replaced by
+    the nearest of the two, as in RocketMQ."""
     disk_forcible_ratio: int = option(85, minimum=35, maximum=100, feature="retention")
-    """Percent of the disk in use above which old files are deleted though they have not expired
+    """Percentage of the disk in use above which old files are deleted although they have not expired
     (RocketMQ: the system property rocketmq.broker.diskSpaceCleanForciblyRatio)."""
     disk_full_ratio: int = option(90, minimum=35, maximum=100, feature="retention")
-    """Percent of the disk in use above which writes are refused; 100 leaves it to ``disk_min_free_bytes``
+    """Percentage of the disk in use above which writes are refused. With 100, only ``disk_min_free_bytes`` refuses writes
     (RocketMQ: the system property rocketmq.broker.diskSpaceWarningLevelRatio)."""
     disk_min_free_bytes: int = option(64 * MIB, minimum=0, maximum=2**60, feature="retention")
-    """With less free than this writes are refused and old files deleted, whatever the ratios say; 0 is off."""
+    """Free bytes of the disk below which writes are refused and old files are deleted, regardless of the ratios. 0 is off."""
     disk_enough_free_bytes: int = option(4 * GIB, minimum=0, maximum=2**60, feature="retention")
-    """With this much free a disk is neither full nor nearly full, whatever the ratios say: nine tenths of a large shared disk
-    may be other people's. 0 is off, as in RocketMQ; it is off when ``compat`` is strict."""
+    """Free bytes of the disk from which it counts as neither full nor nearly full, regardless of the ratios. On a large shared
+    disk, other programs may use most of the space. 0 is off, as in RocketMQ. It is also off if ``compat`` is strict."""
     clean_forcibly: bool = option(True, rocketmq="cleanFileForciblyEnable", feature="retention")
-    """Lets a nearly full disk delete files that have not expired."""
+    """Allows files that have not expired to be deleted if the disk is nearly full."""
     file_reserved_hours: int = option(72, rocketmq="fileReservedTime", minimum=1, maximum=876_000, feature="retention")
-    """How long a message is kept; its file goes when the newest one in it is older (``compat: strict``: by the file's
-    modification time)."""
+    """Time for which messages are kept. A file expires when its newest message is older (with ``compat: strict``, when the
+    file's modification time is older)."""
     retention_bytes: int = option(0, minimum=0, maximum=2**60, feature="retention")
-    """How much of the log is kept at least; older files go at any hour, expired or not. 0 is off."""
+    """Bytes of the log that are kept at least. Files before them are deleted at any hour, even if they have not expired. 0 is
+    off."""
     topic_retention: tuple[str, ...] = option(
         (),
         pattern=r"[%|a-zA-Z0-9_-]{1,127}=\d{1,12}(ms|s|m|h|d)",
@@ -158,23 +165,23 @@ class StoreSection:
         converter=_topic_retention,
         feature="retention",
     )
-    """Topics whose messages are kept for less than the log's files: ``orders=24h``. They can no longer be consumed then;
-    their bytes go with the files."""
+    """Topics with a shorter retention than the files of the log, such as ``orders=24h``. Older messages of the topic cannot be
+    consumed. Their bytes are deleted with the files."""
     hold_until_consumed: bool = option(False, feature="retention")
-    """Keeps files in which a group, by its stored offsets, has unread messages, up to ``hold_max_bytes``. A group reads the
-    topics in which it has stored an offset, and those that its connected members subscribe to; a queue without an offset
-    counts from its beginning. What waits for a delay, a time or the end of a transaction is unread, too. What no group reads is
-    not kept."""
+    """Keeps files with messages that a group has not consumed by its stored offsets, up to ``hold_max_bytes``. The topics of a
+    group are those in which it has stored an offset and those that its connected members subscribe to. A queue without an
+    offset counts as unread from its beginning. Messages that wait for a delay, a time or the end of a transaction count as
+    unread, too. Files that no group needs are not kept."""
     hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60, feature="retention")
-    """How much of the log ``hold_until_consumed`` may keep; beyond it the oldest file goes, unread or not."""
+    """Most bytes of the log that ``hold_until_consumed`` keeps. Files before them are not held, even with unread messages."""
     keep_for_groups: tuple[str, ...] = option(
         (), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name", feature="retention"
     )
-    """Groups for which files are kept that they have not consumed, by their stored offsets; until ``keep_at_most_hours``, or
-    until the disk is nearly full. Empty is off."""
+    """Groups whose unread messages are kept. A file is not deleted until these groups have consumed it by their stored offsets,
+    ``keep_at_most_hours`` have passed, or the disk is nearly full. Empty is off."""
     keep_at_most_hours: int = option(168, minimum=1, maximum=876_000, feature="retention")
-    """How long files are kept for ``keep_for_groups``, by their newest message; then they go, unread or not, with a warning. At
-    least ``file_reserved_hours``."""
+    """Age of a file's newest message at which the file is no longer kept for ``keep_for_groups``. It is deleted then with a
+    warning, even with unread messages. At least ``file_reserved_hours``."""
     delete_when: str = option(
         "04",
         rocketmq="deleteWhen",
@@ -190,11 +197,11 @@ class StoreSection:
     clean_resource_interval_ms: int = option(
         10_000, rocketmq="cleanResourceInterval", minimum=10, maximum=DAY_MS, feature="retention"
     )
-    """How often the store looks at the disk, and for files to delete."""
+    """Interval between two checks of the disk and of the files to delete."""
 
     @property
     def topic_retention_ms(self) -> dict[str, int]:
-        """Return ``topic_retention`` by topic."""
+        """Return the retention of each topic in ``topic_retention`` in ms, keyed by topic."""
         return {
             topic: parse_duration(text) for topic, _, text in (entry.partition("=") for entry in self.topic_retention)
         }
@@ -205,13 +212,13 @@ class IndexSection:
     """``index:`` — finding messages by key."""
 
     enable: bool = option(True, rocketmq="messageIndexEnable")
-    """Builds the index."""
+    """Builds the index of messages by key."""
     builder: str = option("index", pattern=r"\S+", expects="a builder's name")
-    """The index builder in force, by name."""
+    """Name of the index builder to use."""
     max_hash_slot_num: int = option(5_000_000, rocketmq="maxHashSlotNum", minimum=1, maximum=100_000_000)
-    """Hash slots of each index file."""
+    """Number of hash slots of each index file."""
     max_index_num: int = option(20_000_000, rocketmq="maxIndexNum", minimum=2, maximum=100_000_000)
-    """Entries of each index file."""
+    """Largest number of entries of each index file."""
 
 
 @attrs.frozen(kw_only=True)
@@ -219,9 +226,9 @@ class GroupCommitSection:
     """``flush.group_commit:`` — every acknowledgement waits for a sync that many share."""
 
     sync_flush_timeout_ms: int = option(5_000, rocketmq="syncFlushTimeout", minimum=1, maximum=DAY_MS)
-    """How long an acknowledgement waits for its sync before it becomes FLUSH_DISK_TIMEOUT."""
+    """Longest time that a send waits for its sync. After it the send is answered FLUSH_DISK_TIMEOUT."""
     interval_ms: int = option(10, minimum=0, maximum=60_000)
-    """How long the service sleeps when no message waits."""
+    """Time that the flush service sleeps if no message waits for a sync."""
 
 
 @attrs.frozen(kw_only=True)
@@ -229,13 +236,13 @@ class FlushRealTimeSection:
     """``flush.flush_real_time:`` — acknowledges at once, syncs in the background."""
 
     interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)
-    """How often the log is flushed."""
+    """Interval between two flushes of the log."""
     least_pages: int = option(4, rocketmq="flushCommitLogLeastPages", minimum=0, maximum=65536)
-    """Dirty pages of 4 KiB a flush needs."""
+    """Smallest number of dirty pages of 4 KiB with which the log is flushed."""
     thorough_interval_ms: int = option(10_000, rocketmq="flushCommitLogThoroughInterval", minimum=1, maximum=DAY_MS)
-    """How often the log is flushed however little is dirty."""
+    """Interval after which the log is flushed even with fewer dirty pages."""
     timed: bool = option(True, rocketmq="flushCommitLogTimed")
-    """Sleeps the whole interval; false lets an append wake the service."""
+    """Sleeps the whole ``interval_ms`` between flushes. If false, an append wakes the flush service earlier."""
 
 
 @attrs.frozen(kw_only=True)
@@ -243,33 +250,33 @@ class CommitRealTimeSection:
     """``flush.commit_real_time:`` — appends to a buffer pool, copies it into the files, and syncs in the background."""
 
     interval_ms: int = option(200, rocketmq="commitIntervalCommitLog", minimum=1, maximum=DAY_MS)
-    """How often buffers are copied into the files."""
+    """Interval between two copies of buffers into the files."""
     least_pages: int = option(4, rocketmq="commitCommitLogLeastPages", minimum=0, maximum=65536)
-    """Pages of 4 KiB a copy needs."""
+    """Smallest number of new pages of 4 KiB with which a buffer is copied."""
     thorough_interval_ms: int = option(200, rocketmq="commitCommitLogThoroughInterval", minimum=1, maximum=DAY_MS)
-    """How often buffers are copied however little they hold."""
+    """Interval after which buffers are copied even with fewer new pages."""
     pool_size: int = option(5, rocketmq="transientStorePoolSize", minimum=1, maximum=1024)
-    """Buffers in the pool, each as large as a commit log file."""
+    """Number of buffers in the pool. Each is as large as a commit log file."""
     flush_interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)
-    """How often the files are flushed."""
+    """Interval between two flushes of the files."""
     flush_least_pages: int = option(4, rocketmq="flushCommitLogLeastPages", minimum=0, maximum=65536)
-    """Dirty pages of 4 KiB a flush needs."""
+    """Smallest number of dirty pages of 4 KiB with which the files are flushed."""
     flush_thorough_interval_ms: int = option(
         10_000, rocketmq="flushCommitLogThoroughInterval", minimum=1, maximum=DAY_MS
     )
-    """How often the files are flushed however little is dirty."""
+    """Interval after which the files are flushed even with fewer dirty pages."""
     flush_timed: bool = option(True, rocketmq="flushCommitLogTimed")
-    """Sleeps the whole interval; false lets each copy wake the service."""
+    """Sleeps the whole ``flush_interval_ms`` between flushes. If false, each copy wakes the flush service earlier."""
 
 
 @attrs.frozen(kw_only=True)
 class FlushSection:
-    """``flush:`` — which strategy makes messages durable. A plugin's is set in ``flush.<its name>``."""
+    """``flush:`` — the strategy that makes messages durable. A plugin's strategy has its settings in ``flush.<its name>``."""
 
     strategy: str = option("flush_real_time", pattern=r"[\w./-]+", expects="a strategy's name")
-    """The flush strategy in force, by name (RocketMQ: flushDiskType and transientStorePoolEnable)."""
+    """Name of the flush strategy to use (RocketMQ: flushDiskType and transientStorePoolEnable)."""
     pool: str = option("default", pattern=r"[\w./-]+", expects="a pool's name")
-    """The transient store pool in force, by name."""
+    """Name of the transient store pool to use."""
     group_commit: GroupCommitSection = attrs.field(factory=GroupCommitSection)
     """Settings of ``group_commit``."""
     flush_real_time: FlushRealTimeSection = attrs.field(factory=FlushRealTimeSection)
@@ -285,35 +292,36 @@ class LandingSection:
     FEATURE: ClassVar = "spark_feed"
 
     path: str | None = option(None, pattern=r".+", expects="a path")
-    """The landing zone's folder, on a POSIX file system; null is off."""
+    """Folder of the landing zone on a POSIX file system; null switches landing off."""
     format: str = option("parquet", choices=("parquet", "delta"))
     """``parquet``: files by topic and date; ``delta``: a Delta Lake table partitioned by them (needs deltalake)."""
     engine: str = option("process", choices=("process", "thread"))
-    """Where messages are decoded and written: a process beside the broker, or a thread of it."""
+    """Process or thread that decodes and writes messages: a process beside the broker, or a thread of the broker."""
     topics: tuple[str, ...] = option((), pattern=r"[%|a-zA-Z0-9_-]{1,127}", expects="a topic's name")
-    """The topics that land; empty for all."""
+    """Topics whose messages are copied; empty for all."""
     include_system_topics: bool = option(False)
-    """Lands the topics of the broker itself, retries and dead letters too: a delayed message then lands twice."""
+    """Also copies the broker's own topics, and those of retries and dead letters. A delayed message is then copied twice."""
     start: str = option("earliest", choices=("earliest", "latest"))
-    """Where a new landing zone begins: with the oldest message, or with the next one."""
+    """First message of a new landing zone: the oldest one in the log, or the next one."""
     roll_bytes: int = option(64 * MIB, minimum=64 * 1024, maximum=GIB)
-    """Bytes of the log after which files are published; the most that is read at once."""
+    """Bytes of the log after which files are published, and the most that is read at once."""
     roll_interval_ms: int = option(10_000, minimum=10, maximum=DAY_MS)
-    """Files are published so long after the first message in them, however few there are."""
+    """Time after a file's first message at which it is published, even with few messages."""
     queue_bytes: int = option(256 * MIB, minimum=64 * 1024, maximum=1024 * GIB)
-    """Bytes of the log that may wait for the landing zone; with more it reads from the log
-    until it has caught up."""
+    """Bytes of the log that may wait in memory for the landing zone. If more wait, it reads from the log until it has caught
+    up."""
     compression: str = option("zstd", choices=("zstd", "snappy", "none"))
-    """The Parquet files' compression."""
+    """Compression of the Parquet files."""
     fail_on_data_loss: bool = option(True)
-    """Stops landing where retention has deleted messages that have not landed; false notes the gap and goes on behind it."""
+    """Stops landing if retention has deleted messages that were not copied. If false, the gap is recorded and landing continues
+    after it."""
     stop_timeout_ms: int = option(5_000, minimum=0, maximum=600_000)
-    """How long a stop of the broker waits for what has not landed; the next start goes on with the rest."""
+    """Time that a stop of the broker waits for messages to be copied. The next start continues with the rest."""
 
 
 @attrs.frozen(kw_only=True)
 class SparkFeedSection:
-    """``spark_feed:`` — the dispatcher of that name publishes how far other programs may read the log."""
+    """``spark_feed:`` — settings of the dispatcher ``spark_feed``, which publishes how far other programs may read the log."""
 
     landing: LandingSection = attrs.field(factory=LandingSection)
-    """Files for programs that cannot see the store."""
+    """Settings of the files for programs that cannot read the store."""
