@@ -212,7 +212,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @example(Attempt("transaction", 200, 32_000, None, "x", ""))
 @example(Attempt("send", 127, 32_000, 20, "x", "DELAY"))
 @example(Attempt("in process", 20, 200, None, "\ud800", "DELAY"))
-def test_what_is_acknowledged_can_be_read_and_is_delivered(
+def test_every_acknowledged_message_is_readable_and_delivered(
     world: World, caplog: pytest.LogCaptureFixture, attempt: Attempt
 ) -> None:
     """Of a refusal somebody hears; of what is dropped later nobody does."""

@@ -79,7 +79,7 @@ WAYS_IN: dict[str, Post] = {
 
 
 @pytest.mark.parametrize("way_in", WAYS_IN)
-def test_it_is_answered_after_the_sync(
+def test_every_storing_request_is_answered_after_the_sync(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], way_in: str, unexpected: list[str]
 ) -> None:
     """A later request of the same connection is answered while the sync is held; this one is not, until it has ended."""
@@ -100,7 +100,7 @@ def test_it_is_answered_after_the_sync(
         assert wire.answer(opaque).code == 0
 
 
-def test_a_put_of_the_process_itself_waits_too(configure: Callable[..., Any]) -> None:
+def test_an_in_process_put_returns_after_the_sync(configure: Callable[..., Any]) -> None:
     """And one that says that it does not wait (WAIT=false) is answered at once, over the wire as well."""
     disk = HeldSyncs()
     with flintmq.Broker(configure("flush.strategy=group_commit"), disk=disk) as broker:

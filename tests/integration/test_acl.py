@@ -41,7 +41,7 @@ def signed(wire: Wire, code: int, fields: dict[str, str] | None = None, body: by
     return wire.ask(code, sent, body)
 
 
-def test_accounts_are_changed_over_the_wire(
+def test_accounts_are_changed_by_request_and_audited(
     configure: Callable[..., Any],
     accounts: Path,
     connect: Callable[[Any], Wire],
@@ -100,7 +100,7 @@ def test_accounts_are_changed_over_the_wire(
     assert any("what=DELETE_ACL_CONFIG" in line and "result='210 " in line for line in lines)
 
 
-def test_without_access_control_there_is_nothing_to_change(
+def test_account_requests_are_refused_without_access_control(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """50 to 53 say what is off, 54 is not supported as in 4.9.8, and acts are still audited."""
@@ -123,7 +123,7 @@ def test_without_access_control_there_is_nothing_to_change(
     assert "\n" not in lines[-1]
 
 
-def test_a_whole_installation_with_access_control(configure: Callable[..., Any], accounts: Path) -> None:
+def test_broker_name_server_and_clients_work_with_access_control(configure: Callable[..., Any], accounts: Path) -> None:
     """Broker, name server and our own client sign; an account may do what it was given and no more."""
     writer = f"- {{accessKey: writer-key, secretKey: {SECRET}, topicPerms: [T=PUB]}}\n"
     accounts.write_text(FILE + writer)
@@ -165,12 +165,12 @@ def test_a_whole_installation_with_access_control(configure: Callable[..., Any],
     [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
      ("10.0.0.1", False), ("no-such-host.invalid", False)],
 )  # fmt: skip
-def test_what_counts_as_this_machine(host: str, loopback: bool) -> None:
+def test_loopback_addresses_are_recognized(host: str, loopback: bool) -> None:
     """What cannot be found out counts as public."""
     assert is_loopback(host) is loopback
 
 
-def test_a_public_address_needs_access_control_or_a_word(
+def test_a_public_address_requires_access_control_or_the_insecure_setting(
     configure: Callable[..., Any], accounts: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Brokers and name servers that anyone may rewrite are how RocketMQ's were taken over; the refusal says what to do."""
@@ -187,7 +187,7 @@ def test_a_public_address_needs_access_control_or_a_word(
         assert "anyone who reaches it" not in caplog.text
 
 
-def test_nobody_listens_when_the_accounts_are_wrong(configure: Callable[..., Any], accounts: Path) -> None:
+def test_a_broker_with_invalid_accounts_does_not_start(configure: Callable[..., Any], accounts: Path) -> None:
     """A broker that cannot read its accounts must not start without them."""
     accounts.chmod(0o644)
     config = configure("acl.enable=true", f"acl.file={accounts}")
@@ -220,7 +220,7 @@ class TokenPlugin:
         register("tokens", Tokens)
 
 
-def test_an_authenticator_of_a_third_party(
+def test_an_authenticator_of_a_plugin_decides_alone_or_with_the_built_in(
     configure: Callable[..., Any], accounts: Path, connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It decides alone, or beside the built-in one; when it fails the door stays shut, and others of its read are served."""
@@ -246,7 +246,7 @@ def test_an_authenticator_of_a_third_party(
         pass
 
 
-def test_a_name_server_asks_the_same_authenticators(
+def test_a_name_server_uses_authenticators_of_plugins(
     configure: Callable[..., Any], accounts: Path, connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A third party's decides there, too, alone or beside the built-in one, and without a known one it does not start."""

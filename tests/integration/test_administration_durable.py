@@ -34,7 +34,7 @@ def _create_group(wire: Wire, group: str) -> Any:
     return wire.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
 
 
-def test_every_change_is_there_after_a_kill(configure: Any, connect: Any, tmp_path: Path) -> None:
+def test_administrative_changes_survive_a_kill(configure: Any, connect: Any, tmp_path: Path) -> None:
     """The tables' files are written later; a copy of the store at this moment is what a kill leaves."""
     with flintmq.Broker(configure()) as broker:
         wire = connect(broker)
@@ -62,7 +62,7 @@ def test_every_change_is_there_after_a_kill(configure: Any, connect: Any, tmp_pa
         assert not list((tmp_path / store / "flint").glob("new-*"))
 
 
-def test_a_disk_that_refuses_is_told_and_the_change_is_not_made(configure: Any, connect: Any) -> None:
+def test_an_administrative_change_that_cannot_be_written_is_refused(configure: Any, connect: Any) -> None:
     """An operator who is told that a topic is deleted does not look again."""
     disk = FaultyDisk()
     with flintmq.Broker(configure(), disk=disk) as broker:
@@ -84,7 +84,7 @@ def test_a_disk_that_refuses_is_told_and_the_change_is_not_made(configure: Any, 
         assert _create(wire, "New").code == 0
 
 
-def test_a_sync_that_fails_is_told_and_the_next_change_is_durable_all_the_same(configure: Any, connect: Any) -> None:
+def test_a_change_after_a_failed_sync_is_durable(configure: Any, connect: Any) -> None:
     """The kernel may have dropped what it could not write, so the whole table is written before the next answer."""
     disk = FaultyDisk()
     with flintmq.Broker(configure(), disk=disk) as broker:
@@ -98,7 +98,7 @@ def test_a_sync_that_fails_is_told_and_the_next_change_is_durable_all_the_same(c
         assert {"A", "B"} <= written.keys()
 
 
-def test_requests_that_come_together_share_a_sync(configure: Any) -> None:
+def test_concurrent_administrative_requests_share_a_sync(configure: Any) -> None:
     """A tool that makes a thousand topics would wait for a thousand syncs of the disk."""
     disk = FaultyDisk()
 

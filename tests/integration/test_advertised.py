@@ -40,7 +40,7 @@ async def told(name_server: str) -> str:
     return address
 
 
-def test_each_client_is_told_the_address_it_used(tmp_path: Path) -> None:
+def test_each_client_gets_the_broker_address_of_its_own_connection(tmp_path: Path) -> None:
     """Any address of 127.0.0.0/8 is this machine's, as the addresses of several networks would be."""
 
     async def run() -> None:
@@ -53,7 +53,7 @@ def test_each_client_is_told_the_address_it_used(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_further_listeners_have_their_own_addresses(tmp_path: Path) -> None:
+def test_named_listeners_have_separate_advertised_addresses(tmp_path: Path) -> None:
     """The container: inside by its own address, outside by what is mapped to it."""
 
     async def run() -> None:
@@ -69,7 +69,7 @@ def test_further_listeners_have_their_own_addresses(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_name_is_told_as_it_is_and_its_address_is_in_the_records(tmp_path: Path) -> None:
+def test_routes_have_the_advertised_name_and_records_its_address(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path, "listen.advertised_host=localhost", "listen.advertised_port=7777") as (
             name_server,
@@ -83,7 +83,7 @@ def test_a_name_is_told_as_it_is_and_its_address_is_in_the_records(tmp_path: Pat
     asyncio.run(run())
 
 
-def test_a_name_that_is_known_outside_only_is_no_reason_not_to_start(
+def test_a_broker_starts_with_an_advertised_name_that_does_not_resolve(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
@@ -95,7 +95,7 @@ def test_a_name_that_is_known_outside_only_is_no_reason_not_to_start(
     assert "mq.invalid is not known here" in caplog.text
 
 
-def test_one_interface_is_one_address(tmp_path: Path) -> None:
+def test_a_broker_on_one_interface_advertises_only_its_address(tmp_path: Path) -> None:
     """A broker that listens at one address has no other to tell."""
 
     async def run() -> None:

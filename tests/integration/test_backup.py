@@ -109,7 +109,9 @@ async def counts(name_server: str, topic: str) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("settings", [(), ("dispatchers=consume_queue,index,spark_feed",)], ids=["queues", "feed"])
-def test_a_broker_under_load_is_backed_up(commands: Commands, tmp_path: Path, settings: tuple[str, ...]) -> None:
+def test_backups_of_a_broker_under_load_are_exact(
+    commands: Commands, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
     """20,000 messages a second and more arrive while three backups are made; then all is compared, restored and read."""
     store, target, restored = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     with commands.broker(store, *settings) as name_server:
@@ -151,7 +153,7 @@ def test_a_broker_under_load_is_backed_up(commands: Commands, tmp_path: Path, se
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_backup_that_is_killed_at_any_moment_leaves_the_one_before(commands: Commands, tmp_path: Path) -> None:
+def test_a_killed_backup_leaves_the_former_backup_whole(commands: Commands, tmp_path: Path) -> None:
     """Real processes, real SIGKILL, a broker that goes on writing."""
     store, target = tmp_path / "store", tmp_path / "backup"
     chance = random.Random(7)

@@ -85,14 +85,14 @@ def json_frame(text: str, body: bytes = b"") -> bytes:
         struct.pack(">II", 6, 100) + b"{}",
     ],
 )
-def test_bytes_that_are_no_frame_close_the_connection(broker: flintmq.Broker, connect: Any, data: bytes) -> None:
+def test_bytes_that_form_no_frame_close_the_connection(broker: flintmq.Broker, connect: Any, data: bytes) -> None:
     """Scanners, TLS clients and attackers knock at every port."""
     wire = connect(broker)
     wire.socket.sendall(data)
     assert wire.is_closed_by_peer(2.0)
 
 
-def test_random_garbage(broker: flintmq.Broker, unexpected: list[str]) -> None:
+def test_random_bytes_do_not_affect_the_broker(broker: flintmq.Broker, unexpected: list[str]) -> None:
     """What nobody thought of."""
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -125,7 +125,7 @@ def test_odd_headers_are_answered_or_refused(broker: flintmq.Broker, connect: An
         assert wire.read().opaque == 7
 
 
-def test_answers_that_nobody_asked_for(broker: flintmq.Broker, connect: Any) -> None:
+def test_unexpected_responses_are_ignored(broker: flintmq.Broker, connect: Any) -> None:
     """A confused peer answers; the connection lives on."""
     wire = connect(broker)
     for opaque in (0, 1, -1, 2**31 - 1):
@@ -135,7 +135,7 @@ def test_answers_that_nobody_asked_for(broker: flintmq.Broker, connect: Any) -> 
     assert wire.is_served()
 
 
-def test_negative_opaque_and_unknown_codes(broker: flintmq.Broker, connect: Any) -> None:
+def test_negative_opaque_numbers_and_unknown_codes_are_answered(broker: flintmq.Broker, connect: Any) -> None:
     """Clients count opaques up to where they wrap; tools of other versions ask for what is not there."""
     wire = connect(broker)
     for code, opaque in ((RequestCode.GET_MAX_OFFSET, -5), (0, 8), (-1, 9), (32_767, 10), (2**31 - 1, 11)):
@@ -154,7 +154,7 @@ BROKER_CODES = sorted({int(code) for code in RequestCode})
 
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("fields", ["none", "empty", "junk", "numbers"])
-def test_every_code_without_its_fields(
+def test_every_request_code_without_its_fields_is_answered(
     broker: flintmq.Broker, namesrv: flintmq.NameServer, connect: Any, codec: int, fields: str
 ) -> None:
     """A request that lacks what it needs is refused by its processor, never an accident and never silence."""
@@ -194,7 +194,7 @@ HOSTILE_TEXTS = (
 
 
 @pytest.mark.parametrize("value", [*HOSTILE_NUMBERS, *HOSTILE_TEXTS], ids=lambda value: repr(value[:20]))
-def test_every_code_with_hostile_fields(
+def test_every_request_code_with_extreme_fields_is_answered(
     broker: flintmq.Broker, namesrv: flintmq.NameServer, connect: Any, value: str
 ) -> None:
     """Extremes in each field alone, the others being reasonable."""
@@ -237,7 +237,9 @@ ZIP_BOMB = zlib.compress(bytes(64 * 1024 * 1024))
 
 
 @pytest.mark.parametrize("number", range(len(JSON_BOMBS)))
-def test_json_bombs_in_bodies(broker: flintmq.Broker, namesrv: flintmq.NameServer, connect: Any, number: int) -> None:
+def test_json_bombs_in_bodies_are_answered_within_a_second(
+    broker: flintmq.Broker, namesrv: flintmq.NameServer, connect: Any, number: int
+) -> None:
     """Depth, size and nonsense in every body that is JSON: an answer within a second, whatever it is."""
     body = JSON_BOMBS[number]
     register = {
@@ -265,7 +267,7 @@ def test_json_bombs_in_bodies(broker: flintmq.Broker, namesrv: flintmq.NameServe
     "topic",
     ["../x", "..", "a/b", "t" * 128, "nul\x00byte", "ünïcödé", " ", "", "a b", "SCHEDULE_TOPIC_XXXX", "\x01\x02"],
 )
-def test_illegal_topics(broker: flintmq.Broker, connect: Any, topic: str) -> None:
+def test_illegal_topic_names_are_refused_and_create_no_file(broker: flintmq.Broker, connect: Any, topic: str) -> None:
     """A topic becomes a folder: names that lead elsewhere are refused by sends and pulls, and make no file."""
     wire = connect(broker)
     before = {path.name for path in (broker.store_path / "consumequeue").glob("*")}
@@ -279,7 +281,7 @@ def test_illegal_topics(broker: flintmq.Broker, connect: Any, topic: str) -> Non
     assert {path.name for path in (broker.store_path / "consumequeue").glob("*")} == before
 
 
-def test_bodies_and_properties_that_are_too_long(broker: flintmq.Broker, connect: Any, topic: str) -> None:
+def test_too_long_bodies_and_properties_are_refused(broker: flintmq.Broker, connect: Any, topic: str) -> None:
     """The largest message is taken, one byte more is refused with a reason."""
     wire = connect(broker)
     limit = 4 * 1024 * 1024
@@ -299,7 +301,9 @@ def test_bodies_and_properties_that_are_too_long(broker: flintmq.Broker, connect
 @pytest.mark.parametrize("properties", ["\x01\x02", "\x02" * 1000, "\x01" * 1000, "A\x01", "\x01B", "DELAY\x01x", "DELAY\x01-1",
                                         "DELAY\x01" + "9" * 5_000, "WAIT\x01", "TAGS\x01\ud83d", "KEYS\x01 " + " " * 1000,
                                         "REAL_TOPIC\x01../x\x02REAL_QID\x01-1\x02DELAY\x011", "TRAN_MSG\x01true"])  # fmt: skip
-def test_odd_properties(broker: flintmq.Broker, connect: Any, properties: str, topic: str) -> None:
+def test_unusual_properties_are_stored_or_refused_without_stopping_dispatch(
+    broker: flintmq.Broker, connect: Any, properties: str, topic: str
+) -> None:
     """Properties are free text: whatever is stored must be handed out again, and never stop the dispatch."""
     wire = connect(broker)
     text = properties.encode("utf-8", "replace").decode()
@@ -312,7 +316,7 @@ def test_odd_properties(broker: flintmq.Broker, connect: Any, properties: str, t
         assert is_no_level or result.code in (ResponseCode.NO_PERMISSION, ResponseCode.MESSAGE_ILLEGAL)
 
 
-def test_batches_taken_apart_wrongly(broker: flintmq.Broker, connect: Any, topic: str) -> None:
+def test_malformed_batches_are_answered(broker: flintmq.Broker, connect: Any, topic: str) -> None:
     """Lengths inside a batch's body are a stranger's: cut, stretched and flipped at every place."""
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -338,7 +342,9 @@ def test_batches_taken_apart_wrongly(broker: flintmq.Broker, connect: Any, topic
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 2**63 - 1, 2**31])
 @pytest.mark.parametrize("max_nums", [2**31 - 1, -1, 0, -(2**31)])
-def test_pulls_beyond_reason(broker: flintmq.Broker, connect: Any, offset: int, max_nums: int, topic: str) -> None:
+def test_pulls_with_extreme_offsets_and_counts_are_answered(
+    broker: flintmq.Broker, connect: Any, offset: int, max_nums: int, topic: str
+) -> None:
     """Offsets and counts of a pull are a stranger's."""
     wire = connect(broker)
     assert wire.pull(topic, offset, maxMsgNums=max_nums).code != 0
@@ -356,7 +362,7 @@ def test_pulls_beyond_reason(broker: flintmq.Broker, connect: Any, offset: int, 
 # connections
 
 
-def test_silence_half_frames_and_slow_loris(configure: Any, connect: Any, unexpected: list[str]) -> None:
+def test_silent_and_slow_connections_are_closed(configure: Any, connect: Any, unexpected: list[str]) -> None:
     """Three ways to hold a descriptor for nothing; the sweep ends them, and only them."""
     clock = ManualClock()
     with flintmq.Broker(configure("listen.idle_timeout_ms=120000"), clock=clock) as broker:
@@ -396,7 +402,7 @@ def is_open(broker: flintmq.Broker, wire: Wire) -> bool:
     return any(channel.remote_port == port and channel.is_open for channel in list(broker.server.connections.channels))
 
 
-def test_a_busy_connection_is_never_stuck_in_half_a_frame(configure: Any, connect: Any) -> None:
+def test_a_busy_connection_is_not_closed_for_a_partial_frame(configure: Any, connect: Any) -> None:
     """A producer whose every read ends within a frame is the healthiest of all, however long it goes on."""
     clock = ManualClock()
     with flintmq.Broker(configure(), clock=clock) as broker:
@@ -421,7 +427,7 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_peer_that_never_reads_its_pulls(broker: flintmq.Broker, connect: Any, topic: str) -> None:
+def test_a_peer_that_does_not_read_pulled_messages_is_closed(broker: flintmq.Broker, connect: Any, topic: str) -> None:
     """Pulls are small and their answers large: what waits for such a peer is bounded, then it is cut off."""
     healthy = connect(broker)
     for _ in range(64):
@@ -443,7 +449,7 @@ def test_a_peer_that_never_reads_its_pulls(broker: flintmq.Broker, connect: Any,
     greedy.close()
 
 
-def test_a_peer_that_never_reads_its_acknowledgements(broker: flintmq.Broker, connect: Any) -> None:
+def test_sends_of_a_peer_that_does_not_read_answers_are_paused(broker: flintmq.Broker, connect: Any) -> None:
     """Its sends stop being read once too many answers wait; the broker keeps serving others."""
     greedy = Wire(broker.address, receive_buffer_bytes=4096)
     send = encode_command(request(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x", opaque=1))
@@ -479,7 +485,7 @@ def test_a_stop_does_not_wait_for_a_peer_that_does_not_read(configure: Any, conn
     greedy.close()
 
 
-def test_thousands_of_idle_connections(broker: flintmq.Broker, connect: Any) -> None:
+def test_a_broker_with_thousands_of_idle_connections_answers(broker: flintmq.Broker, connect: Any) -> None:
     """Consumers mostly wait: a broker holds many of them and still answers at once."""
     idle = []
     try:
@@ -496,7 +502,7 @@ def test_thousands_of_idle_connections(broker: flintmq.Broker, connect: Any) -> 
             one.close()
 
 
-def test_too_many_connections(configure: Any, connect: Any) -> None:
+def test_connections_above_max_connections_are_closed(configure: Any, connect: Any) -> None:
     """Beyond the limit new ones are closed at once; those there are, and their places later, are not touched."""
     with flintmq.Broker(configure("listen.max_connections=3")) as broker:
         first = [connect(broker) for _ in range(3)]

@@ -302,7 +302,7 @@ def mine(told: Mapping[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("misdeed", MISDEEDS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_bad_plugin_is_named_and_bounded_and_the_broker_serves(
+def test_a_failing_plugin_is_named_and_switched_off_while_the_broker_serves(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     caplog: pytest.LogCaptureFixture,
@@ -340,7 +340,7 @@ def test_a_bad_plugin_is_named_and_bounded_and_the_broker_serves(
 
 
 @pytest.mark.parametrize("misdeed", ["raises", "nonsense"])
-def test_an_essential_dispatcher_stops_acknowledgements(
+def test_a_failing_essential_dispatcher_stops_acknowledgments(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], misdeed: str
 ) -> None:
     """What it did not get, nobody may believe stored: the broker says so until it is restarted, and says who it was."""
@@ -375,7 +375,7 @@ def test_a_flush_strategy_is_never_switched_off(
         assert not told["switched_off"]
 
 
-def test_a_filter_that_is_off_refuses_rather_than_skips(
+def test_pulls_with_a_switched_off_filter_are_refused(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """What a filter does not let pass, its consumers never see; so nobody is told to go on behind messages that were not
@@ -389,7 +389,7 @@ def test_a_filter_that_is_off_refuses_rather_than_skips(
         assert "plugin_failures_max" in answer.remark
 
 
-def test_what_a_client_provokes_now_and_then_switches_nothing_off(
+def test_occasional_failures_provoked_by_clients_switch_nothing_off(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """One client's odd requests must not take a processor from all others: only failures that follow one another count."""
@@ -423,7 +423,7 @@ class Keeping(Dispatcher):
         return self.end
 
 
-def test_a_dispatcher_that_was_off_catches_up_after_a_restart(
+def test_a_switched_off_dispatcher_catches_up_after_a_restart(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """Nothing is lost that it said it does not have, however long it was off and whatever it failed on."""
@@ -455,7 +455,7 @@ class TimedFromTheFactory(Service):
     def start(self) -> None: ...
 
 
-def test_a_timer_may_begin_in_a_factory(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_a_plugin_factory_can_start_a_timer(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
     ticked = threading.Event()
     with flintmq.Broker(configure(), plugins=[TimedFromTheFactory(ticked.set)]) as broker:
         assert ticked.wait(10)
@@ -493,7 +493,7 @@ class Waits(Service):
 
 
 @pytest.mark.parametrize("method", ["start", "ready", "withdraw", "stop"])
-def test_a_service_that_does_not_return_holds_up_neither_start_nor_stop(
+def test_a_hanging_service_blocks_neither_start_nor_stop(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     method: str,
@@ -511,7 +511,9 @@ def test_a_service_that_does_not_return_holds_up_neither_start_nor_stop(
     assert f"raised in service 'mine' ({method})" in caplog.text
 
 
-def test_figures_of_a_service_are_bounded(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_runtime_figures_of_a_service_are_bounded(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire]
+) -> None:
     """Request 28 is read by every tool: one service must not fill it, nor break it."""
 
     class Talks(Service):
@@ -536,7 +538,7 @@ def test_figures_of_a_service_are_bounded(configure: Callable[..., Any], connect
         assert figures(wire)["k"] == "x" * 1_000
 
 
-def test_the_budgets_of_plugins_are_refused_with_what_to_write(tmp_path: Path) -> None:
+def test_the_former_plugin_budget_setting_is_refused_with_its_replacement(tmp_path: Path) -> None:
     """They were settings once: a file that still has them says more than a start without them would do."""
     (tmp_path / "broker.yaml").write_text("broker:\n  name: b\nplugin_budget:\n  errors: 7\n")
     with pytest.raises(

@@ -90,7 +90,7 @@ def members(wire: Wire, group: str) -> list[str]:
 # long polling
 
 
-def test_a_held_pull_is_answered_by_the_message(manual: Manual, connect: Any) -> None:
+def test_a_held_pull_is_answered_when_a_message_arrives(manual: Manual, connect: Any) -> None:
     """Long polling is what makes consumers fast: the wait ends with the message, not with a timeout."""
     consumer, producer = connect(manual), connect(manual)
     assert producer.send("T", b"0").code == 0
@@ -102,7 +102,7 @@ def test_a_held_pull_is_answered_by_the_message(manual: Manual, connect: Any) ->
     assert held(manual) == 0
 
 
-def test_a_held_pull_ends_with_its_time(manual: Manual, connect: Any) -> None:
+def test_a_held_pull_is_answered_at_its_timeout(manual: Manual, connect: Any) -> None:
     """The client waits a little longer than it asked for; an answer that comes later finds nobody."""
     consumer = connect(manual)
     assert consumer.send("T", b"0").code == 0
@@ -116,7 +116,7 @@ def test_a_held_pull_ends_with_its_time(manual: Manual, connect: Any) -> None:
     assert (answer.code, answer.next_offset, answer.max_offset) == (ResponseCode.PULL_NOT_FOUND, 1, 1)
 
 
-def test_only_what_it_subscribes_to_wakes_a_held_pull(manual: Manual, connect: Any) -> None:
+def test_a_held_pull_is_woken_only_by_subscribed_tags(manual: Manual, connect: Any) -> None:
     """A consumer of one tag must not be woken by every message of the others."""
     consumer, producer = connect(manual), connect(manual)
     assert producer.send("T", b"0", properties={"TAGS": "B"}).code == 0
@@ -131,7 +131,7 @@ def test_only_what_it_subscribes_to_wakes_a_held_pull(manual: Manual, connect: A
     assert (answer.bodies, answer.next_offset) == ([b"2"], 3)
 
 
-def test_held_pulls_go_with_their_connection_and_with_the_broker(configure: Any, connect: Any) -> None:
+def test_held_pulls_end_when_their_connection_or_the_broker_closes(configure: Any, connect: Any) -> None:
     """Nothing is held for a client that left; one that waits when the broker stops is answered, not hung up on."""
     with flintmq.Broker(configure()) as broker:
         gone, waiting = connect(broker), connect(broker)
@@ -149,7 +149,7 @@ def test_held_pulls_go_with_their_connection_and_with_the_broker(configure: Any,
 # delays and retries
 
 
-def test_two_hours_of_delay(manual: Manual, connect: Any) -> None:
+def test_a_message_with_delay_level_18_is_delivered_after_two_hours(manual: Manual, connect: Any) -> None:
     """Level 18 is 2 h: not a millisecond sooner, and then as the message that was sent."""
     wire = connect(manual)
     now = wire.send("T", b"later", properties={"DELAY": "18", "KEYS": "k"}, queue_id=2)
@@ -165,7 +165,7 @@ def test_two_hours_of_delay(manual: Manual, connect: Any) -> None:
     assert len(wire.pull_all("T", queue_id=2)) == 1
 
 
-def test_a_delay_that_ends_while_the_broker_is_down(configure: Any, connect: Any) -> None:
+def test_a_delay_that_ends_during_a_stop_is_delivered_at_the_next_start(configure: Any, connect: Any) -> None:
     """It is delivered at the next start, once."""
     clock = ManualClock()
     for life in range(3):
@@ -186,7 +186,7 @@ def refuse(wire: Wire, group: str, offset_bytes: int, **fields: Any) -> int:
     return wire.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header | fields).code
 
 
-def test_refused_messages_come_again_later_and_in_the_end_lie_among_the_dead(manual: Manual, connect: Any) -> None:
+def test_messages_sent_back_are_retried_and_become_dead_letters(manual: Manual, connect: Any) -> None:
     """The whole way of a message nobody can consume: longer waits, then the dead letter queue of its group."""
     wire = connect(manual)
     sent = wire.send("T", b"poison", properties={"UNIQ_KEY": "U"})
@@ -255,7 +255,7 @@ def lock(wire: Wire, client_id: str, *queue_ids: int, code: int = RequestCode.LO
     return {queue["queueId"] for queue in json.loads(answer.body)["lockOKMQSet"]}
 
 
-def test_orderly_consumers_exclude_each_other(manual: Manual, connect: Any) -> None:
+def test_a_queue_lock_has_one_owner_until_release_or_expiry(manual: Manual, connect: Any) -> None:
     """A queue has one owner, until it lets go or is not heard of for a minute."""
     one, two = connect(manual), connect(manual)
     assert lock(one, "one", 0, 1) == {0, 1}
@@ -268,7 +268,7 @@ def test_orderly_consumers_exclude_each_other(manual: Manual, connect: Any) -> N
     assert lock(two, "two", 1) == {1}
 
 
-def test_members_are_told_who_comes_and_goes(manual: Manual, connect: Any) -> None:
+def test_members_are_notified_of_joins_and_departures(manual: Manual, connect: Any) -> None:
     """Rebalancing starts with this notice: when one joins, leaves, vanishes, or falls silent."""
     one, two, three = connect(manual), connect(manual), connect(manual)
 
@@ -325,7 +325,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_name_servers_that_come_later_go_away_and_come_back(configure: Any, connect: Any) -> None:
+def test_a_broker_registers_at_name_servers_that_start_later_or_restart(configure: Any, connect: Any) -> None:
     """Neither order of starting nor a restart of a name server needs anybody's hand."""
     port = free_port()
     address = f"127.0.0.1:{port}"
@@ -343,7 +343,7 @@ def test_name_servers_that_come_later_go_away_and_come_back(configure: Any, conn
                 assert found["queueDatas"][0]["writeQueueNums"] == 4
 
 
-def test_a_stop_unregisters(configure: Any, connect: Any) -> None:
+def test_a_stopped_broker_is_unregistered(configure: Any, connect: Any) -> None:
     """Producers shall not try a broker that has stopped until its registration runs out."""
     with flintmq.NameServer(configure()) as namesrv:
         with flintmq.Broker(configure(f"namesrv.addresses={namesrv.address}")) as broker:
@@ -352,7 +352,7 @@ def test_a_stop_unregisters(configure: Any, connect: Any) -> None:
         assert route(namesrv.address, "T") is None
 
 
-def test_a_name_server_that_never_answers_does_not_keep_the_broker(configure: Any, connect: Any) -> None:
+def test_a_hanging_name_server_does_not_block_the_broker(configure: Any, connect: Any) -> None:
     """One of two name servers hangs: the broker starts, registers with the other, and stops."""
     with socket.socket() as hanging, flintmq.NameServer(configure()) as namesrv:
         hanging.bind(("127.0.0.1", 0))
@@ -366,7 +366,7 @@ def test_a_name_server_that_never_answers_does_not_keep_the_broker(configure: An
         assert time.monotonic() - started_s < 20
 
 
-def test_a_name_server_that_answers_nonsense(configure: Any, connect: Any) -> None:
+def test_a_malformed_name_server_answer_is_only_a_warning(configure: Any, connect: Any) -> None:
     """A stranger listens where the name server should be: a warning, and no more."""
     import threading
 
@@ -394,7 +394,7 @@ def test_a_name_server_that_answers_nonsense(configure: Any, connect: Any) -> No
         thread.join()
 
 
-def test_an_expired_broker_is_forgotten(configure: Any, connect: Any) -> None:
+def test_a_killed_broker_expires_at_the_name_server(configure: Any, connect: Any) -> None:
     """A broker that was killed unregisters nowhere: the name server notices by itself."""
     clock = ManualClock()
     with (
@@ -414,7 +414,7 @@ def test_an_expired_broker_is_forgotten(configure: Any, connect: Any) -> None:
         until(lambda: route(namesrv.address, "T") is not None)  # the broker is here, and registers again
 
 
-def test_topics_made_by_sending_get_into_the_file(configure: Any, connect: Any) -> None:
+def test_topics_created_by_sends_are_written_to_the_file(configure: Any, connect: Any) -> None:
     """With the next look at them, while the broker runs, and at the latest with its stop."""
     with flintmq.Broker(configure()) as broker:
         file, notes = (broker.store_path / name for name in ("config/topics.json", "flint/new-topics"))

@@ -36,7 +36,7 @@ def position(consumer: Consumer) -> int:
 
 @pytest.mark.parametrize("what", DAMAGE)
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_damaged_record_stops_nobody(
+def test_consumers_skip_a_damaged_record(
     tmp_path: Path, what: str, orderly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The broker cannot make it a dead letter, for it reads no damaged record: after all tries it is passed over."""

@@ -157,7 +157,7 @@ def kept_is_there(broker: flintmq.Broker) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_deleted_is_released_on_both_sides(pair: Pair, unexpected: list[str]) -> None:
+def test_deleted_names_release_all_resources_on_master_and_slave(pair: Pair, unexpected: list[str]) -> None:
     """While the slave follows: as many names come and go as you like, and both are as before."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         make_topic(wire, "Kept")
@@ -188,7 +188,7 @@ def test_what_is_deleted_is_released_on_both_sides(pair: Pair, unexpected: list[
 
 
 @pytest.mark.slow
-def test_what_was_deleted_while_the_slave_was_away_goes_when_it_is_back(pair: Pair, unexpected: list[str]) -> None:
+def test_a_returning_slave_removes_names_deleted_in_its_absence(pair: Pair, unexpected: list[str]) -> None:
     """Some of it the slave has in its tables, and some it only meets in the log."""
     with pair.start_master() as master, connected(master) as wire:
         make_topic(wire, "Kept")
@@ -217,7 +217,7 @@ def test_what_was_deleted_while_the_slave_was_away_goes_when_it_is_back(pair: Pa
 
 
 @pytest.mark.slow
-def test_what_is_made_again_after_a_promotion_begins_as_new(pair: Pair, unexpected: list[str]) -> None:
+def test_names_created_again_after_a_promotion_begin_empty(pair: Pair, unexpected: list[str]) -> None:
     """A group that went on at the offset of the one that was deleted would pass over messages."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         for topic in ("Kept", "GoneTopic"):
@@ -237,7 +237,7 @@ def test_what_is_made_again_after_a_promotion_begins_as_new(pair: Pair, unexpect
 
 
 @pytest.mark.slow
-def test_a_topic_is_never_taken_for_deleted_while_it_is_made(pair: Pair, unexpected: list[str]) -> None:
+def test_a_slave_keeps_new_topics_before_they_are_in_the_masters_table(pair: Pair, unexpected: list[str]) -> None:
     """Messages of a topic that is new may be on the slave before its master's table says so: none is lost, ever."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         synchronize = slave.state.service(ReplicationService).end.synchronize
@@ -256,7 +256,7 @@ def test_a_topic_is_never_taken_for_deleted_while_it_is_made(pair: Pair, unexpec
         assert all(topic in slave.state.topics for topic in ends)
 
 
-def test_316_frees_queues_and_offsets(tmp_path: Path, unexpected: list[str]) -> None:
+def test_request_316_removes_queues_and_offsets_of_missing_topics(tmp_path: Path, unexpected: list[str]) -> None:
     """Topics in no table have them after a deletion that a crash cut short."""
     with flintmq.Broker(master_settings(tmp_path / "m", *FEW)) as broker, connected(broker) as wire:
         for topic in ("Kept", "Gone"):
@@ -275,7 +275,7 @@ def test_316_frees_queues_and_offsets(tmp_path: Path, unexpected: list[str]) -> 
         assert broker.state.offsets.which_group_by_topic("%RETRY%KeptGroup") == set()
 
 
-def test_316_leaves_a_slave_to_its_master(pair: Pair, unexpected: list[str]) -> None:
+def test_request_316_changes_nothing_on_a_slave(pair: Pair, unexpected: list[str]) -> None:
     """mqadmin cleanUnusedTopic asks slaves as well, and one of them may not have a new topic in its table yet."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         assert wire.send("New", b"x").code == 0
@@ -291,7 +291,7 @@ def test_316_leaves_a_slave_to_its_master(pair: Pair, unexpected: list[str]) -> 
 
 
 @pytest.mark.slow
-def test_a_name_server_keeps_no_route_of_what_was_deleted(configure: Callable[..., Any], unexpected: list[str]) -> None:
+def test_a_name_server_keeps_no_route_of_deleted_topics(configure: Callable[..., Any], unexpected: list[str]) -> None:
     """Topics come and go while the broker registers: the tables end as they began."""
     with flintmq.NameServer(configure(store="names")) as names:
         with flintmq.Broker(configure(f"namesrv.addresses={names.address}", *FEW)) as broker, connected(broker) as wire:

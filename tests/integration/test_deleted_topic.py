@@ -84,7 +84,7 @@ def bench_fixture(configure: Any, connect: Any, tmp_path: Path, unexpected: list
 
 
 @pytest.mark.parametrize("wish", [{"DELAY": "3"}, {"TIMER_DELAY_MS": "10000"}, {"TIMER_DELIVER_MS": "at"}])
-def test_a_message_whose_topic_is_gone_when_it_is_due_is_dropped(
+def test_a_due_message_of_a_deleted_topic_is_dropped(
     bench: Bench, wish: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Delivery made the queue again, for good: a folder, a map, a dozen series of figures, of a topic that nobody can read."""
@@ -112,7 +112,7 @@ def test_a_message_whose_topic_is_gone_when_it_is_due_is_dropped(
     assert bench.dropped == 3
 
 
-def test_a_topic_that_was_made_again_gets_what_waits(bench: Bench) -> None:
+def test_a_topic_created_again_gets_its_waiting_messages(bench: Bench) -> None:
     """The name is all that a waiting message has; whoever makes the topic again before it is due has it delivered."""
     bench.create("again")
     assert bench.wire.send("again", b"later", queue_id=1, properties={"DELAY": "3"}).code == 0
@@ -124,7 +124,7 @@ def test_a_topic_that_was_made_again_gets_what_waits(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("wish", [{}, {"DELAY": "3"}, {"TIMER_DELAY_MS": "10000"}])
-def test_a_transaction_of_a_topic_that_is_gone_ends_and_drops_its_message(bench: Bench, wish: dict[str, str]) -> None:
+def test_a_transaction_of_a_deleted_topic_ends_and_drops_its_message(bench: Bench, wish: dict[str, str]) -> None:
     """The producer is not asked again and again; one that waits for the answer learns it."""
     bench.create("gone")
     sent = [
@@ -156,7 +156,7 @@ def send_back(bench: Bench, place: int, group: str) -> int:
 
 
 @pytest.mark.parametrize("group_stays", [True, False])
-def test_what_was_sent_back_comes_again_only_to_a_group_that_is_there(bench: Bench, group_stays: bool) -> None:
+def test_a_retry_is_delivered_only_if_its_group_exists(bench: Bench, group_stays: bool) -> None:
     """The retry topic of a group that exists is made whole, as with its first message; that of no group is not."""
     bench.create("T")
     place = int(bench.wire.send("T", b"again").message_id[16:], 16)

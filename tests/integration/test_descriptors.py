@@ -87,7 +87,7 @@ def known(wire: Wire) -> bool:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("strategy", ["flush_real_time", pytest.param("group_commit", marks=pytest.mark.slow)])
-def test_silent_connections_do_not_end_a_broker(tmp_path: Path, strategy: str) -> None:
+def test_a_broker_serves_clients_beside_1100_silent_connections(tmp_path: Path, strategy: str) -> None:
     """1,100 peers at a limit of 1,024: whoever is connected goes on sending, to new topics and into new files too; nothing is
     fenced; and when the peers go, others come in."""
     broker = served(tmp_path / "store", f"flush.strategy={strategy}", "store.commit_log_file_bytes=262144")
@@ -121,7 +121,7 @@ def test_silent_connections_do_not_end_a_broker(tmp_path: Path, strategy: str) -
 
 
 @pytest.mark.timeout(120)
-def test_silent_connections_at_a_name_server(tmp_path: Path) -> None:
+def test_a_name_server_serves_clients_beside_silent_connections(tmp_path: Path) -> None:
     """The same: it answers whom it has accepted, and accepts others when the silent ones have gone."""
     server = served(tmp_path / "store", role="namesrv")
     healthy = Wire(server.address)
@@ -138,7 +138,7 @@ def test_silent_connections_at_a_name_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_silent_connections_where_connections_may_be_encrypted(tmp_path: Path) -> None:
+def test_a_broker_with_tls_serves_clients_beside_silent_connections(tmp_path: Path) -> None:
     """The other listener, at a small limit, of which a quarter is reserved."""
     if shutil.which("openssl") is None:
         pytest.skip("makes a certificate with openssl, which is not installed")
@@ -166,7 +166,7 @@ def test_silent_connections_where_connections_may_be_encrypted(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_six_hundred_topics_and_silent_connections(tmp_path: Path) -> None:
+def test_queue_files_of_600_topics_hold_no_descriptors(tmp_path: Path) -> None:
     """Files of queues hold no descriptor: 600 topics are no different from one, through a restart as well."""
     broker = served(tmp_path / "store", "flush.strategy=group_commit")
     healthy = Wire(broker.address)
@@ -191,7 +191,7 @@ def test_six_hundred_topics_and_silent_connections(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_five_thousand_topics_of_four_queues(tmp_path: Path) -> None:
+def test_a_broker_holds_20000_queues_with_1024_descriptors(tmp_path: Path) -> None:
     """20,000 queues, each with its files, at a limit of 1,024; and again after a start."""
     broker = served(tmp_path / "store")
     wire = Wire(broker.address)

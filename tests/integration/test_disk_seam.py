@@ -108,7 +108,9 @@ async def used(configure: Configure, disk: Any) -> None:
                 broker.state.service(RetentionService).cleaner.run()
 
 
-def test_nothing_is_done_behind_the_disks_back(configure: Configure, witness: Witness, tmp_path: Path) -> None:
+def test_every_file_operation_of_the_store_uses_the_given_disk(
+    configure: Configure, witness: Witness, tmp_path: Path
+) -> None:
     """A start, much use, a stop, and the same on what is there then: also after a crash that lost the queues."""
     asyncio.run(used(configure, None))
     (tmp_path / "store" / "abort").touch()  # this test's own doing
@@ -120,7 +122,7 @@ def test_nothing_is_done_behind_the_disks_back(configure: Configure, witness: Wi
     assert not witness.behind, "\n".join(dict.fromkeys(witness.behind))
 
 
-def test_a_disk_that_is_no_folder_holds_the_whole_store(configure: Configure, tmp_path: Path) -> None:
+def test_a_store_in_memory_uses_no_file_of_the_machine(configure: Configure, tmp_path: Path) -> None:
     """In memory: the machine's own disk never sees a file, and the second start finds everything again."""
     disk = SimulatedDisk()
     asyncio.run(used(configure, disk))

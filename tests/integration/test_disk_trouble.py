@@ -57,7 +57,7 @@ def run_timer(broker: flintmq.Broker, name: str) -> None:
 # a sync that fails
 
 
-def test_nothing_is_acknowledged_after_a_failed_sync(configure: Any, connect: Any, tmp_path: Path) -> None:
+def test_no_send_is_acknowledged_after_a_failed_sync(configure: Any, connect: Any, tmp_path: Path) -> None:
     """The kernel may have dropped the pages: from the failure on every send is refused, reads of what is safe go on."""
     disk, fences, promises = FaultyDisk(), Fences(), Promises()
     config = configure("flush.strategy=group_commit")
@@ -93,9 +93,7 @@ def test_nothing_is_acknowledged_after_a_failed_sync(configure: Any, connect: An
 
 
 @pytest.mark.parametrize("strategy", ["flush_real_time", "commit_real_time"])
-def test_a_failed_sync_in_the_background_fences_too(
-    configure: Any, connect: Any, tmp_path: Path, strategy: str
-) -> None:
+def test_a_failed_background_sync_fences_the_store(configure: Any, connect: Any, tmp_path: Path, strategy: str) -> None:
     """Acknowledged before the sync, so that one may be lost: but nothing more is taken once it is known."""
     disk, fences = FaultyDisk(), Fences()
     short = [f"flush.{strategy}.interval_ms=1", f"flush.strategy={strategy}"]
@@ -117,7 +115,7 @@ def test_a_failed_sync_in_the_background_fences_too(
     assert (tmp_path / "store" / "abort").exists()
 
 
-def test_awaiting_a_put_tells_of_the_failed_sync(configure: Any) -> None:
+def test_awaiting_a_put_raises_after_a_failed_sync(configure: Any) -> None:
     """In-process the same promise: the await raises, and the status says FENCED."""
 
     async def live() -> None:
@@ -136,7 +134,7 @@ def test_awaiting_a_put_tells_of_the_failed_sync(configure: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_a_sync_that_fails_at_the_stop_leaves_the_mark_of_a_crash(
+def test_a_failed_sync_at_the_stop_leaves_the_abort_file(
     configure: Any, connect: Any, tmp_path: Path, strategy: str
 ) -> None:
     """A stop that could not put everything on disk must not be called clean."""
@@ -159,7 +157,9 @@ def test_a_sync_that_fails_at_the_stop_leaves_the_mark_of_a_crash(
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "commit_real_time"])
-def test_no_room_for_the_log(configure: Any, connect: Any, strategy: str, unexpected: list[str]) -> None:
+def test_a_full_log_disk_refuses_sends_until_space_is_free(
+    configure: Any, connect: Any, strategy: str, unexpected: list[str]
+) -> None:
     """Sends are refused with the disk as the reason, pulls go on, and when there is room again so do sends."""
     disk = FaultyDisk()
     config = configure(f"flush.strategy={strategy}", "store.preallocate=false", "store.commit_log_file_bytes=65536")
@@ -195,7 +195,9 @@ def test_no_room_for_the_log(configure: Any, connect: Any, strategy: str, unexpe
         assert [record.body for record in connect(broker).pull_all("T")] == bodies
 
 
-def test_no_room_for_the_queues(configure: Any, connect: Any, unexpected: list[str]) -> None:
+def test_a_full_queue_disk_refuses_sends_until_space_is_free(
+    configure: Any, connect: Any, unexpected: list[str]
+) -> None:
     """Dispatch stands still: sends are refused until it goes on, and then nothing is missing or twice."""
     disk = FaultyDisk()
     with flintmq.Broker(configure("flush.strategy=group_commit"), disk=disk) as broker:
@@ -245,7 +247,7 @@ class Failing:
         register("consume_queue", make, essential=True)
 
 
-def test_an_essential_dispatcher_that_raises_stops_the_acknowledgements(configure: Any, connect: Any) -> None:
+def test_sends_are_refused_while_an_essential_dispatcher_fails(configure: Any, connect: Any) -> None:
     """What nobody can read must not be acknowledged for long; when it works again, nothing is missing."""
     plugin = Failing()
     with flintmq.Broker(configure("flush.strategy=group_commit"), plugins=[plugin]) as broker:
@@ -285,7 +287,7 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
-def test_a_real_disk_that_is_full(tmp_path: Path, unexpected: list[str]) -> None:
+def test_a_real_full_disk_loses_no_acknowledged_message(tmp_path: Path, unexpected: list[str]) -> None:
     """No signal ends the process, nothing acknowledged is lost, and room that comes back is used."""
     with mounted(tmp_path / "disk", "12m") as disk:
         config = settings(disk / "store", "flush.strategy=group_commit", *REAL)
@@ -320,7 +322,7 @@ def test_a_real_disk_that_is_full(tmp_path: Path, unexpected: list[str]) -> None
     del broker
 
 
-def test_room_that_comes_back_is_used(tmp_path: Path, unexpected: list[str]) -> None:
+def test_sends_continue_when_a_real_disk_has_space_again(tmp_path: Path, unexpected: list[str]) -> None:
     """Somebody else's files filled the disk, and were deleted: nobody restarts the broker for that."""
     with mounted(tmp_path / "disk", "24m") as disk:
         config = settings(disk / "store", "flush.strategy=group_commit", *REAL)
@@ -345,7 +347,7 @@ def test_room_that_comes_back_is_used(tmp_path: Path, unexpected: list[str]) -> 
     del broker
 
 
-def test_a_stop_on_a_full_disk(tmp_path: Path) -> None:
+def test_a_stop_on_a_full_disk_closes_and_unlocks_the_store(tmp_path: Path) -> None:
     """Offsets that cannot be written do not keep the store from being closed and unlocked."""
     with mounted(tmp_path / "disk", "24m") as disk:
         config = settings(disk / "store", *REAL)
@@ -373,7 +375,7 @@ def _fill(path: Path) -> None:
                     file.write(bytes(size))
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_the_error_about_an_unwritable_folder_names_path_and_reason(tmp_path: Path) -> None:
     """The first thing that goes wrong in a container; the path and the reason must be in the error."""
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError, match="file"), flintmq.Broker(settings(tmp_path / "file" / "store")):
@@ -393,7 +395,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
     """The same for a user without the right to write."""
     (tmp_path / "store").mkdir(mode=0o500)
     with pytest.raises(StoreError, match="Permission denied"), flintmq.Broker(settings(tmp_path / "store")):
@@ -406,7 +408,9 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["commitlog/00000000000000000000", "checkpoint", "index/20260101000000000",
                                   "consumequeue/T/0/00000000000000000000", "abort", "lock",
                                   "config/topics.json", "config/consumerOffset.json"])  # fmt: skip
-def test_an_empty_file_that_a_crash_left(configure: Any, connect: Any, tmp_path: Path, name: str) -> None:
+def test_a_broker_starts_with_an_empty_file_left_by_a_crash(
+    configure: Any, connect: Any, tmp_path: Path, name: str
+) -> None:
     """A kill between making a file and giving it its size must not keep the broker from starting."""
     store = tmp_path / "store"
     path = store / name
@@ -422,7 +426,7 @@ def test_an_empty_file_that_a_crash_left(configure: Any, connect: Any, tmp_path:
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0", "index"])
-def test_an_empty_next_file_that_a_crash_left(configure: Any, connect: Any, tmp_path: Path, folder: str) -> None:
+def test_a_broker_starts_with_an_empty_next_log_file(configure: Any, connect: Any, tmp_path: Path, folder: str) -> None:
     """The same while the store rolls to its next file."""
     store = tmp_path / "store"
     with flintmq.Broker(configure()) as broker:

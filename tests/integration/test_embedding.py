@@ -85,7 +85,7 @@ def loop_factories() -> list[Any]:
 
 @pytest.mark.parametrize("factory", loop_factories(), ids=lambda factory: "uvloop" if factory else "asyncio")
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_broker_and_a_name_server_in_the_callers_loop_leave_nothing(
+def test_servers_in_the_callers_loop_leave_no_resources(
     configure: Any, tmp_path: Path, strategy: str, factory: Any, unexpected: list[str]
 ) -> None:
     """The promise of embedding, for every flush strategy and both event loops."""
@@ -104,7 +104,7 @@ def test_a_broker_and_a_name_server_in_the_callers_loop_leave_nothing(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_broker_in_its_own_thread_leaves_nothing(
+def test_a_broker_in_a_separate_thread_leaves_no_resources(
     configure: Any, connect: Any, tmp_path: Path, strategy: str, unexpected: list[str]
 ) -> None:
     """``with`` is what scripts and tests use; a client that is still connected must not keep the broker alive."""
@@ -121,7 +121,7 @@ def test_a_broker_in_its_own_thread_leaves_nothing(
         wire.close()
 
 
-def test_uvloop_by_configuration(configure: Any) -> None:
+def test_listen_loop_uvloop_runs_the_broker_in_uvloop(configure: Any) -> None:
     """``listen.loop`` is one line of YAML; it must reach the thread."""
     pytest.importorskip("uvloop")
     with flintmq.Broker(configure("listen.loop=uvloop")) as broker:
@@ -132,14 +132,14 @@ def test_uvloop_by_configuration(configure: Any) -> None:
         assert broker.call(loop_type).startswith("uvloop")
 
 
-def test_a_loop_that_is_not_installed_is_an_error_and_no_hang(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_is_not_installed_raises_import_error(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the thread before the loop runs must reach the caller, who waits for the start."""
     monkeypatch.setitem(__import__("sys").modules, "uvloop", None)
     with nothing_left(), pytest.raises(ImportError), flintmq.Broker(configure("listen.loop=uvloop")):
         pass
 
 
-def test_several_brokers_in_one_process(configure: Any, connect: Any, tmp_path: Path) -> None:
+def test_several_brokers_run_in_one_process(configure: Any, connect: Any, tmp_path: Path) -> None:
     """Nothing of a broker is global: each has its store, its offsets, its port."""
     with nothing_left():
         names = ("a", "b", "c")
@@ -163,7 +163,7 @@ def test_several_brokers_in_one_process(configure: Any, connect: Any, tmp_path: 
 # put
 
 
-def test_put_spreads_over_the_queues_and_tells_where(configure: Any) -> None:
+def test_put_spreads_messages_over_queues_and_returns_their_places(configure: Any) -> None:
     """An embedder needs what a producer is told: queue, offset, both ids."""
 
     async def live() -> None:
@@ -202,7 +202,7 @@ def test_put_spreads_over_the_queues_and_tells_where(configure: Any) -> None:
     ids=["blank", "long", "path", "forbidden", "body", "properties"],
 )
 @pytest.mark.parametrize("own_thread", [True, False])
-def test_put_refuses_what_a_send_is_refused_for(
+def test_put_has_the_refusals_of_a_send(
     configure: Any, message: flintmq.Message, reason: str, own_thread: bool
 ) -> None:
     """The same checks in-process and over the wire; nothing of a refused batch is stored."""
@@ -227,7 +227,7 @@ def test_put_refuses_what_a_send_is_refused_for(
     assert refused.value.reason == reason
 
 
-def test_put_before_and_after_is_refused(configure: Any, tmp_path: Path) -> None:
+def test_put_before_the_start_and_after_the_stop_is_refused(configure: Any, tmp_path: Path) -> None:
     """A message that comes when the store is closed must not be written behind its lock."""
     broker = flintmq.Broker(configure())
     with pytest.raises(flintmq.FlintError):
@@ -262,7 +262,7 @@ class OffTheLoop:
         broker.state.store.commit_log.append = watched  # type: ignore[method-assign]
 
 
-def test_put_from_foreign_threads_is_handed_to_the_loop(configure: Any) -> None:
+def test_put_from_other_threads_appends_on_the_loops_thread(configure: Any) -> None:
     """The log's tail has one writer: threads that append beside the loop would tear it. They get what ``with`` gives."""
 
     async def live() -> None:
@@ -286,7 +286,7 @@ def test_put_from_foreign_threads_is_handed_to_the_loop(configure: Any) -> None:
     run(live)
 
 
-def test_put_from_another_event_loop_is_handed_over_and_awaited_there(configure: Any) -> None:
+def test_put_from_another_event_loop_can_be_awaited_there(configure: Any) -> None:
     """That loop must not stand still for a disk: it is told where messages are, and waits for their sync as it likes."""
 
     async def live() -> None:
@@ -305,7 +305,7 @@ def test_put_from_another_event_loop_is_handed_over_and_awaited_there(configure:
     run(live)
 
 
-def test_put_on_the_loops_own_thread_never_waits_for_the_loop(configure: Any) -> None:
+def test_put_on_the_loops_thread_does_not_wait_for_the_loop(configure: Any) -> None:
     """A callback, a hook of ``with`` and a program whose loop rests just now would wait for themselves."""
     with asyncio.Runner() as runner:
         broker = flintmq.Broker(configure())
@@ -327,7 +327,7 @@ def test_put_on_the_loops_own_thread_never_waits_for_the_loop(configure: Any) ->
         assert other.call(on_the_loop) == 1
 
 
-def test_put_from_a_thread_when_nobody_runs_the_loop_is_an_error(
+def test_put_from_a_thread_while_the_loop_does_not_run_is_an_error(
     configure: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so instead of hanging, and what it gave up is not stored later."""
@@ -364,7 +364,7 @@ class HungDisk:
         register(FlushStrategy("hung", NeverDurable, synchronous=True))
 
 
-def test_put_does_not_wait_for_messages_that_want_no_wait(configure: Any) -> None:
+def test_put_returns_at_once_for_messages_with_wait_false(configure: Any) -> None:
     """WAIT=false is answered when it is appended, over the wire as in-process; one that waits makes its batch wait."""
     quick, slow = flintmq.Message("T", b"", wait_store=False), flintmq.Message("T", b"")
     named = flintmq.Message("T", b"", properties={"a": "b"}, wait_store=False, delay_level=1)
@@ -379,7 +379,7 @@ def test_put_does_not_wait_for_messages_that_want_no_wait(configure: Any) -> Non
         broker.call(on_the_loop)
 
 
-def test_put_while_it_stops(configure: Any) -> None:
+def test_put_during_a_stop_is_stored_or_refused(configure: Any) -> None:
     """Whatever is put while a broker stops is either stored or refused, never half of both."""
 
     async def live() -> None:
@@ -404,7 +404,7 @@ def test_put_while_it_stops(configure: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_restart_goes_on_where_it_stopped(configure: Any, connect: Any, strategy: str) -> None:
+def test_offsets_continue_after_a_clean_restart(configure: Any, connect: Any, strategy: str) -> None:
     """Offsets continue, old messages are there, and the second start is a clean one."""
     for life in range(3):
         with flintmq.Broker(configure(f"flush.strategy={strategy}")) as broker:
@@ -415,7 +415,7 @@ def test_a_restart_goes_on_where_it_stopped(configure: Any, connect: Any, strate
             assert len(wire.pull_all("T", at_least=(life + 1) * 10)) == (life + 1) * 10
 
 
-def test_stop_twice_and_stop_without_start(configure: Any) -> None:
+def test_stop_can_be_called_twice_and_without_start(configure: Any) -> None:
     """Cleaning up twice is what ``finally`` blocks do."""
 
     async def live() -> None:
@@ -434,13 +434,13 @@ def test_stop_twice_and_stop_without_start(configure: Any) -> None:
         run(live)
 
 
-def test_an_error_in_the_body_still_stops(configure: Any, tmp_path: Path) -> None:
+def test_an_error_in_the_with_body_stops_the_broker(configure: Any, tmp_path: Path) -> None:
     """``with`` is for errors first of all."""
     with nothing_left(tmp_path / "store"), pytest.raises(ZeroDivisionError), flintmq.Broker(configure()):
         raise ZeroDivisionError
 
 
-def test_a_cancelled_program_still_stops(configure: Any, tmp_path: Path) -> None:
+def test_a_canceled_program_stops_the_broker(configure: Any, tmp_path: Path) -> None:
     """Control-C cancels the main task in the middle of the body."""
 
     async def live() -> None:
@@ -563,7 +563,7 @@ def test_a_plugin_that_fails_at_the_start_leaves_nothing_behind(configure: Any, 
         assert broker.state.store.started_clean
 
 
-def test_a_failed_start_after_a_crash_stays_a_crash(configure: Any, tmp_path: Path) -> None:
+def test_a_failed_start_after_a_crash_keeps_the_abort_file(configure: Any, tmp_path: Path) -> None:
     """Only a stop that put everything on disk may call the store clean."""
     with flintmq.Broker(configure()) as broker:
         broker.put([flintmq.Message("T", b"x")])
@@ -578,7 +578,7 @@ def test_a_failed_start_after_a_crash_stays_a_crash(configure: Any, tmp_path: Pa
         assert not broker.state.store.started_clean
 
 
-def test_a_name_server_that_cannot_listen(configure: Any) -> None:
+def test_a_name_server_that_cannot_listen_leaves_no_resources(configure: Any) -> None:
     """As for a broker."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -587,7 +587,7 @@ def test_a_name_server_that_cannot_listen(configure: Any) -> None:
             pass
 
 
-def test_a_second_broker_on_the_same_store_is_told(configure: Any) -> None:
+def test_a_second_broker_on_an_open_store_is_refused(configure: Any) -> None:
     """Two writers would destroy the log; the first one must not notice anything."""
     with flintmq.Broker(configure()) as broker:
         with pytest.raises(StoreLockedError), flintmq.Broker(configure()):

@@ -122,7 +122,7 @@ def check(config: Any, promised: dict[tuple[str, int, int], bytes]) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_nothing_is_left_at_every_place_in_turn(
+def test_exhausted_descriptors_at_any_place_lose_no_message(
     strategy: str, configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """With ``--slow`` at each place; without at every fourth."""
@@ -168,7 +168,7 @@ def test_nothing_is_left_at_every_place_in_turn(
     assert len(scarce.places) >= 3, scarce.places
 
 
-def test_a_send_that_finds_no_descriptor_is_told_so(configure: Any, tmp_path: Path) -> None:
+def test_a_send_without_a_free_descriptor_is_refused_with_the_reason(configure: Any, tmp_path: Path) -> None:
     """With reason, what was measured and where to look, for a new topic's table as well as for a file of the log; and nothing
     is wrong as soon as there are some again."""
     with (

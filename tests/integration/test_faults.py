@@ -104,7 +104,7 @@ def rounds(tmp_path: Path, request: pytest.FixtureRequest) -> Rounds:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_single_fault_loses_nothing(rounds: Rounds, fault: Fault) -> None:
+def test_a_single_replication_fault_loses_no_acknowledged_message(rounds: Rounds, fault: Fault) -> None:
     """Under load, whatever is cut, paused or killed; and then the cluster works again."""
 
     def history(cluster: Cluster) -> None:
@@ -117,7 +117,7 @@ def test_a_single_fault_loses_nothing(rounds: Rounds, fault: Fault) -> None:
     rounds(history)
 
 
-def test_a_slave_takes_over(rounds: Rounds) -> None:
+def test_a_promoted_slave_has_every_acknowledged_message(rounds: Rounds) -> None:
     """The master is lost for good: what was acknowledged is at the slave. The old master comes back as a slave."""
 
     def history(cluster: Cluster) -> None:
@@ -165,7 +165,7 @@ def test_a_master_restored_from_an_older_copy_is_not_followed(rounds: Rounds) ->
     rounds(history)
 
 
-def test_a_slave_with_newer_data_is_not_overwritten(rounds: Rounds) -> None:
+def test_a_slave_with_newer_messages_is_not_overwritten(rounds: Rounds) -> None:
     """It was a master for a while: both logs hold what the other has not, and only a human can choose."""
 
     def history(cluster: Cluster) -> None:

@@ -136,7 +136,7 @@ async def consumed(
     return seen
 
 
-def test_send_consume_pull_and_administer(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_in_process_clients_send_consume_pull_and_administer(configure: Any, live: Any, unexpected: list[str]) -> None:
     """Every way to send and to consume, with a topic that is created, changed, found in the routes, and deleted."""
 
     async def work(broker: flintmq.Broker) -> None:
@@ -173,7 +173,7 @@ def test_send_consume_pull_and_administer(configure: Any, live: Any, unexpected:
     live(configure(*ALONE), work)
 
 
-def test_a_topic_is_made_by_the_first_send(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_the_first_in_process_send_creates_a_topic(configure: Any, live: Any, unexpected: list[str]) -> None:
     async def work(broker: flintmq.Broker) -> None:
         async with Producer("shop", broker) as producer:
             sent = await producer.send(Message("New", b"first"))
@@ -183,7 +183,7 @@ def test_a_topic_is_made_by_the_first_send(configure: Any, live: Any, unexpected
     live(configure(*ALONE), work)
 
 
-def test_the_broker_asks_its_clients(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_requests_of_the_broker_reach_in_process_clients(configure: Any, live: Any, unexpected: list[str]) -> None:
     """What a broker sends to clients of its own accord arrives: the question after a transaction, a reply, new offsets."""
 
     async def work(broker: flintmq.Broker) -> None:
@@ -223,7 +223,9 @@ def test_the_broker_asks_its_clients(configure: Any, live: Any, unexpected: list
     live(configure(*ALONE, "transactions.check_interval_ms=100", "transactions.timeout_ms=100"), work)
 
 
-def test_a_second_member_is_noticed_at_once(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_a_second_in_process_member_causes_a_rebalance_at_once(
+    configure: Any, live: Any, unexpected: list[str]
+) -> None:
     """Members that would look again only after an hour share the queues, because the broker tells them of one another."""
     seldom = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_interval_s=3_600)
 
@@ -249,7 +251,7 @@ def test_a_second_member_is_noticed_at_once(configure: Any, live: Any, unexpecte
     live(configure(*ALONE), work)
 
 
-def test_a_held_pull_is_answered_when_a_message_comes(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_a_held_in_process_pull_is_answered_by_a_message(configure: Any, live: Any, unexpected: list[str]) -> None:
     async def work(broker: flintmq.Broker) -> None:
         async with (
             AdminClient(broker) as admin,
@@ -267,7 +269,7 @@ def test_a_held_pull_is_answered_when_a_message_comes(configure: Any, live: Any,
     live(configure(*ALONE), work)
 
 
-def test_long_bodies_wait_for_one_another(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_long_bodies_in_both_directions_do_not_deadlock(configure: Any, live: Any, unexpected: list[str]) -> None:
     """More than the system's buffers between the two ends holds, both ways at once: nothing is lost, nothing stands still."""
 
     async def work(broker: flintmq.Broker) -> None:
@@ -279,7 +281,7 @@ def test_long_bodies_wait_for_one_another(configure: Any, live: Any, unexpected:
     live(configure(*ALONE), work)
 
 
-def test_threads_without_a_loop(configure: Any, unexpected: list[str]) -> None:
+def test_synchronous_clients_work_in_process_from_threads(configure: Any, unexpected: list[str]) -> None:
     """``flintmq.client.sync`` takes a broker as well, and one producer serves many threads."""
     with no_socket_left(), flintmq.Broker(configure(*ALONE)) as broker:
         with sync.AdminClient(broker) as admin:
@@ -296,7 +298,7 @@ def test_threads_without_a_loop(configure: Any, unexpected: list[str]) -> None:
             assert done.state is COMMIT
 
 
-def test_declared_handlers_and_a_shared_client(
+def test_handlers_with_a_shared_client_work_in_process(
     configure: Any, live: Any, tmp_path: Path, unexpected: list[str]
 ) -> None:
     """Groups that broadcast make clients of their own, of what the shared one was made of."""
@@ -329,7 +331,7 @@ def test_declared_handlers_and_a_shared_client(
     live(configure(*ALONE), work)
 
 
-def test_access_control_counts_in_process_too(configure: Any, tmp_path: Path, unexpected: list[str]) -> None:
+def test_access_control_applies_to_in_process_clients(configure: Any, tmp_path: Path, unexpected: list[str]) -> None:
     """Otherwise a program would find out about a missing signature only where it runs over the network."""
     accounts = tmp_path / "acl.yml"
     accounts.touch(0o600)
@@ -346,7 +348,7 @@ def test_access_control_counts_in_process_too(configure: Any, tmp_path: Path, un
     in_one_loop(configure(*ALONE, "acl.enable=true", f"acl.file={accounts}"), work)
 
 
-def test_no_port_is_taken(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listen_enable_false_binds_no_port(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """``listen.enable: false`` binds nothing; with it the broker is to be reached from nowhere else."""
     monkeypatch.setattr(socket.socket, "bind", lambda *_: pytest.fail("a port is taken"))
     with flintmq.Broker(configure(*ALONE)) as broker:
@@ -358,13 +360,13 @@ def test_no_port_is_taken(configure: Any, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "setting", ["namesrv.addresses=127.0.0.1:9876", "ha.enable=true", "broker.role=sync_master"], ids=lambda text: text
 )
-def test_a_broker_without_a_port_is_known_to_nobody(configure: Any, setting: str) -> None:
+def test_a_broker_without_a_port_cannot_register(configure: Any, setting: str) -> None:
     """It would register under an address that nobody answers at."""
     with pytest.raises(ConfigError, match=r"listen\.enable"), flintmq.Broker(configure(*ALONE, setting)):
         pass
 
 
-def test_with_a_port_both_ways_lead_to_one_broker(configure: Any, connect: Any, unexpected: list[str]) -> None:
+def test_network_and_in_process_clients_share_a_broker(configure: Any, connect: Any, unexpected: list[str]) -> None:
     with no_socket_left(), flintmq.Broker(configure()) as broker:
         wire = connect(broker)
         assert wire.send("T", b"over the wire").code == 0
@@ -377,7 +379,7 @@ def test_with_a_port_both_ways_lead_to_one_broker(configure: Any, connect: Any, 
         wire.close()
 
 
-def test_before_the_start_and_after_the_stop(configure: Any) -> None:
+def test_in_process_clients_of_a_stopped_broker_get_a_connect_error(configure: Any) -> None:
     """A client of a broker that does not run is told so, as by an address where nobody listens."""
     broker = flintmq.Broker(configure(*ALONE))
     with no_socket_left():
@@ -391,7 +393,7 @@ def test_before_the_start_and_after_the_stop(configure: Any) -> None:
         producer.close()
 
 
-def test_a_stop_under_load_answers_or_says_that_it_did_not(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_a_stop_under_load_answers_or_fails_every_send(configure: Any, live: Any, unexpected: list[str]) -> None:
     """What was acknowledged is there after the stop, and every other send has failed: none waits for its timeout."""
     config = configure(*ALONE)
     acknowledged: list[bytes] = []
@@ -427,7 +429,9 @@ def test_a_stop_under_load_answers_or_says_that_it_did_not(configure: Any, live:
             left.discard(next(messages).body)
 
 
-def test_debug_mode_of_asyncio_warns_of_nothing(configure: Any, unexpected: list[str], recwarn: Any) -> None:
+def test_in_process_clients_cause_no_warnings_in_asyncio_debug_mode(
+    configure: Any, unexpected: list[str], recwarn: Any
+) -> None:
     """``asyncio.run(debug=True)`` and ``-W error`` are what careful programs test with."""
 
     async def work(broker: flintmq.Broker) -> None:
@@ -447,7 +451,7 @@ def test_debug_mode_of_asyncio_warns_of_nothing(configure: Any, unexpected: list
     assert not [str(one.message) for one in recwarn]
 
 
-def test_several_brokers_do_not_meet(configure: Any, unexpected: list[str]) -> None:
+def test_in_process_clients_reach_only_their_own_broker(configure: Any, unexpected: list[str]) -> None:
     """Each client speaks to the broker that it was given, although none has an address to tell them apart by."""
     with (
         no_socket_left(),
@@ -464,7 +468,7 @@ def test_several_brokers_do_not_meet(configure: Any, unexpected: list[str]) -> N
         assert "First" not in topics
 
 
-def test_a_child_that_was_forked_gets_no_connection(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_cannot_connect_in_process(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with flintmq.Broker(configure(*ALONE)) as broker:
         monkeypatch.setattr(os, "getpid", lambda: -1)
         with pytest.raises(RemotingConnectError, match="forked"):
@@ -473,7 +477,7 @@ def test_a_child_that_was_forked_gets_no_connection(configure: Any, monkeypatch:
 
 
 @pytest.mark.parametrize("wrong", [3, None, object()])
-def test_what_is_neither_addresses_nor_a_broker_is_refused_at_once(wrong: Any) -> None:
+def test_an_invalid_broker_argument_is_refused_at_once(wrong: Any) -> None:
     """Not with the first message, where the name of an attribute would be all there is to read."""
     with pytest.raises(TypeError):
         sync.Producer("shop", wrong)
@@ -500,7 +504,7 @@ class HangingPlugin:
         return Response()
 
 
-def test_a_stop_waits_no_longer_than_it_is_told(configure: Any) -> None:
+def test_a_stop_ends_unanswered_in_process_requests(configure: Any) -> None:
     """A request that is never answered ends with the connection, not with its client's timeout; and only at its own broker."""
     plugin = HangingPlugin()
 

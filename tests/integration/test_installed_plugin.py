@@ -71,7 +71,7 @@ def figures(wire: Wire) -> dict[str, str]:
     ],
     ids=["raises", "wrong-type"],
 )
-def test_an_installed_plugin_that_fails_is_named_and_off_after_the_limit(
+def test_a_failing_installed_plugin_is_named_and_switched_off(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     install: Install,
@@ -120,7 +120,7 @@ def watchdog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     logging.getLogger("flintmq.broker").removeHandler(handler)
 
 
-def test_the_stack_of_an_installed_plugin_that_hangs_is_in_the_log(
+def test_the_stack_of_a_hanging_installed_plugin_is_logged(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], install: Install, watchdog: Watched
 ) -> None:
     install(PROCESSOR.replace("{answer}", "threading.misbehaving_until.wait(30); return Response()"))
@@ -175,7 +175,7 @@ def test_the_stack_of_an_installed_plugin_that_hangs_is_in_the_log(
     ],
     ids=["hook", "factory", "method", "index-dispatcher", "import"],
 )
-def test_an_installed_plugin_for_another_version_of_the_api_ends_the_start_with_its_name(
+def test_an_installed_plugin_for_another_api_version_stops_the_start(
     configure: Callable[..., Any], install: Install, source: str, says: str
 ) -> None:
     """The error says what was expected and what was found."""

@@ -65,21 +65,21 @@ def kill_again_and_again(
     return promises
 
 
-def test_kill_9_with_group_commit(tmp_path: Path, effort: Callable[[int, int], int]) -> None:
+def test_kill_9_loses_no_message_with_group_commit(tmp_path: Path, effort: Callable[[int, int], int]) -> None:
     """The promise of group commit, a few times."""
     kill_again_and_again(tmp_path / "store", effort(2, 5), "flush.strategy=group_commit")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_kill_9_with_group_commit_many_times(tmp_path: Path) -> None:
+def test_kill_9_many_times_loses_no_message_with_group_commit(tmp_path: Path) -> None:
     """The promise of group commit at a hundred random moments, rolls of files and starts among them."""
     kills = int(os.environ.get("FLINTMQ_KILLS", "100"))
     kill_again_and_again(tmp_path / "store", kills, "flush.strategy=group_commit")
 
 
 @pytest.mark.slow
-def test_kill_9_with_flush_real_time(tmp_path: Path) -> None:
+def test_kill_9_loses_no_message_with_flush_real_time(tmp_path: Path) -> None:
     """A killed process loses nothing that lies in the page cache, whatever was not synced."""
     kill_again_and_again(tmp_path / "store", 2, "flush.strategy=flush_real_time")
 
@@ -87,14 +87,14 @@ def test_kill_9_with_flush_real_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.longest
 @pytest.mark.timeout(300)
-def test_kill_9_with_flush_real_time_many_times(tmp_path: Path) -> None:
+def test_kill_9_many_times_loses_no_message_with_flush_real_time(tmp_path: Path) -> None:
     """The same at more moments."""
     kill_again_and_again(tmp_path / "store", 30, "flush.strategy=flush_real_time")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_kill_9_with_commit_real_time_leaves_a_whole_log(tmp_path: Path) -> None:
+def test_kill_9_leaves_a_valid_log_with_commit_real_time(tmp_path: Path) -> None:
     """With a pool a kill may take what was not committed, and nothing else: no hole, nothing twice, no half message."""
     kill_again_and_again(
         tmp_path / "store",
@@ -109,7 +109,7 @@ def test_kill_9_with_commit_real_time_leaves_a_whole_log(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "strategy", first(["commit_real_time"], ["group_commit", "flush_real_time", "commit_real_time"])
 )
-def test_sigterm_under_load_loses_nothing(tmp_path: Path, strategy: str) -> None:
+def test_sigterm_under_load_loses_no_message(tmp_path: Path, strategy: str) -> None:
     """An orderly stop keeps every acknowledgement under every strategy, and leaves a clean store."""
     chance = seeded()
     promises = Promises()

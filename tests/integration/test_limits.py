@@ -59,7 +59,7 @@ def heartbeat(client_id: str = "c", consumers: list[Any] | None = None, producer
     ).encode()
 
 
-def test_settings_and_limits_agree() -> None:
+def test_defaults_of_settings_equal_the_limits() -> None:
     """The limit tells the reason, the setting's default is its number."""
     listen = BrokerConfig().listen
     assert listen.max_connections_per_address == limits.CONNECTIONS_PER_ADDRESS_MAX < listen.max_connections
@@ -68,7 +68,7 @@ def test_settings_and_limits_agree() -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_fields_of_a_header(broker: flintmq.Broker, connect: Any, codec: int) -> None:
+def test_headers_with_too_many_fields_are_refused(broker: flintmq.Broker, connect: Any, codec: int) -> None:
     """As many as the limit are taken, one more is refused."""
     fields = {f"f{number}": "" for number in range(limits.HEADER_FIELDS_MAX - 2)} | {"topic": "T", "queueId": "0"}
     assert connect(broker).ask(Code.GET_MIN_OFFSET, fields, codec=codec).code == 0
@@ -78,7 +78,7 @@ def test_fields_of_a_header(broker: flintmq.Broker, connect: Any, codec: int) ->
     assert wire.is_served()
 
 
-def test_connections_of_one_address(broker: flintmq.Broker, connect: Any) -> None:
+def test_connections_of_one_address_are_bounded(broker: flintmq.Broker, connect: Any) -> None:
     """Its further ones are closed, another address comes in, and places that became free are given again."""
     made = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(40)]
     try:
@@ -96,7 +96,7 @@ def test_connections_of_one_address(broker: flintmq.Broker, connect: Any) -> Non
     assert connect(broker).is_served()
 
 
-def test_what_is_held_for_all_connections(configure: Any, connect: Any) -> None:
+def test_buffered_bytes_of_all_connections_are_bounded(configure: Any, connect: Any) -> None:
     """Each half frame is within its own limit; together they are not, and whoever holds most goes."""
     with flintmq.Broker(configure("listen.max_buffered_bytes=64MiB")) as broker:
         halves: list[socket.socket] = []
@@ -131,7 +131,7 @@ def test_what_is_held_for_all_connections(configure: Any, connect: Any) -> None:
     ],
     ids=range(8),
 )  # fmt: skip
-def test_heartbeats_beyond_reason(broker: flintmq.Broker, connect: Any, body: bytes, remark: str) -> None:
+def test_oversized_heartbeats_are_refused(broker: flintmq.Broker, connect: Any, body: bytes, remark: str) -> None:
     """What a client says of itself is kept: who says too much is refused, and nothing is left of it when it goes."""
     wire = connect(broker)
     answer = wire.ask(Code.HEART_BEAT, {}, body)
@@ -141,7 +141,7 @@ def test_heartbeats_beyond_reason(broker: flintmq.Broker, connect: Any, body: by
     assert until(lambda: not len(broker.state.producers) and not len(broker.state.consumers))
 
 
-def test_a_large_heartbeat_that_is_within_reason(broker: flintmq.Broker, connect: Any) -> None:
+def test_a_large_heartbeat_within_the_limits_is_accepted(broker: flintmq.Broker, connect: Any) -> None:
     """A thousand subscriptions in a hundred groups."""
     tags = {"subString": "A || B", "tagsSet": ["A", "B"], "codeSet": [65, 66]}
     wanted = [{"topic": f"Topic-{number}", **tags} for number in range(10)]
@@ -151,7 +151,7 @@ def test_a_large_heartbeat_that_is_within_reason(broker: flintmq.Broker, connect
     assert wire.is_served()
 
 
-def test_registrations_that_swell(connect: Any, configure: Any) -> None:
+def test_registrations_that_expand_too_much_are_refused(connect: Any, configure: Any) -> None:
     """A few kilobytes that unpack to millions of topics, or to more than a frame, are refused before they are made."""
     fields = {"brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c", "haServerAddr": "", "brokerId": "0",
               "compressed": "true", "bodyCrc32": "0"}  # fmt: skip
@@ -174,7 +174,7 @@ def test_registrations_that_swell(connect: Any, configure: Any) -> None:
         assert wire.ask(Code.REGISTER_BROKER, fields, plain).code == 0
 
 
-def test_a_pull_reads_records_for_its_filter_only_so_long(
+def test_a_filtered_pull_is_bounded_in_time_and_continued_by_the_next(
     broker: flintmq.Broker, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Properties and expression are strangers': a pull that takes long is answered with how far it came, and the next one
@@ -194,7 +194,7 @@ def test_a_pull_reads_records_for_its_filter_only_so_long(
     assert found == [b"%d" % number for number in range(51, 60)]
 
 
-def test_a_query_walks_a_long_chain_in_steps(
+def test_a_query_of_a_long_index_chain_is_split_into_steps(
     broker: flintmq.Broker, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that every message has: whoever asks for an old one keeps nobody waiting, and is still answered."""
@@ -208,7 +208,7 @@ def test_a_query_walks_a_long_chain_in_steps(
     assert answer.body.count(b"same") == 40
 
 
-def test_wires_of_this_file_are_what_clients_send(broker: flintmq.Broker) -> None:
+def test_a_client_within_every_limit_is_served(broker: flintmq.Broker) -> None:
     """A client within every limit is served."""
     wire = Wire(broker.address)
     assert wire.is_served()
@@ -238,7 +238,7 @@ def test_a_header_beyond_the_limit_is_refused(broker: flintmq.Broker, connect: A
     assert wire.is_served()
 
 
-def test_settings_are_short(broker: flintmq.Broker, connect: Any) -> None:
+def test_oversized_config_updates_are_refused(broker: flintmq.Broker, connect: Any) -> None:
     """A change of settings is parsed in Python, line by line: as long as all of them, and no longer."""
     wire = connect(broker)
     answer = wire.ask(Code.UPDATE_BROKER_CONFIG, {}, b"traceOn=true\n" * 3_000)

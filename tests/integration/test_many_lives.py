@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("lives", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_many_brokers_leave_nothing(tmp_path: Path, life: str, lives: int) -> None:
+def test_many_embedded_brokers_leave_no_resources(tmp_path: Path, life: str, lives: int) -> None:
     """No thread, file, socket, task, handler of a log or a signal, and no memory that grows.
 
     In a process of their own: among the million objects of pytest's, others come and go.
@@ -46,7 +46,7 @@ def test_many_brokers_leave_nothing(tmp_path: Path, life: str, lives: int) -> No
     assert found["resident_kib"] < 4 * 1024 + lives * 16
 
 
-def test_a_start_that_fails_leaves_nothing_either(configure: Callable[..., Any]) -> None:
+def test_repeated_failed_starts_leave_no_resources(configure: Callable[..., Any]) -> None:
     """However often it is tried: a program may try again until a port is free."""
     with flintmq.Broker(configure()) as broker:
         before = left()
@@ -97,7 +97,7 @@ print("end")
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
-def test_a_forked_child_is_refused_and_the_parent_goes_on(tmp_path: Path, where: str) -> None:
+def test_a_forked_child_cannot_use_the_broker_of_its_parent(tmp_path: Path, where: str) -> None:
     """Two processes that append to one log would tear it; and a child has no thread that runs the loop, for which it waits."""
     overrides = [*SMALL, f"store.path={tmp_path / 'store'}"]
     done = subprocess.run(

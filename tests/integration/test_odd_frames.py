@@ -74,7 +74,7 @@ def port(running: flintmq.Broker, unexpected: list[str]) -> int:
     return running.port
 
 
-def test_there_are_enough_of_them() -> None:
+def test_the_recorded_frames_are_numerous_and_of_every_kind() -> None:
     """As many as the real broker was asked about, and of each way that it takes them."""
     assert FRAMES.keys() == REAL.keys()
     assert len(FRAMES) > 350
@@ -84,7 +84,7 @@ def test_there_are_enough_of_them() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_odd_frames(port: int, family: str) -> None:
+def test_unusual_frames_are_answered_as_by_rocketmq(port: int, family: str) -> None:
     """Whatever the real broker answers is answered with the same code and meaning; whatever it closes for is told why, unless
     it cannot be framed; and the next request on the same connection is answered."""
     for name, odd in FRAMES.items():
@@ -124,7 +124,9 @@ def judge(odd: OddFrame, real: Any, port: int) -> None:
 
 
 @pytest.mark.parametrize("name", LEGAL_PROPERTIES)
-def test_legal_sends_that_json_swells(running: flintmq.Broker, connect: Any, name: str) -> None:
+def test_valid_sends_with_escaped_control_characters_are_stored_unchanged(
+    running: flintmq.Broker, connect: Any, name: str
+) -> None:
     """Control characters are six bytes each in a header; the record has room for them, and they come out as they went in."""
     assert try_frame("127.0.0.1", running.port, framed(sending(LEGAL_PROPERTIES[name], "Swollen").encode(), b"x")).stays
     wire: Wire = connect(running)
@@ -132,7 +134,7 @@ def test_legal_sends_that_json_swells(running: flintmq.Broker, connect: Any, nam
     assert LEGAL_PROPERTIES[name].encode() in record.properties_bytes
 
 
-def test_refusals_name_what_was_measured(port: int) -> None:
+def test_refusals_of_frames_name_the_measured_value(port: int) -> None:
     """Whoever wrote the odd library finds its mistake in the answer."""
     for name, remark in {
         "size: a value of 3 MiB": "header.too_long; measured 3145860 bytes",
@@ -148,7 +150,7 @@ def test_refusals_name_what_was_measured(port: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1])
-def test_too_many_fields(port: int, codec: int) -> None:
+def test_frames_with_too_many_header_fields_are_refused(port: int, codec: int) -> None:
     """Where they are all looked at, in either codec."""
     fields = {f"f{number}": "" for number in range(5_000)}
     text = asking(code="200").replace('"g"', '"g",' + ",".join(f'"{name}":""' for name in fields))
@@ -159,7 +161,7 @@ def test_too_many_fields(port: int, codec: int) -> None:
     assert outcome.stays
 
 
-def test_a_frame_too_long_is_told_while_it_is_sent(port: int) -> None:
+def test_a_too_long_frame_is_refused_while_it_is_sent(port: int) -> None:
     """Its sender is still writing when it is refused: the answer must not be lost with a connection that is reset."""
     header = framed(asking(f'"{"x" * 40_000}"').encode())[4:]
     data = struct.pack(">i", 40 << 20) + header + bytes((40 << 20) - len(header))
@@ -168,7 +170,7 @@ def test_a_frame_too_long_is_told_while_it_is_sent(port: int) -> None:
     assert not outcome.stays
 
 
-def test_no_header_takes_long() -> None:
+def test_decoding_any_header_takes_less_than_50_ms() -> None:
     """What a reader of headers costs most for: 50 ms of processor time is the bound for a frame."""
     for name, odd in FRAMES.items():
         if name not in UNFRAMED:

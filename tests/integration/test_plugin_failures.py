@@ -92,7 +92,7 @@ WRONG_ANSWERS: dict[str, tuple[Callable[[Request], Any], str]] = {
 
 
 @pytest.mark.parametrize("pool", ["admin", "mine"])
-def test_wrong_answers_are_refused_and_named(
+def test_invalid_answers_of_a_processor_are_refused_and_counted(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], pool: str
 ) -> None:
     """Of the loop and of a pool of threads. The client is told what is wrong, and its connection and the broker stay."""
@@ -111,7 +111,9 @@ def test_wrong_answers_are_refused_and_named(
         assert wire.is_served()
 
 
-def test_a_refusal_is_no_failure(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_a_refusal_by_a_plugin_is_not_counted_as_a_failure(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire]
+) -> None:
     def refuse(request: Request) -> Response:
         raise RefusedError(1, "not you", reason="mine.refused")
 
@@ -121,7 +123,7 @@ def test_a_refusal_is_no_failure(configure: Callable[..., Any], connect: Callabl
         assert figures(wire)["pluginErrors"] == "0"
 
 
-def test_a_batch_processor_that_fails_answers_all_of_its_read(
+def test_a_failing_batch_processor_answers_every_request(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     class Batches:
@@ -154,7 +156,7 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_a_handler_that_blocks_in_a_pool_stops_nobody(
+def test_a_blocked_handler_in_a_pool_does_not_delay_other_requests(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], gate: threading.Event
 ) -> None:
     """Its pool has threads; the loop serves others, and its own requests beyond the threads wait in the bounded queue."""
@@ -181,7 +183,7 @@ def test_a_handler_that_blocks_in_a_pool_stops_nobody(
         assert names <= {"flintmq-reports-0", "flintmq-reports-1"}
 
 
-def test_async_handlers_of_a_pool_stay_on_the_loop(
+def test_async_handlers_of_a_pool_run_on_the_loop(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     async def answers(request: Request) -> Response:
@@ -191,7 +193,7 @@ def test_async_handlers_of_a_pool_stay_on_the_loop(
         assert connect(broker).ask(9001).remark == "flintmq-broker"
 
 
-def test_a_stop_leaves_a_stuck_thread_behind_and_names_it(
+def test_a_stop_logs_and_abandons_a_hanging_pool_thread(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     gate: threading.Event,
@@ -304,7 +306,7 @@ class BlockingPlugin(Plugin):
         ("timer", "BlockingPlugin.tick"),
     ],
 )
-def test_what_blocks_the_loop_is_named(
+def test_a_plugin_that_blocks_the_loop_is_logged_with_its_stack(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     standing_still: Seen,
@@ -330,7 +332,7 @@ def test_what_blocks_the_loop_is_named(
         assert function in told["loopBlockedBy"]
 
 
-def test_the_watchdog_can_be_switched_off(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_the_loop_watchdog_can_be_switched_off(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
     with flintmq.Broker(configure("listen.loop_blocked_warn_ms=0")) as broker:
         assert "loopBlockedTimes" not in figures(connect(broker))
 
@@ -359,7 +361,7 @@ def _ask(wire: Wire, offset: int, expression_type: str = "MINE") -> Any:
     return wire.pull("T", offset, subscription="x", expressionType=expression_type)
 
 
-def test_a_message_for_which_a_filter_raises_is_not_delivered_to_it_only(
+def test_a_message_whose_filter_raises_is_withheld_only_from_its_subscription(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """The others are, and other subscriptions get all of them; the pull is no error."""
@@ -375,7 +377,7 @@ def test_a_message_for_which_a_filter_raises_is_not_delivered_to_it_only(
         assert told["pluginLastError_mine"] == "message filter 'MINE' (matches_properties): KeyError: 'no'"
 
 
-def test_a_filters_factory_that_fails_refuses_the_subscription(
+def test_a_failing_filter_factory_refuses_the_subscription(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """The client learns that its expression is of no use, not that the broker has a defect."""
@@ -443,7 +445,9 @@ class SameNames(FailsLater):
     plugin_name = "same-names"
 
 
-def test_failures_are_told_for_whoever_raised(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_failures_are_counted_for_the_plugin_that_raised(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire]
+) -> None:
     """A third party's index builder fails inside a built-in processor, which is not to blame. And a
     dispatcher that is switched off is shown with why, and with the plugin that it belongs to."""
     settings = ("dispatchers=consume_queue,index,same-names/mine", "index.builder=later/index")
@@ -469,7 +473,7 @@ def test_failures_are_told_for_whoever_raised(configure: Callable[..., Any], con
         assert wire.is_served()
 
 
-def test_the_log_of_a_plugin_that_always_fails_is_bounded(
+def test_log_lines_of_a_plugin_that_always_fails_are_bounded(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(request: Request) -> Response:
@@ -507,7 +511,7 @@ async def _later() -> None: ...
 @pytest.mark.parametrize(
     "result", [lambda: False, lambda: True, _later, lambda: 1 / 0], ids=["no", "yes", "async", "raises"]
 )
-def test_a_broken_authenticator_keeps_the_door_shut(
+def test_a_failing_authenticator_refuses_requests_and_shows_no_credentials(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], result: Callable[[], Any]
 ) -> None:
     """One that returns its decision, or something to await, has decided nothing; and its failures show no credentials."""
@@ -565,7 +569,7 @@ class FlushPlugin:
     ],
     ids=["none", "true", "coroutine", "raises", "exits"],
 )
-def test_a_flush_service_without_a_promise_acknowledges_nothing(
+def test_a_flush_service_with_an_invalid_waiter_acknowledges_no_send(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], submit: Callable[[], Any], says: str
 ) -> None:
     """The sender is told, the plugin is named, and the broker goes on."""
@@ -585,7 +589,9 @@ class LazyFilter(FailingFilter):
         self.matches_tags_code = lambda tags_code: _later()  # type: ignore[assignment, method-assign, misc, return-value]
 
 
-def test_something_to_await_is_no_match(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_an_awaitable_returned_by_a_filter_is_a_failure(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire]
+) -> None:
     """It would pass for true, and everybody would get everything."""
     config = configure("dispatchers=consume_queue,lazy")
 
@@ -612,7 +618,7 @@ class NoOffset:
         return "17"
 
 
-def test_a_committed_position_that_is_none_is_named(
+def test_an_invalid_committed_position_of_a_dispatcher_is_counted(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     class TextPlugin:

@@ -48,7 +48,7 @@ def refusal(tmp_path: Path, *more: str) -> str:
     return str(refused.value)
 
 
-def test_a_wrong_hook_name_is_answered_with_the_right_one(install: Install, tmp_path: Path) -> None:
+def test_the_error_about_an_unknown_hook_suggests_the_right_name(install: Install, tmp_path: Path) -> None:
     """pluggy alone would never call the function."""
     install("bills", "@hookimpl\ndef flintmq_dispatcher(register): ...\n")
     assert re.fullmatch(
@@ -74,7 +74,7 @@ def test_a_wrong_hook_name_is_answered_with_the_right_one(install: Install, tmp_
     ],
     ids=["of the hook", "of register"],
 )
-def test_a_wrong_argument_name_is_answered_with_the_call(
+def test_the_error_about_a_wrong_hook_argument_shows_the_expected_call(
     install: Install, tmp_path: Path, body: str, expected: str, found: str
 ) -> None:
     """Hooks are called by name."""
@@ -91,7 +91,7 @@ def test_a_wrong_argument_name_is_answered_with_the_call(
         ("Bills()", "a Bills without 'dispatch'"),
     ],
 )
-def test_a_factory_that_makes_something_else_is_named_with_what_it_makes(
+def test_the_error_about_a_wrong_factory_names_the_made_object(
     install: Install, tmp_path: Path, made: str, found: str
 ) -> None:
     """Else the first message would fail."""
@@ -114,7 +114,7 @@ def test_a_factory_that_makes_something_else_is_named_with_what_it_makes(
     ],
     ids=["dependency", "module of the entry point", "object of the entry point"],
 )
-def test_what_cannot_be_imported_is_named(
+def test_the_error_about_a_failed_import_names_the_distribution(
     install: Install, tmp_path: Path, body: str, entry_point: str, said: str
 ) -> None:
     """No hook is known yet: the error names the distribution, which is what has to be mended."""
@@ -122,7 +122,7 @@ def test_what_cannot_be_imported_is_named(
     assert refusal(tmp_path).startswith(f"plugin 'bills' (entry point, bills 1.0): {said}")
 
 
-def test_a_code_that_another_plugin_answers_is_named_with_both(install: Install, tmp_path: Path) -> None:
+def test_a_request_code_of_two_plugins_is_refused_with_both_names(install: Install, tmp_path: Path) -> None:
     """A built-in processor's code may be taken over by one plugin, not by two."""
     body = "@hookimpl\ndef flintmq_request_processors(register): register('NAME', (10, 30_000), print)\n"
     install("bills", body.replace("NAME", "bill"))

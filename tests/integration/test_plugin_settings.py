@@ -149,7 +149,7 @@ authenticators: [paint_door]
 """
 
 
-def test_settings_reach_everything_that_a_plugin_registers(module: Write, configured: Configured) -> None:
+def test_every_part_of_a_plugin_gets_its_settings(module: Write, configured: Configured) -> None:
     """One section of the plugin's own, and each kind of thing is given it."""
     name = module(EVERYTHING)
     with flintmq.Broker(configured(USED.format(module=name) + "paint: {colour: red}\n")):
@@ -168,7 +168,7 @@ def test_settings_reach_everything_that_a_plugin_registers(module: Write, config
     ],
 )
 @pytest.mark.parametrize("used", [True, False])
-def test_a_mistake_in_a_plugins_section_is_an_error_at_the_start(
+def test_an_error_in_a_plugins_section_stops_the_start(
     module: Write, configured: Configured, tmp_path: Path, section: str, said: str, used: bool
 ) -> None:
     """Whether the plugin is used or only loaded: the key, the section, the line, and what was probably meant."""
@@ -176,7 +176,7 @@ def test_a_mistake_in_a_plugins_section_is_an_error_at_the_start(
     assert said in refused(configured(text + section + "\n"), tmp_path)
 
 
-def test_a_mistake_in_the_section_of_a_strategy_that_is_not_chosen(
+def test_an_error_in_the_section_of_an_unused_strategy_stops_the_start(
     module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """Tomorrow it is chosen."""
@@ -274,7 +274,7 @@ TWINS = {
 
 
 @pytest.mark.parametrize("kind", TWINS)
-def test_of_two_plugins_with_one_name_the_one_is_used_that_the_error_says_to_write(
+def test_the_name_suggested_for_ambiguous_plugins_selects_one(
     kind: str, module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """The error is read, and what it says is written: as it stands there, and as ``plugins:`` names them."""
@@ -307,7 +307,7 @@ def test_of_two_plugins_with_one_name_the_one_is_used_that_the_error_says_to_wri
     ],
     ids=["filter", "section", "request code"],
 )
-def test_where_no_setting_chooses_one_plugin_is_listed_as_disabled(
+def test_ambiguous_plugins_without_a_choosing_setting_are_resolved_by_disabling(
     module: Write, configured: Configured, tmp_path: Path, body: str
 ) -> None:
     """The names in the error are those that ``disabled_plugins`` takes."""
@@ -322,7 +322,7 @@ def test_where_no_setting_chooses_one_plugin_is_listed_as_disabled(
         pass
 
 
-def test_the_section_of_a_plugin_that_is_switched_off_is_told_of(
+def test_the_section_of_a_disabled_plugin_is_refused_with_the_reason(
     module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """Whoever follows the advice and leaves the section reads why nobody knows it any more."""
@@ -331,7 +331,7 @@ def test_the_section_of_a_plugin_that_is_switched_off_is_told_of(
     assert f"'disabled_plugins' lists ('{name}') go with it" in refused(configured(text), tmp_path)
 
 
-def test_a_module_with_hooks_is_named_as_it_is(module: Write, configured: Configured, tmp_path: Path) -> None:
+def test_a_module_with_hooks_is_loaded_by_its_name(module: Write, configured: Configured, tmp_path: Path) -> None:
     """The example of the manual is a module; an object in one and a class are plugins as before."""
     body = """
         class Filters:

@@ -36,7 +36,7 @@ ASKED_FOR = {
 
 
 @pytest.mark.parametrize("feature", sorted(CODES))
-def test_without_a_feature_messages_flow_and_its_codes_are_unsupported(
+def test_a_broker_without_a_feature_serves_and_refuses_its_codes(
     feature: str, configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """No other part of a broker may need a feature that is taken out."""
@@ -48,7 +48,7 @@ def test_without_a_feature_messages_flow_and_its_codes_are_unsupported(
             assert wire.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def test_a_broker_without_any_feature_stores_and_delivers(
+def test_a_broker_without_any_feature_stores_and_delivers_messages(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """The kernel is a broker by itself; what it stored is still there after a restart."""
@@ -72,7 +72,7 @@ def test_a_setting_that_asks_for_a_missing_feature_is_refused(key: str, configur
     assert raised.value.key == key
 
 
-def test_a_name_server_without_access_control_refuses_the_setting_that_asks_for_it(
+def test_a_name_server_without_the_acl_plugin_refuses_acl_enable(
     configure: Callable[..., Any],
 ) -> None:
     """Its routes decide where clients send to."""

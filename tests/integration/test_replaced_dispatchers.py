@@ -137,7 +137,7 @@ def kill(root: Path, copy: Path, queues: str = "consumequeue") -> None:
 
 
 @pytest.mark.parametrize("switched_off_before", [False, True])
-def test_a_foreign_index_builder_gets_what_a_recovery_dispatches(
+def test_an_index_builder_of_a_plugin_gets_recovered_records(
     configure: Configure, tmp_path: Path, switched_off_before: bool
 ) -> None:
     """Killed between append and dispatch: each key is found after the start, and the built-in index has no fragments."""
@@ -157,7 +157,7 @@ def test_a_foreign_index_builder_gets_what_a_recovery_dispatches(
     assert not any((tmp_path / "killed" / "index").glob("*"))
 
 
-def test_a_replaced_consume_queue_gets_what_a_recovery_dispatches(configure: Configure, tmp_path: Path) -> None:
+def test_a_consume_queue_of_a_plugin_gets_recovered_records(configure: Configure, tmp_path: Path) -> None:
     """Queue offsets go on behind what was recovered through the plugin, and nothing is missing."""
     plugins = (QueuePlugin(elsewhere),)
     with flintmq.Broker(configure("topics.default_queue_nums=1"), plugins=plugins) as broker:
@@ -172,7 +172,7 @@ def test_a_replaced_consume_queue_gets_what_a_recovery_dispatches(configure: Con
     assert not any((tmp_path / "killed" / "consumequeue").glob("*"))
 
 
-def test_a_consume_queue_that_cannot_be_read_is_refused_and_costs_nothing(configure: Configure, tmp_path: Path) -> None:
+def test_a_consume_queue_plugin_without_reader_methods_is_refused(configure: Configure, tmp_path: Path) -> None:
     """Its messages could not be consumed, and the next start would number from zero: a broker does not start with it."""
     with flintmq.Broker(configure()) as broker:
         put(broker, 0)
@@ -183,7 +183,7 @@ def test_a_consume_queue_that_cannot_be_read_is_refused_and_costs_nothing(config
         put(broker, 2)
 
 
-def test_factories_are_given_a_store_only_when_it_can_be_read(configure: Configure, tmp_path: Path) -> None:
+def test_plugin_factories_get_the_store_only_after_recovery(configure: Configure, tmp_path: Path) -> None:
     """An index builder is made before the recovery that needs it; a dispatcher sees the whole of a recovered store."""
     plugin = ContextsPlugin()
     settings = ("index.builder=kept", "dispatchers=consume_queue,index,kept")

@@ -51,7 +51,9 @@ NEW_TOPIC = {
 }
 
 
-def test_a_slave_holds_the_same_bytes(tmp_path: Path, connect: Connect, unexpected: list[str]) -> None:
+def test_a_slave_has_the_bytes_of_its_masters_log_and_queues(
+    tmp_path: Path, connect: Connect, unexpected: list[str]
+) -> None:
     """Messages of every kind, over several files, from before and after the slave came."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
         wire = connect(master)
@@ -66,7 +68,7 @@ def test_a_slave_holds_the_same_bytes(tmp_path: Path, connect: Connect, unexpect
     assert not unexpected
 
 
-def test_rocketmqs_stream_between_two_of_ours(tmp_path: Path, connect: Connect) -> None:
+def test_two_brokers_replicate_with_rocketmqs_protocol(tmp_path: Path, connect: Connect) -> None:
     """What is spoken with the real broker, which a machine without Java cannot try."""
     plain = ("ha.compat=rocketmq", "delay.enable=false")
     with flintmq.Broker(master_settings(tmp_path / "m", *plain)) as master:
@@ -87,7 +89,7 @@ def test_rocketmqs_stream_between_two_of_ours(tmp_path: Path, connect: Connect) 
     assert_same_queues(tmp_path / "m", tmp_path / "s")
 
 
-def test_a_slave_counts_what_it_replicates(tmp_path: Path, connect: Connect) -> None:
+def test_a_slave_counts_replicated_messages(tmp_path: Path, connect: Connect) -> None:
     """Its putTps and totals are its master's traffic, as RocketMQ's slaves count it; what the start recovers is no traffic,
     and statistics of sends to topics (315) stay the master's."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
@@ -110,7 +112,7 @@ def test_a_slave_counts_what_it_replicates(tmp_path: Path, connect: Connect) -> 
             assert slave.state.stats.put_messages == 1
 
 
-def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> None:
+def test_replication_continues_after_a_restart_of_either_end(tmp_path: Path, connect: Connect) -> None:
     """A restart of either end copies nothing twice and leaves nothing out."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
         wire = connect(master)
@@ -132,7 +134,7 @@ def test_a_slave_goes_on_where_it_stopped(tmp_path: Path, connect: Connect) -> N
     assert_same_queues(tmp_path / "m", tmp_path / "s")
 
 
-def test_a_slave_is_read_and_not_written(tmp_path: Path, connect: Connect) -> None:
+def test_a_slave_serves_reads_and_refuses_writes(tmp_path: Path, connect: Connect) -> None:
     """Its log is a copy: a message of its own would make it another one. It is what there is to read without a master."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         bodies = fill_log(connect(master), 20)
@@ -151,7 +153,7 @@ def test_a_slave_is_read_and_not_written(tmp_path: Path, connect: Connect) -> No
             assert set(plain_bodies(wire)) >= set(bodies)
 
 
-def test_both_tell_how_it_goes(tmp_path: Path, connect: Connect) -> None:
+def test_master_and_slave_report_the_replication_state(tmp_path: Path, connect: Connect) -> None:
     """An operator sees how far the slave is, and whether it follows at all."""
 
     def told(broker: flintmq.Broker) -> Any:
@@ -170,7 +172,7 @@ def test_both_tell_how_it_goes(tmp_path: Path, connect: Connect) -> None:
             eventually(lambda: not told(slave)["follows"], "the slave knows")
 
 
-def test_tables_follow(tmp_path: Path, connect: Connect) -> None:
+def test_tables_are_replicated_to_the_slave(tmp_path: Path, connect: Connect) -> None:
     """A slave that is promoted must know topics, groups and how far they have read."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         wire = connect(master)
@@ -191,7 +193,7 @@ def test_tables_follow(tmp_path: Path, connect: Connect) -> None:
         assert (tmp_path / "s" / "config" / name).exists()
 
 
-def test_a_sync_master_acknowledges_what_a_slave_holds(tmp_path: Path, connect: Connect) -> None:
+def test_a_sync_master_acknowledges_only_replicated_messages(tmp_path: Path, connect: Connect) -> None:
     """Without a slave it says so at once; with one an acknowledgement stands for two copies."""
     config = master_settings(tmp_path / "m", role="sync_master")
     with flintmq.Broker(config) as master:
@@ -212,7 +214,7 @@ def test_a_sync_master_acknowledges_what_a_slave_holds(tmp_path: Path, connect: 
 
 
 @pytest.mark.parametrize(("compat", "code"), [("safe", 11), ("strict", 0)])
-def test_every_acknowledgement_of_a_sync_master_stands_for_a_slave(
+def test_send_back_and_transaction_end_wait_for_the_slave(
     tmp_path: Path, connect: Connect, compat: str, code: int
 ) -> None:
     """A send-back and the end of a transaction are promised what a send is promised; RocketMQ's success is a setting."""
@@ -240,7 +242,7 @@ def test_every_acknowledgement_of_a_sync_master_stands_for_a_slave(
         assert (answer.code, "ha.no_slave" in (answer.remark or "")) == (code, code == 11)
 
 
-def test_a_promoted_slave_goes_on_with_timers(tmp_path: Path, connect: Connect) -> None:
+def test_a_promoted_slave_delivers_waiting_timer_messages_once(tmp_path: Path, connect: Connect) -> None:
     """What its master delivered does not come again, and what waited comes: the positions follow the log."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         wire = connect(master)
@@ -262,7 +264,7 @@ def test_a_promoted_slave_goes_on_with_timers(tmp_path: Path, connect: Connect) 
     assert sorted(bodies) == list(range(40))
 
 
-def test_consumers_find_the_slave(tmp_path: Path) -> None:
+def test_consumers_read_from_the_slave_when_the_master_is_gone(tmp_path: Path) -> None:
     """By the name server alone: slave and master find each other, and consumers find the slave when the master is gone."""
     with flintmq.NameServer(load_config(None, ["nameserver.port=0"], {})) as namesrv:
         named = (f"namesrv.addresses={namesrv.address}", "namesrv.register_interval_ms=1000")
@@ -292,7 +294,7 @@ def make_certificate(openssl: str, pem: Path) -> None:
     subprocess.run([openssl, *words.split(), "-keyout", f"{pem}.key", "-out", pem], check=True, capture_output=True)
 
 
-def test_a_renewed_certificate_counts_for_replication_too(tmp_path: Path, connect: Connect) -> None:
+def test_a_renewed_certificate_is_used_for_replication(tmp_path: Path, connect: Connect) -> None:
     """A slave that comes after the renewal and trusts the new one alone is served by a master that never stopped; one that
     follows already goes on, and finds the new one by itself when it has to connect again."""
     openssl = shutil.which("openssl")
@@ -332,7 +334,7 @@ def test_a_renewed_certificate_counts_for_replication_too(tmp_path: Path, connec
             caught_up(master, slave)
 
 
-def test_the_stream_is_encrypted_where_asked_for(tmp_path: Path, connect: Connect, tmp_path_factory: Any) -> None:
+def test_replication_is_encrypted_if_configured(tmp_path: Path, connect: Connect, tmp_path_factory: Any) -> None:
     """Whoever listens between the machines sees nothing, and a slave in clear gets nothing."""
     openssl = shutil.which("openssl")
     if openssl is None:
@@ -350,7 +352,9 @@ def test_the_stream_is_encrypted_where_asked_for(tmp_path: Path, connect: Connec
             assert end_of(clear) == 0
 
 
-def test_wrong_secrets_are_told(tmp_path: Path, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_replication_secret_is_logged_at_both_ends(
+    tmp_path: Path, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
     """Both logs say what to look at; nothing is replicated."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         fill_log(connect(master), 3)
@@ -364,7 +368,7 @@ def test_wrong_secrets_are_told(tmp_path: Path, connect: Connect, caplog: pytest
             assert end_of(slave) == 0
 
 
-def test_tables_follow_behind_access_control(tmp_path: Path) -> None:
+def test_a_slave_with_access_control_signs_its_table_requests(tmp_path: Path) -> None:
     """A slave signs what it asks its master, with the account it registers with; without one it is refused."""
     file = tmp_path / "plain_acl.yml"
     file.write_text("accounts:\n- {accessKey: the-admin, secretKey: secret-of-admin, admin: true}\n")
@@ -387,7 +391,7 @@ def test_tables_follow_behind_access_control(tmp_path: Path) -> None:
             assert unsigned.state.topics.select("Orders") is not None, "its messages tell"
 
 
-def test_a_slave_knows_a_topic_as_soon_as_it_has_its_messages(tmp_path: Path, connect: Connect) -> None:
+def test_a_slave_learns_a_topic_from_its_messages(tmp_path: Path, connect: Connect) -> None:
     """The tables are asked for once an hour here: the master's row comes because there is news, and a message can be read of
     a slave that was promoted without ever having been told."""
     hourly = "ha.sync_interval_ms=3600000"

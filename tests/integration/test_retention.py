@@ -26,7 +26,7 @@ class LaterClock(SystemClock):
         return super().now_ms() + self.shift_ms
 
 
-def test_tools_start_the_deletion_and_consumers_are_sent_on(
+def test_request_329_deletes_files_and_consumers_get_the_next_offset(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """329, a pull of what is gone, the record of it in OFFSET_MOVED_EVENT, and 306: what an operator does on a bad day."""
@@ -76,7 +76,7 @@ def test_tools_start_the_deletion_and_consumers_are_sent_on(
         assert not unexpected
 
 
-def test_a_full_disk_is_told_to_senders_and_not_to_readers(
+def test_a_full_disk_refuses_sends_and_serves_pulls(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """14 with what was measured and the key to change; a pull of a wrong offset is answered though no event can be kept."""

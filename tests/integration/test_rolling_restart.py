@@ -103,7 +103,7 @@ async def until(holds: object) -> None:
 
 
 @pytest.mark.slow
-def test_brokers_and_name_servers_are_replaced_under_load(tmp_path: Path) -> None:
+def test_a_rolling_restart_under_load_loses_no_message(tmp_path: Path) -> None:
     """Brokers first, then name servers, waiting for each to be back: every send is acknowledged and every message consumed."""
     cluster = Cluster(tmp_path)
     for name in ("n1", "n2", "a", "b"):

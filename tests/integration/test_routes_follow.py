@@ -83,7 +83,7 @@ def routed(configure: Callable[..., Any], connect: Callable[[Any], Wire], unexpe
             yield Routed(names, broker, connect(names), connect(broker))
 
 
-def test_the_brokers_permission_reaches_producers_and_is_taken_back(routed: Routed) -> None:
+def test_a_changed_broker_permission_appears_in_routes(routed: Routed) -> None:
     """Producers learn from the route alone that they shall go elsewhere; nothing else of the broker changes meanwhile."""
     routed.topic("T")
     routed.perm_becomes("T", 6)
@@ -99,7 +99,7 @@ def test_the_brokers_permission_reaches_producers_and_is_taken_back(routed: Rout
     routed.perm_becomes("T", 6)
 
 
-def test_what_a_setting_or_an_administrator_changes_is_in_the_route(routed: Routed) -> None:
+def test_changed_topics_and_settings_appear_in_routes(routed: Routed) -> None:
     """Topics made, changed and deleted, the template of topics, and the configuration of ordered ones."""
     routed.topic("T", 4)
     routed.perm_becomes("T", 6)
@@ -117,7 +117,9 @@ def test_what_a_setting_or_an_administrator_changes_is_in_the_route(routed: Rout
     assert routed.route("T") is None
 
 
-def test_a_template_that_is_switched_on_is_in_the_route(configure: Any, connect: Any, unexpected: list[str]) -> None:
+def test_switching_auto_create_on_adds_the_template_topic_to_routes(
+    configure: Any, connect: Any, unexpected: list[str]
+) -> None:
     """A producer of a topic that there is not yet asks for the route of the template."""
     with flintmq.NameServer(configure(store="names")) as names:
         settings = (f"namesrv.addresses={names.address}", "topics.auto_create=false")
@@ -128,7 +130,7 @@ def test_a_template_that_is_switched_on_is_in_the_route(configure: Any, connect:
             routed.perm_becomes("TBW102", 7)
 
 
-def test_write_permission_stays_wiped_whatever_topics_are_made(routed: Routed) -> None:
+def test_a_wiped_write_permission_stays_wiped_when_topics_are_created(routed: Routed) -> None:
     """wipeWritePerm empties a broker before it goes: nothing but addWritePerm, or a broker that starts anew, ends it."""
     routed.topic("T")
     routed.perm_becomes("T", 6)
@@ -185,7 +187,7 @@ def ways_in(routed: Routed, topic: str) -> dict[str, Sent]:
     return found
 
 
-def test_an_ordered_topic_takes_nothing_while_the_broker_may_not_be_written_to(routed: Routed) -> None:
+def test_an_unwritable_broker_refuses_ordered_topics_in_every_request(routed: Routed) -> None:
     """A message of an ordered topic that goes to another broker than the one before it has lost its order: so the refusal must
     not depend on the way in. Other topics are taken, because their producers go elsewhere when they learn it."""
     routed.topic("Ordered", order=True)
@@ -201,9 +203,7 @@ def test_an_ordered_topic_takes_nothing_while_the_broker_may_not_be_written_to(r
     assert {way: answer.code for way, answer in ways_in(routed, "Ordered").items() if answer.code} == nobody
 
 
-def test_name_servers_that_contradict_each_other_do_not_make_a_broker_register_for_ever(
-    configure: Any, unexpected: list[str]
-) -> None:
+def test_conflicting_name_servers_cause_no_endless_registrations(configure: Any, unexpected: list[str]) -> None:
     """One was away when the order of a topic was configured: each answer would undo the other one's, with a registration."""
     with (
         flintmq.NameServer(configure(store="n1")) as first,
@@ -230,7 +230,7 @@ def test_name_servers_that_contradict_each_other_do_not_make_a_broker_register_f
         assert config.order
 
 
-def test_a_topic_is_never_put_back_by_a_registration_that_was_on_its_way(routed: Routed) -> None:
+def test_a_registration_under_way_does_not_restore_a_deleted_topic(routed: Routed) -> None:
     """A registration that still has the topic may be under way while it is deleted: its answer is waited for."""
     for number in range(20):
         topic = f"Brief{number}"
@@ -244,7 +244,7 @@ def test_a_topic_is_never_put_back_by_a_registration_that_was_on_its_way(routed:
     routed.perm_becomes("Brief1", 6)
 
 
-def test_the_route_of_a_topic_goes_with_the_topic_without_a_word_to_the_name_server(routed: Routed) -> None:
+def test_deleting_a_topic_at_the_broker_removes_its_route(routed: Routed) -> None:
     """Also tools that know only the broker, and a name server that was away, leave no route behind."""
     routed.topic("T")
     routed.perm_becomes("T", 6)

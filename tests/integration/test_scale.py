@@ -106,7 +106,9 @@ class Sending:
 
 
 @pytest.mark.timeout(400)
-def test_fifty_consumers_share_sixty_four_queues(configure: Callable[..., Any], unexpected: list[str]) -> None:
+def test_fifty_joining_and_leaving_consumers_share_64_queues(
+    configure: Callable[..., Any], unexpected: list[str]
+) -> None:
     """Half of them start, the others join, a third leaves, all while messages are sent: each queue has one owner in the end
     and two at most for a round, shares differ by one, and every message was consumed. What was under way with one who left
     may come twice."""
@@ -208,7 +210,7 @@ def _resident_bytes() -> int:
 
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to measure memory")
-def test_a_hundred_thousand_held_pulls(configure: Callable[..., Any], unexpected: list[str]) -> None:
+def test_a_hundred_thousand_held_pulls_are_woken_in_50_ms(configure: Callable[..., Any], unexpected: list[str]) -> None:
     """A hundred groups wait at each of a thousand queues. A message wakes its hundred within 50 ms (median), one that waits
     costs less than 3 KB (some 1.3 KB here), and those who are not meant sleep on."""
     asyncio.run(_hold(configure))

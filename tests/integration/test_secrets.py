@@ -43,7 +43,7 @@ class VaultPlugin:
         register("vault", lambda context: LetEveryoneIn(context.settings))
 
 
-def test_every_request_code_keeps_the_secret(tmp_path: Path, connect: Callable[[Any], Any]) -> None:
+def test_no_request_code_returns_a_secret(tmp_path: Path, connect: Callable[[Any], Any]) -> None:
     """Of broker and name server: with no fields, and with the fields that requests for settings have."""
     config = load_config(
         None,

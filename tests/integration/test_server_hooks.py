@@ -132,7 +132,7 @@ def at(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_default_processor_answers_what_nobody_else_does(configure: Configure, at: str) -> None:
+def test_a_default_processor_answers_unregistered_codes(configure: Configure, at: str) -> None:
     """Plain, awaited and in threads; codes that have a processor keep it; what it raises is answered and counted."""
 
     async def later(request: Request) -> Response:
@@ -159,7 +159,7 @@ def test_a_default_processor_answers_what_nobody_else_does(configure: Configure,
             assert told_errors(server) == {"watch": 2}
 
 
-def test_of_two_default_processors_the_error_names_both_and_the_remedy(configure: Configure, at: str) -> None:
+def test_two_default_processors_are_refused_with_both_names(configure: Configure, at: str) -> None:
     """One server has one; two plugins for two servers are no conflict."""
     one, other = WatchPlugin("one", Watcher(), at), WatchPlugin("other", Watcher(), "both")
     with (
@@ -174,7 +174,7 @@ def test_of_two_default_processors_the_error_names_both_and_the_remedy(configure
         pass
 
 
-def test_listeners_are_told_of_connections(configure: Configure, at: str) -> None:
+def test_connection_listeners_are_called_for_each_event(configure: Configure, at: str) -> None:
     """Opened, closed by the peer, reset, bytes that are no frame, idle; each connection is closed once."""
     watcher = Watcher()
     plugins = [WatchPlugin("watch", watcher, at)]
@@ -207,7 +207,7 @@ def test_listeners_are_told_of_connections(configure: Configure, at: str) -> Non
     assert told_errors(server) == {}
 
 
-def test_a_connection_that_is_turned_away_was_never_connected(configure: Configure) -> None:
+def test_connection_listeners_are_not_called_for_refused_connections(configure: Configure) -> None:
     """Listeners that count would count it off, and never on."""
     watcher = Watcher()
     plugins = [WatchPlugin("watch", watcher, "broker")]
@@ -219,7 +219,7 @@ def test_a_connection_that_is_turned_away_was_never_connected(configure: Configu
         assert [event for event, _address in watcher.events] == ["connect"]
 
 
-def test_what_a_listener_raises_changes_nothing_and_is_counted(configure: Configure, at: str) -> None:
+def test_an_error_of_a_connection_listener_is_only_counted(configure: Configure, at: str) -> None:
     """Neither the connection nor the other listeners suffer."""
 
     class Broken:
@@ -238,7 +238,7 @@ def test_what_a_listener_raises_changes_nothing_and_is_counted(configure: Config
         assert told_errors(server) == {"broken": 2}
 
 
-def test_hooks_see_every_request_and_every_answer(configure: Configure) -> None:
+def test_rpc_hooks_are_called_for_every_request_and_answer(configure: Configure) -> None:
     """Sends, batches of them, pulls at once and held, unknown codes, refusals: one before and one after for each."""
     watcher = Watcher()
     overrides = ("topics.default_queue_nums=1", "flush.strategy=group_commit")
@@ -265,7 +265,7 @@ def test_hooks_see_every_request_and_every_answer(configure: Configure) -> None:
     assert told_errors(broker) == {}
 
 
-def test_what_a_before_hook_raises_refuses_the_request(configure: Configure, at: str) -> None:
+def test_an_error_of_a_before_hook_refuses_the_request(configure: Configure, at: str) -> None:
     """A refusal in its own words; anything else with a clear answer, counted for the plugin; others in the read go on."""
     watcher = Watcher()
     watcher.refuses = {
@@ -287,7 +287,7 @@ def test_what_a_before_hook_raises_refuses_the_request(configure: Configure, at:
         assert wire.ask(UNKNOWN + 3).code == 0
 
 
-def test_a_refused_send_stores_nothing(configure: Configure) -> None:
+def test_a_send_refused_by_a_hook_is_not_stored(configure: Configure) -> None:
     """Batches of sends go another way through the server than single requests."""
     watcher = Watcher()
     watcher.refuses = {int(RequestCode.SEND_MESSAGE_V2): RefusedError(16, "no", reason="test.no")}
@@ -297,7 +297,7 @@ def test_a_refused_send_stores_nothing(configure: Configure) -> None:
         assert broker.state.store.watermarks.wrote == 0
 
 
-def test_hooks_may_change_fields_and_answers_but_not_break_them(configure: Configure, at: str) -> None:
+def test_hooks_can_change_requests_and_valid_answers(configure: Configure, at: str) -> None:
     """RocketMQ's hooks do both; an answer that could not be sent is sent as it was."""
     watcher = Watcher()
 
@@ -317,7 +317,7 @@ def test_hooks_may_change_fields_and_answers_but_not_break_them(configure: Confi
         assert told_errors(server) == {"watch": 2}
 
 
-def test_nobody_pays_for_hooks_that_nobody_has(configure: Configure) -> None:
+def test_a_server_without_hooks_uses_the_fast_path(configure: Configure) -> None:
     """The same channels, the same short ways of reading requests and writing answers as without any plugin."""
     with serving(configure, "broker", []) as broker, connected(broker) as wire:
         wire.ask(UNKNOWN)
@@ -336,9 +336,7 @@ def test_nobody_pays_for_hooks_that_nobody_has(configure: Configure) -> None:
         ("flintmq_default_processors", object(), r"handle\(request\)"),
     ],
 )
-def test_what_is_no_hook_is_an_error_at_the_start(
-    configure: Configure, at: str, hook: str, made: Any, said: str
-) -> None:
+def test_an_invalid_hook_stops_the_start(configure: Configure, at: str, hook: str, made: Any, said: str) -> None:
     """The plugin, the hook and what was expected."""
 
     class Wrong:

@@ -48,7 +48,7 @@ async def consumed(name_server: str, count: int, send: Any = None) -> list[int]:
     return sorted(seen)
 
 
-def test_a_group_that_filters_by_properties(tmp_path: Path) -> None:
+def test_a_group_with_an_sql92_filter_gets_only_matching_messages(tmp_path: Path) -> None:
     """Heartbeat, check, pull, hold, bit maps, restart: each of them by the same expression."""
 
     async def run() -> None:

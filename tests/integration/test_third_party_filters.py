@@ -46,7 +46,9 @@ class ModuloPlugin:
 
 
 @pytest.mark.parametrize("more", [(), ("pull.calc_filter_bitmap=true", "store.consume_queue_ext_enable=true")])
-def test_a_plugins_filter_needs_no_setting(configure: Configure, tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_a_filter_of_a_plugin_works_without_property_filter(
+    configure: Configure, tmp_path: Path, more: tuple[str, ...]
+) -> None:
     """Heartbeat, check at the start, pull and held pull, with tags and properties; SQL92 stays switched off."""
 
     async def live() -> list[int]:

@@ -15,7 +15,7 @@ from flintmq.remoting.wire.bodies import KVTable
 from flintmq.remoting.wire.codes import RequestCode
 
 
-def test_a_timer_survives_the_broker_it_was_sent_to(
+def test_a_timer_message_survives_a_broker_restart(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """Acknowledged with the queue it was meant for; not seen before its time; delivered by the next broker."""
@@ -40,7 +40,7 @@ def test_a_timer_survives_the_broker_it_was_sent_to(
         assert connect(broker).pull("T", 2, queue_id=2).max_offset == 2, "it does not come again"
 
 
-def test_a_transaction_that_is_committed_waits_for_its_time(
+def test_a_committed_transaction_waits_for_its_timer(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """A delay counts from the commit, and what can never be kept is refused while somebody still listens."""
@@ -66,7 +66,7 @@ def test_a_transaction_that_is_committed_waits_for_its_time(
         assert record.store_timestamp_ms >= begin_ms + 1_200
 
 
-def test_what_cannot_be_a_timer_is_refused(
+def test_invalid_timer_messages_are_refused(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """Too far, not a number, in a batch, or sent to the timers' own topic, which no client sees."""
@@ -86,7 +86,7 @@ def test_what_cannot_be_a_timer_is_refused(
         assert wire.send("T", b"TIMER_DELAY_MS", properties={"TIMER_DELAYED": "x"}).code == 0
 
 
-def test_switched_off_the_properties_mean_nothing(
+def test_timer_properties_are_ignored_if_timers_are_off(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """As with RocketMQ 4.9; and a delay level counts before a time."""
@@ -102,7 +102,9 @@ def test_switched_off_the_properties_mean_nothing(
 
 
 @pytest.mark.slow
-def test_a_stop_while_thousands_wait_loses_none(configure: Callable[..., Any], connect: Callable[[Any], Any]) -> None:
+def test_a_stop_with_thousands_of_waiting_timers_loses_none(
+    configure: Callable[..., Any], connect: Callable[[Any], Any]
+) -> None:
     """More timers than one pass reads, of which half are due while the broker is down: each comes once, also after another
     stop in the middle of that."""
     count = 3_000

@@ -76,7 +76,7 @@ def encrypted() -> Iterator[Encrypted]:
         one.close()
 
 
-def test_the_first_byte_decides(
+def test_permissive_tls_accepts_plain_and_encrypted_connections(
     configure: Callable[..., Any],
     encrypted: Encrypted,
     connect: Callable[[Any], Wire],
@@ -94,7 +94,9 @@ def test_the_first_byte_decides(
             assert [record.body for record in wire.pull_all("T")] == [*bodies, b"z"]
 
 
-def test_required_takes_nothing_in_clear(configure: Callable[..., Any], pems: Path, unexpected: list[str]) -> None:
+def test_required_tls_refuses_plain_connections(
+    configure: Callable[..., Any], pems: Path, unexpected: list[str]
+) -> None:
     """A certificate alone means required; the broker's own registration and our client are encrypted then."""
     overrides = serving(pems, "auto")
 
@@ -123,13 +125,15 @@ def test_required_takes_nothing_in_clear(configure: Callable[..., Any], pems: Pa
     asyncio.run(run())
 
 
-def test_disabled_closes_on_a_handshake(configure: Callable[..., Any], encrypted: Encrypted, pems: Path) -> None:
+def test_disabled_tls_closes_a_connection_that_starts_a_handshake(
+    configure: Callable[..., Any], encrypted: Encrypted, pems: Path
+) -> None:
     """Without a certificate there is no TLS, and a client that tries is told at once."""
     with flintmq.Broker(configure()) as broker, pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
         encrypted(broker, trusting(pems))
 
 
-def test_a_client_that_encrypts_is_told_that_the_port_is_plain(configure: Callable[..., Any], pems: Path) -> None:
+def test_the_error_of_a_tls_client_at_a_plain_port_names_the_cause(configure: Callable[..., Any], pems: Path) -> None:
     async def run() -> None:
         async with (
             flintmq.NameServer(configure()) as names,
@@ -141,7 +145,7 @@ def test_a_client_that_encrypts_is_told_that_the_port_is_plain(configure: Callab
     asyncio.run(run())
 
 
-def test_faults_in_the_handshake_end_that_connection_alone(
+def test_a_failed_handshake_closes_only_its_connection(
     configure: Callable[..., Any],
     encrypted: Encrypted,
     connect: Callable[[Any], Wire],
@@ -175,7 +179,7 @@ def test_faults_in_the_handshake_end_that_connection_alone(
             peer.close()
 
 
-def test_a_pool_of_plain_connections_may_be_silent_at_first(
+def test_silent_plain_connections_outlast_the_handshake_timeout(
     configure: Callable[..., Any], pems: Path, monkeypatch: pytest.MonkeyPatch, unexpected: list[str]
 ) -> None:
     """Clients open connections ahead of their first request; only a handshake that has begun has a bound of its own."""
@@ -193,7 +197,7 @@ def test_a_pool_of_plain_connections_may_be_silent_at_first(
             wire.close()
 
 
-def test_a_connection_without_a_byte_ends_as_an_idle_one_does(
+def test_a_connection_without_any_byte_is_closed_as_idle(
     configure: Callable[..., Any], pems: Path, unexpected: list[str]
 ) -> None:
     """A descriptor must not be held for ever."""
@@ -203,7 +207,7 @@ def test_a_connection_without_a_byte_ends_as_an_idle_one_does(
             assert silent.recv(1) == b""
 
 
-def test_silent_connections_count_as_connections(
+def test_silent_connections_count_against_max_connections(
     configure: Callable[..., Any], pems: Path, unexpected: list[str]
 ) -> None:
     """Peers that say nothing must not hold more descriptors than those that speak."""
@@ -216,7 +220,7 @@ def test_silent_connections_count_as_connections(
             one.close()
 
 
-def test_handshakes_of_one_address(
+def test_pending_handshakes_of_one_address_are_bounded(
     configure: Callable[..., Any],
     encrypted: Encrypted,
     pems: Path,
@@ -242,7 +246,7 @@ def test_handshakes_of_one_address(
         assert encrypted(broker, trusting(pems)).is_served()
 
 
-def test_client_certificates(
+def test_client_certificates_are_required_if_configured(
     configure: Callable[..., Any], encrypted: Encrypted, pems: Path, unexpected: list[str]
 ) -> None:
     """Asked for with ``client_ca``, and with ``require_client_certificate`` nobody comes in without one."""
@@ -257,7 +261,7 @@ def test_client_certificates(
         assert encrypted(broker, trusting(pems)).is_served()
 
 
-def test_a_renewed_certificate_counts_without_a_restart(
+def test_a_renewed_certificate_is_used_without_a_restart(
     configure: Callable[..., Any], encrypted: Encrypted, pems: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Certificates live for weeks now; a half-written one changes nothing and is told once."""
@@ -307,7 +311,7 @@ def test_a_renewed_certificate_counts_without_a_restart(
         (["tls.server.authClient=true"], "client_ca"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(configure: Callable[..., Any], overrides: list[str], wrong: str) -> None:
+def test_conflicting_tls_settings_are_refused(configure: Callable[..., Any], overrides: list[str], wrong: str) -> None:
     """A server that quietly listens in clear is the worst outcome."""
     with pytest.raises(ConfigError, match=wrong), flintmq.Broker(configure(*overrides)):
         pass

@@ -69,7 +69,7 @@ def put(wire: Wire, topic: str = "Orders", body: bytes = b"hello", **properties:
     return answer
 
 
-def test_every_stage_is_a_span_beneath_the_producers(
+def test_every_stage_has_a_span_below_the_producers_span(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Ids, order in time and nesting, and what the conventions for messaging want to be said."""
@@ -114,7 +114,7 @@ def test_every_stage_is_a_span_beneath_the_producers(
     assert 0 <= deliver.attributes["flintmq.wait_ms"] < 20_000
 
 
-def test_an_asynchronous_flush_is_not_waited_for(wire: Wire, collector: Collector) -> None:
+def test_an_asynchronous_flush_has_no_span(wire: Wire, collector: Collector) -> None:
     """There is no span of what no sender waits for."""
     put(wire)
     spans = collector.wait_for(with_all(store=1, dispatch=1))
@@ -123,7 +123,7 @@ def test_an_asynchronous_flush_is_not_waited_for(wire: Wire, collector: Collecto
 
 
 @pytest.mark.parametrize("flags", ["00", "02"])
-def test_what_is_not_sampled_has_no_spans(wire: Wire, collector: Collector, flags: str) -> None:
+def test_unsampled_messages_have_no_spans(wire: Wire, collector: Collector, flags: str) -> None:
     """The producer's system decides; its messages are stored and delivered like all others."""
     put(wire, traceparent=f"00-{TRACE}-{PARENT}-{flags}")
     assert wire.send("Orders", b"without").code == 0
@@ -147,7 +147,7 @@ def test_what_is_not_sampled_has_no_spans(wire: Wire, collector: Collector, flag
         "\N{SNOWMAN}",
     ],
 )
-def test_a_malformed_parent_is_ignored_and_counted(
+def test_a_malformed_traceparent_is_ignored_and_counted(
     site: EmbeddedBroker, wire: Wire, collector: Collector, value: str
 ) -> None:
     """The message is worth more than its trace: it is stored as it came, and its consumer gets it."""
@@ -255,7 +255,7 @@ def test_a_retry_and_a_dead_letter_stay_in_the_trace(site: EmbeddedBroker, wire:
     assert {one.attributes["flintmq.reconsume_times"] for one in retried} == {1}
 
 
-def test_messages_of_a_batch_are_traced_one_by_one(wire: Wire, collector: Collector) -> None:
+def test_each_message_of_a_batch_is_traced_separately(wire: Wire, collector: Collector) -> None:
     """Each by its own parent; those without one are left alone."""
     other = "f" * 32
 
@@ -275,7 +275,7 @@ def test_messages_of_a_batch_are_traced_one_by_one(wire: Wire, collector: Collec
         assert store.attributes["flintmq.log_position"] == deliver.attributes["flintmq.log_position"]
 
 
-def test_messages_without_a_parent_begin_a_trace_where_that_is_asked_for(
+def test_messages_without_a_traceparent_begin_a_trace_if_configured(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Their consumers find the trace in the property, too; system topics begin none."""
@@ -300,7 +300,7 @@ def test_messages_without_a_parent_begin_a_trace_where_that_is_asked_for(
         assert deliver.parent_id == parent
 
 
-def test_a_slave_is_waited_for_and_delivers_in_the_same_trace(
+def test_the_wait_for_a_slave_and_its_deliveries_are_in_the_trace(
     tmp_path: Path, connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Where the promise includes a slave, the span says how long that took; what the slave hands out is traced by it."""
@@ -324,7 +324,7 @@ def test_a_slave_is_waited_for_and_delivers_in_the_same_trace(
             collector.wait_for(with_all(deliver=2))
 
 
-def test_a_backlog_is_delivered_in_its_traces_after_a_restart(
+def test_a_backlog_is_traced_after_a_restart(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """A consumer that was away is a reason to look; the broker has only the log to know by, whoever traced then."""
@@ -344,7 +344,7 @@ def test_a_backlog_is_delivered_in_its_traces_after_a_restart(
     assert sorted(found) == [("audit", 0), ("audit", 1), ("billing", 0), ("billing", 1)]
 
 
-def test_a_held_pull_is_woken_after_the_message_is_visible(wire: Wire, collector: Collector) -> None:
+def test_the_delivery_of_a_held_pull_begins_after_the_dispatch_span(wire: Wire, collector: Collector) -> None:
     """Its answer leaves within the announcement of the dispatch, whose span must have ended by then."""
     put(wire, "Orders", b"first")
     waiting = wire.post_pull("Orders", 1, _suspend_ms=15_000)
@@ -354,7 +354,7 @@ def test_a_held_pull_is_woken_after_the_message_is_visible(wire: Wire, collector
     assert max(one.end_ns for one in named(spans, "dispatch")) <= named(spans, "deliver")[0].begin_ns
 
 
-def test_what_the_program_puts_itself_ends_when_it_is_durable(site: EmbeddedBroker, collector: Collector) -> None:
+def test_an_in_process_put_has_no_acknowledge_span(site: EmbeddedBroker, collector: Collector) -> None:
     """Nobody is answered over a connection."""
     site.put([flintmq.Message("Orders", b"hello", properties={"traceparent": SAMPLED})])
     spans = collector.wait_for(with_all(store=1, dispatch=1))
@@ -365,7 +365,7 @@ def test_what_the_program_puts_itself_ends_when_it_is_durable(site: EmbeddedBrok
 # the collector
 
 
-def test_a_stop_pushes_what_is_left(
+def test_a_stop_pushes_the_remaining_spans(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """The last messages before a restart are those that somebody asks about."""
@@ -375,7 +375,7 @@ def test_a_stop_pushes_what_is_left(
     assert len(named(collector.spans, "store")) == 1
 
 
-def test_a_collector_that_hangs_delays_nobody(
+def test_a_hanging_collector_delays_no_request(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     collector: Collector,
@@ -400,7 +400,7 @@ def test_a_collector_that_hangs_delays_nobody(
     assert [getattr(record, "event", "") for record in caplog.records].count("tracing.dropped") == 1
 
 
-def test_a_collector_that_is_away_or_fails_is_told_once(
+def test_a_failing_collector_of_spans_is_logged_once(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     collector: Collector,
@@ -423,7 +423,7 @@ def test_a_collector_that_is_away_or_fails_is_told_once(
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
 
 
-def test_a_collector_that_is_not_there_does_not_hold_up_a_stop(
+def test_an_unreachable_collector_of_spans_does_not_delay_a_stop(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """What is pushed is worth less than an orderly stop."""

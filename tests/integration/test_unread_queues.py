@@ -79,7 +79,7 @@ def running(configure: Any, connect: Any, unexpected: list[str]) -> Iterator[Run
 
 
 @pytest.mark.parametrize(("read", "write"), [(4, 4), (3, 2), (2, 3), (1, 8), (4, 0)])
-def test_what_is_stored_later_goes_to_a_queue_that_is_read(running: Running, read: int, write: int) -> None:
+def test_delayed_deliveries_for_a_removed_queue_go_to_a_readable_queue(running: Running, read: int, write: int) -> None:
     """Delay levels, timers and transactions kept the queue that the topic had when the message was sent."""
     wire, clock = running.wire, running.clock
     ends = []
@@ -99,7 +99,7 @@ def test_what_is_stored_later_goes_to_a_queue_that_is_read(running: Running, rea
     assert sorted(found) == [b"half"] * QUEUES + [b"level"] * QUEUES + [b"timer"] * QUEUES
 
 
-def test_messages_of_one_queue_stay_in_order_in_another(running: Running) -> None:
+def test_messages_of_a_removed_queue_stay_in_order(running: Running) -> None:
     """Consumers of an ordered topic take the order of a queue for the order of their messages."""
     for number in range(6):
         properties = {"DELAY": "4"}
@@ -112,7 +112,7 @@ def test_messages_of_one_queue_stay_in_order_in_another(running: Running) -> Non
 
 
 @pytest.mark.parametrize("retry_topic", ["made by the first", "there before"])
-def test_retries_go_to_the_queues_that_the_retry_topic_has(running: Running, retry_topic: str) -> None:
+def test_retries_are_stored_only_in_existing_queues_of_the_retry_topic(running: Running, retry_topic: str) -> None:
     """A group whose number of retry queues is raised has a retry topic of one queue all the same."""
     wire = running.wire
     if retry_topic == "there before":
@@ -133,7 +133,7 @@ def test_retries_go_to_the_queues_that_the_retry_topic_has(running: Running, ret
     assert running.written("%RETRY%G") == {0: 21}
 
 
-def test_a_queue_that_the_broker_chooses_is_read(running: Running) -> None:
+def test_the_broker_chooses_only_readable_queues(running: Running) -> None:
     """A topic whose write queues outnumber its read queues takes what names no queue where it is read."""
     running.resize("T", 2, 8)
     for _ in range(40):
@@ -142,7 +142,7 @@ def test_a_queue_that_the_broker_chooses_is_read(running: Running) -> None:
     assert set(running.written("T")) == {0, 1}
 
 
-def test_a_topic_without_queues_takes_nothing(running: Running) -> None:
+def test_a_topic_without_queues_refuses_sends_and_makes_dead_letters(running: Running) -> None:
     """There is no queue in which a message would be found again: sends are refused, what waits is a dead letter."""
     wire = running.wire
     assert wire.send("T", b"level", queue_id=3, properties={"DELAY": "4"}).code == 0
@@ -183,7 +183,7 @@ def consume(running: Running, group: str, queue_id: int, consumer_offset: int) -
     running.call(lambda state: state.offsets.commit("T", group, queue_id, consumer_offset))
 
 
-def test_what_waits_in_queues_that_are_read_no_more_is_told(running: Running) -> None:
+def test_unread_messages_in_removed_queues_raise_an_alarm(running: Running) -> None:
     """RocketMQ says that the lag is 0, and deletes the messages some day."""
     for queue_id in range(QUEUES):
         for _ in range(3):
@@ -211,7 +211,7 @@ def test_what_waits_in_queues_that_are_read_no_more_is_told(running: Running) ->
     assert alarms(running) == {}, "all of it was consumed before"
 
 
-def test_queues_that_no_group_ever_read_are_told(configure: Any, connect: Any) -> None:
+def test_messages_in_queues_without_readers_raise_an_alarm(configure: Any, connect: Any) -> None:
     """Those of a retry topic that an earlier version wrote beyond its numbers; also after a start."""
     clock = VirtualClock()
     config = configure()
@@ -230,7 +230,7 @@ def test_queues_that_no_group_ever_read_are_told(configure: Any, connect: Any) -
         assert alarms(running) == {}
 
 
-def test_queues_that_are_written_and_never_read_are_told(running: Running) -> None:
+def test_messages_in_unreadable_write_queues_raise_an_alarm(running: Running) -> None:
     """An administrator who gives a topic more write queues than read queues loses every message in them."""
     running.resize("T", 2, 8)
     assert running.wire.send("T", b"x", queue_id=5).code == 0

@@ -111,7 +111,7 @@ async def orders(service: Service, customer: int, confirmed: list[str], enough: 
                 enough.set()
 
 
-def test_sigterm_under_load_loses_nothing(environ: Path) -> None:
+def test_sigterm_under_load_loses_no_message(environ: Path) -> None:
     """Requests under way are answered with 202, not with an error; what was confirmed is billed by the next process, once."""
     confirmed: list[str] = []
 
