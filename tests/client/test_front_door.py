@@ -27,12 +27,12 @@ LOOP_ONLY = {"ClientInstance", "RemotingClient"}
 
 
 @pytest.mark.parametrize("name", sorted(library.__all__))
-def test_a_name_is_the_same_everywhere(name: str) -> None:
+def test_each_public_name_is_the_same_object_in_every_module(name: str) -> None:
     """Two classes of one name would make ``isinstance`` and ``except`` lie."""
     assert getattr(flintmq.client, name) is getattr(library, name) is getattr(flintmq, name)
 
 
-def test_what_is_given_out_is_listed() -> None:
+def test_public_names_are_listed_in_all() -> None:
     """For ``from flintmq.client import *``, for completion in an editor, and for nobody to rely on anything else."""
     assert flintmq.client.__all__ == library.__all__ == sorted(library.__all__)
     assert set(library.__all__) == set(library._HOME_OF)
@@ -44,7 +44,7 @@ def test_what_is_given_out_is_listed() -> None:
             module.Prodcuer  # noqa: B018
 
 
-def test_a_name_costs_what_it_needs() -> None:
+def test_importing_a_producer_imports_no_consumer_store_or_numpy() -> None:
     """A producer loads no consumer, and neither a store nor numpy: a front door that loads the house is not one."""
     script = (
         "import sys; from flintmq.client import Message; from flintmq.client import Producer\n"
@@ -55,13 +55,13 @@ def test_a_name_costs_what_it_needs() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_synchronous_door_lists_what_it_gives_out() -> None:
+def test_the_synchronous_module_lists_its_public_names() -> None:
     """A star import takes neither asyncio nor what lives on a loop."""
     assert set(sync.__all__) == set(library.__all__) - LOOP_ONLY
     assert all(hasattr(sync, name) for name in sync.__all__)
 
 
-def test_the_public_names_are_those_of_the_page() -> None:
+def test_public_names_equal_those_on_the_compatibility_page() -> None:
     """Users rely on what docs/compatibility.md names: a name that is missing there could go without a word."""
     page = (ROOT / "docs" / "compatibility.md").read_text()
     rows = {
@@ -83,20 +83,20 @@ def test_the_public_names_are_those_of_the_page() -> None:
 
 
 @pytest.mark.parametrize("door", ["aio", "sync"])
-def test_the_checked_types_are_those_of_every_name(door: str) -> None:
+def test_every_public_client_name_is_type_checked(door: str) -> None:
     """tools/typecheck.sh has mypy and pyright look at a file of calls; what does not stand there is looked at by nobody."""
     used = set(re.findall(rf"\b{door}\.(\w+)", TYPED.read_text()))
     assert set((sync if door == "sync" else library).__all__) <= used
 
 
-def test_the_checked_types_are_those_of_the_root() -> None:
+def test_every_public_root_name_is_type_checked() -> None:
     """Its names beside the client library's."""
     used = set(re.findall(r"\bflintmq\.(\w+)", TYPED.read_text()))
     assert set(flintmq.__all__) - set(library.__all__) <= used
 
 
 @pytest.mark.parametrize("name", sorted(library.__all__))
-def test_a_signature_says_what_it_takes(name: str) -> None:
+def test_public_signatures_contain_no_any(name: str) -> None:
     """``Any`` takes a mistake without a word, and an editor has nothing to complete."""
     one: Any = getattr(library, name)
     functions = (
@@ -115,7 +115,7 @@ def test_a_signature_says_what_it_takes(name: str) -> None:
         (ProducerOptions, InstanceOptions.__annotations__.keys(), Producer),
     ],
 )
-def test_options_that_are_handed_on_are_all_typed(options: Any, handed_on: Set[str], taken_by: type) -> None:
+def test_options_passed_through_are_typed_completely(options: Any, handed_on: Set[str], taken_by: type) -> None:
     """One that is added to a constructor and not to its options is refused by type checkers, where others hand it on."""
     parameters = inspect.signature(taken_by).parameters.values()
     taken = {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}

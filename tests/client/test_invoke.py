@@ -11,7 +11,7 @@ from flintmq.client import AdminClient, InvalidArgumentError, RefusedError, sync
 from flintmq.remoting.wire.codes import RequestCode
 
 
-def test_an_answer_comes_back_whole(name_server: str) -> None:
+def test_invoke_returns_the_whole_answer(name_server: str) -> None:
     with sync.AdminClient(name_server) as admin:
         (address,) = admin.masters().values()
         answer = admin.invoke(address, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -23,7 +23,7 @@ def test_an_answer_comes_back_whole(name_server: str) -> None:
         assert offset.ext_fields == {"offset": "0"}
 
 
-def test_it_is_the_same_on_asyncio(name_server: str) -> None:
+def test_invoke_works_on_asyncio(name_server: str) -> None:
     async def main() -> None:
         async with AdminClient(name_server) as admin:
             answer = await admin.invoke(name_server, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=5_000)
@@ -32,7 +32,7 @@ def test_it_is_the_same_on_asyncio(name_server: str) -> None:
     asyncio.run(main())
 
 
-def test_a_refusal_is_an_error_unless_it_is_accepted(name_server: str) -> None:
+def test_invoke_raises_a_refusal_unless_it_is_accepted(name_server: str) -> None:
     with sync.AdminClient(name_server) as admin:
         with pytest.raises(RefusedError) as refused:
             admin.invoke(name_server, 29_999)
@@ -52,6 +52,6 @@ def test_a_refusal_is_an_error_unless_it_is_accepted(name_server: str) -> None:
         ({"code": 28, "fields": {1: "a"}}, "field 1 is 'a'"),
     ],
 )
-def test_what_cannot_be_sent_is_refused(name_server: str, asked: dict[str, Any], match: str) -> None:
+def test_invoke_refuses_invalid_arguments(name_server: str, asked: dict[str, Any], match: str) -> None:
     with sync.AdminClient(name_server) as admin, pytest.raises(InvalidArgumentError, match=match):
         admin.invoke(name_server, **asked)

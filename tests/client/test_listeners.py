@@ -19,7 +19,7 @@ FROM_FIRST = "CONSUME_FROM_FIRST_OFFSET"
     "failure", [SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, GeneratorExit, ValueError]
 )
 @pytest.mark.parametrize("orderly", [True, False])
-def test_a_message_comes_again_whatever_its_listener_raised(
+def test_a_message_is_retried_after_any_exception_of_its_listener(
     failure: type[BaseException], orderly: bool, name_server: str, create_topic: Callable[[str, int], None]
 ) -> None:
     """Orderly at the same member at once, else by the retry topic; calls of other clients work meanwhile, and close ends."""
@@ -49,7 +49,7 @@ def test_a_message_comes_again_whatever_its_listener_raised(
     assert seen == ([b"0", b"1", b"2"] if orderly else [b"1", b"2"])
 
 
-def test_a_listener_that_closes_its_consumer_gets_an_error(
+def test_closing_a_consumer_in_its_synchronous_listener_is_an_error(
     name_server: str, create_topic: Callable[[str, int], None]
 ) -> None:
     """It would wait for its own end: the error says what to do, and the consumer can be closed by others."""
@@ -73,7 +73,7 @@ def test_a_listener_that_closes_its_consumer_gets_an_error(
     assert "another task or thread" in str(raised[0])
 
 
-def test_a_function_that_closes_its_consumers_gets_an_error(
+def test_closing_consumers_in_a_synchronous_handler_is_an_error(
     name_server: str, create_topic: Callable[[str, int], None]
 ) -> None:
     create_topic("ClosedByFunction", 1)
@@ -96,7 +96,7 @@ def test_a_function_that_closes_its_consumers_gets_an_error(
     assert "another task or thread" in str(raised[0])
 
 
-def test_a_program_ends_although_its_listener_does_not_return(
+def test_a_program_exits_although_its_listener_hangs(
     name_server: str, create_topic: Callable[[str, int], None]
 ) -> None:
     """Close abandons the message, and the end of the process waits for the thread within bounds, and says so."""
@@ -123,7 +123,7 @@ print("closed")
     assert "functions of clients have not returned: g-never-listener_0" in done.stderr
 
 
-def test_a_check_that_does_not_return_holds_up_nobody_else(
+def test_a_hanging_transaction_check_does_not_block_other_clients(
     name_server: str, create_topic: Callable[[str, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the loop's own threads, which look up addresses for all clients, nor the close of its producer."""

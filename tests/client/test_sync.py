@@ -64,7 +64,7 @@ def parameters(function: Any) -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_class_has_what_the_asynchronous_one_has(name: str) -> None:
+def test_each_synchronous_class_has_the_methods_of_the_asynchronous_class(name: str) -> None:
     """A method that is added, or changed, there and not here is a failure of this test, not of somebody's program."""
     there, here = getattr(aio, name), getattr(sync, name)
     assert members(there) - members(here) == LOOP_ONLY.get(name, set())
@@ -78,7 +78,7 @@ def test_a_class_has_what_the_asynchronous_one_has(name: str) -> None:
     assert parameters(here) == parameters(there)
 
 
-def test_every_client_of_the_library_has_its_class_here() -> None:
+def test_every_client_class_has_a_synchronous_class() -> None:
     """And everything else, such as messages and errors, is the very same object; what lives on a loop is left out."""
     every = {name: getattr(aio, name) for name in aio.__all__}
     clients = {name for name, one in every.items() if inspect.isclass(one) and issubclass(one, InstanceUser)}
@@ -89,7 +89,7 @@ def test_every_client_of_the_library_has_its_class_here() -> None:
     assert not hasattr(sync, "ClientInstance")
 
 
-def test_declared_functions_run_until_another_thread_ends_them(name_server: str, topic: str) -> None:
+def test_handlers_run_until_another_thread_closes_them(name_server: str, topic: str) -> None:
     """``run`` is the main program's last line; it returns when the consumers are closed, and they have left their group."""
     consumers = sync.Consumers(name_server)
     came = threading.Semaphore(0)
@@ -152,7 +152,7 @@ def test_a_request_is_replied_to_by_a_listener(name_server: str, topic: str) -> 
             assert producer.request(sync.Message(topic, b"hello"), timeout_ms=20_000).body == b"HELLO"
 
 
-def test_refusals_and_lost_connections_are_the_same_errors(name_server: str) -> None:
+def test_synchronous_clients_raise_the_errors_of_asynchronous_clients(name_server: str) -> None:
     with sync.AdminClient(name_server) as admin, pytest.raises(aio.RefusedError, match="No topic route"):
         admin.topic_stats("NobodyKnowsIt")
     with sync.Producer("p", "127.0.0.1:1") as producer, pytest.raises(aio.RemotingConnectError):
@@ -174,7 +174,7 @@ def test_clients_share_an_instance(name_server: str, topic: str) -> None:
 # --- consuming ---
 
 
-def test_a_plain_function_listens(name_server: str, topic: str) -> None:
+def test_a_synchronous_listener_runs_in_several_threads(name_server: str, topic: str) -> None:
     """What it raises brings the message again; as many threads call it at a time as the settings say."""
     together = threading.Barrier(24)  # more than the loop's own threads on a small machine
     seen: list[bytes] = []
@@ -199,7 +199,7 @@ def test_a_plain_function_listens(name_server: str, topic: str) -> None:
     assert sorted(seen) == sorted(b"%d" % number for number in range(24))
 
 
-def test_messages_are_iterated_over(name_server: str, topic: str) -> None:
+def test_a_synchronous_consumer_can_be_iterated(name_server: str, topic: str) -> None:
     """Until none came for a while; the message that a loop was broken at comes again, also to the next member."""
     with sync.Producer("p", name_server) as producer:
         for number in range(4):
@@ -221,7 +221,7 @@ def test_messages_are_iterated_over(name_server: str, topic: str) -> None:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_closing_ends_an_iteration_in_another_thread(name_server: str, topic: str, orderly: bool) -> None:
+def test_closing_a_consumer_ends_an_iteration_in_another_thread(name_server: str, topic: str, orderly: bool) -> None:
     """Or the thread would wait for a message that nobody brings; and a message that nobody takes must not hold up closing."""
     settings = sync.ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", orderly=orderly)
     with sync.Producer("p", name_server) as producer:
@@ -310,7 +310,7 @@ def test_the_check_of_a_transaction_is_called_in_a_thread() -> None:
 # --- waiting ---
 
 
-def test_inside_a_running_loop_it_says_what_to_use() -> None:
+def test_the_error_in_a_running_loop_names_the_asynchronous_class() -> None:
     """The call would stop the loop that it is called from, perhaps for good."""
 
     async def call() -> None:
@@ -323,7 +323,7 @@ def test_inside_a_running_loop_it_says_what_to_use() -> None:
     asyncio.run(call())
 
 
-def test_a_timeout_ends_the_wait(silent_server: socket.socket) -> None:
+def test_a_synchronous_call_ends_at_its_timeout(silent_server: socket.socket) -> None:
     with sync.PullConsumer("g", f"127.0.0.1:{silent_server.getsockname()[1]}") as consumer:
         consumer.client.routes._timeout_ms = 30
         with pytest.raises(sync.RemotingTimeoutError, match="30 ms"):
@@ -331,7 +331,7 @@ def test_a_timeout_ends_the_wait(silent_server: socket.socket) -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupt_ends_the_wait_and_the_work(silent_server: socket.socket) -> None:
+def test_an_interrupt_ends_a_synchronous_call_and_its_request(silent_server: socket.socket) -> None:
     """Ctrl-C in a call that waits for a server: the caller gets KeyboardInterrupt, and no request is left behind."""
     main = threading.main_thread().ident
     assert main == threading.get_ident()
@@ -366,7 +366,7 @@ def test_an_interrupt_ends_the_wait_and_the_work(silent_server: socket.socket) -
         interrupted.result(20)
 
 
-def test_a_program_that_closes_nothing_ends() -> None:
+def test_a_program_exits_without_closing_its_clients() -> None:
     """The loop's thread is a daemon, its tasks are cancelled, and nothing is said about them."""
     script = (
         "from flintmq.client.sync import Consumer, Producer\n"
@@ -382,7 +382,7 @@ def test_a_program_that_closes_nothing_ends() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_forked_process_is_told_to_make_its_own() -> None:
+def test_a_forked_process_cannot_use_clients_of_its_parent() -> None:
     """The thread of the loop is not there: a call would wait for ever. What is made there works."""
     script = (
         "import os, warnings\n"

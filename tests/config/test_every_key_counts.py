@@ -31,7 +31,7 @@ def source() -> str:
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
-def test_it_is_read(name: str, source: str) -> None:
+def test_every_configuration_key_is_read_by_the_code(name: str, source: str) -> None:
     said = ELSEWHERE.get(name)
     if said is not None:
         assert said in source

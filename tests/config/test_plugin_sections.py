@@ -68,7 +68,7 @@ def error_of(text: str) -> ConfigError:
     return caught.value
 
 
-def test_a_section_becomes_the_plugins_own_class() -> None:
+def test_a_section_is_loaded_as_the_plugins_class() -> None:
     """Units come from the field's name where the plugin declares none."""
     audit = load_text(FULL).section("audit", Audit)
     assert audit == Audit(
@@ -108,19 +108,19 @@ def test_a_section_becomes_the_plugins_own_class() -> None:
         ),
     ],
 )
-def test_mistakes_are_named_with_their_line(text: str, expected: str) -> None:
+def test_errors_in_plugin_sections_name_their_line(text: str, expected: str) -> None:
     """A plugin's author writes a class and gets the loader's messages for nothing."""
     assert str(error_of(text)).startswith(expected)
 
 
-def test_all_sources_reach_a_section() -> None:
+def test_every_source_can_set_values_of_a_plugin_section() -> None:
     """``--set`` and the environment work for plugins as for everything else."""
     loaded = load_config(None, ["audit.path=/x", "audit.labels.a=1"], {"FLINTMQ_AUDIT__WORKERS": "4"})
     audit = loaded.section("audit", Audit)
     assert (audit.path, audit.workers, audit.labels) == ("/x", 4, {"a": 1})
 
 
-def test_a_strategys_settings_lie_under_flush() -> None:
+def test_settings_of_a_flush_strategy_are_a_section_of_flush() -> None:
     """A third party's strategy is configured where the built-in ones are."""
 
     loaded = load_text("flush:\n  strategy: turbo\n  turbo:\n    host: x\n")
@@ -130,7 +130,7 @@ def test_a_strategys_settings_lie_under_flush() -> None:
     loaded.check_claimed(["flush.turbo"])
 
 
-def test_sections_nobody_claims_are_mistakes() -> None:
+def test_unclaimed_sections_are_errors() -> None:
     """A misspelt section would otherwise be ignored in silence."""
     loaded = load_text("audit: {path: x}\nstor:\n  path: x\n", name="b.yaml")
     with pytest.raises(ConfigError) as caught:
@@ -143,13 +143,13 @@ def test_sections_nobody_claims_are_mistakes() -> None:
     load_text("audit:\n").check_claimed(["audit"])
 
 
-def test_a_model_that_is_no_attrs_class_is_the_authors_mistake() -> None:
+def test_a_settings_class_without_attrs_raises_type_error() -> None:
     """Not the operator's: so no ConfigError."""
     with pytest.raises(TypeError, match="attrs class"):
         load_text("audit: {}").section("audit", dict)
 
 
-def test_what_looks_like_a_secret_is_not_shown() -> None:
+def test_values_of_plugin_sections_that_look_secret_are_hidden() -> None:
     """``config show`` ends up in tickets; the loader does not know a plugin's model when it prints."""
     loaded = load_text("audit: {path: x, password: hunter2, users: [{name: a, secretKey: hunter2}]}")
     shown = {row.key: row.value for row in rows(loaded)}
@@ -171,7 +171,7 @@ class TextOrPlace:
     password: str | Place
 
 
-def test_a_section_where_text_would_do_too_is_told_its_own_mistake() -> None:
+def test_an_error_in_a_section_that_could_be_text_names_its_key() -> None:
     """A value that is text or a section: with a section only that can be meant, so its misspelt key is what is named."""
 
     text = "my_plugin:\n  password: {evn: X}\n"

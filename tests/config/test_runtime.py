@@ -20,7 +20,7 @@ from flintmq.config.runtime import (
 )
 
 
-def test_nothing_dangerous_is_on_the_list() -> None:
+def test_dangerous_settings_are_not_changeable_at_runtime() -> None:
     """Paths, addresses, ports, names, plugins and strategies stay as they were at the start."""
     for entry in (*RUNTIME_KEYS.values(), *NAMESRV_RUNTIME_KEYS.values()):
         section, _, name = entry.name.rpartition(".")
@@ -43,7 +43,7 @@ def test_nothing_dangerous_is_on_the_list() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(aliases("broker")) - set(RUNTIME_KEYS)))
-def test_every_other_key_is_refused(name: str) -> None:
+def test_runtime_changes_of_other_keys_are_refused(name: str) -> None:
     """The list is an allow-list: a key added later is refused until someone decides otherwise."""
     for spelling in (name, aliases("broker")[name][0]):
         with pytest.raises(ConfigError, match="cannot be changed while running"):
@@ -59,7 +59,7 @@ def test_keys_without_a_plain_rocketmq_name_are_refused(name: str) -> None:
         evolve(BrokerConfig(), {name: "x"})
 
 
-def test_changes_by_either_name() -> None:
+def test_runtime_changes_accept_both_spellings() -> None:
     """mqadmin sends RocketMQ's names, our own tools the dotted ones."""
     config = BrokerConfig()
     changed = evolve(
@@ -93,13 +93,13 @@ def test_changes_by_either_name() -> None:
         {"longPollingEnabl": "true"},
     ],
 )
-def test_bad_changes_are_refused(changes: dict[str, str]) -> None:
+def test_invalid_runtime_changes_are_refused(changes: dict[str, str]) -> None:
     """The same ranges as at the start, and no half-made change."""
     with pytest.raises(ConfigError):
         evolve(BrokerConfig(), changes)
 
 
-def test_the_name_server_has_its_own_list() -> None:
+def test_the_name_server_has_a_separate_list_of_changeable_settings() -> None:
     """listenPort is shown and not changed; seconds stay seconds."""
     config = evolve_namesrv(NamesrvConfig(), {"orderMessageEnable": "true", "serverChannelMaxIdleTimeSeconds": "60"})
     assert (config.order_message_enable, config.idle_timeout_ms) == (True, 60_000)
@@ -111,7 +111,7 @@ def test_the_name_server_has_its_own_list() -> None:
             evolve_namesrv(NamesrvConfig(), {refused: "1"})
 
 
-def test_properties_are_told_in_rocketmqs_units() -> None:
+def test_properties_are_returned_in_rocketmqs_units() -> None:
     """mqadmin getBrokerConfig and its scripts read these."""
     told = as_properties(
         load_text(
@@ -134,7 +134,7 @@ def test_properties_are_told_in_rocketmqs_units() -> None:
     assert list(told) == sorted(told)
 
 
-def test_every_name_that_rocketmq_tells_is_told() -> None:
+def test_every_property_of_a_rocketmq_broker_is_returned() -> None:
     """Tools look keys up by name and stumble over one that is missing. The file holds what a broker 4.9.7 answers."""
     names = (Path(__file__).parent / "broker_config_4.9.7.txt").read_text().split()
     assert len(names) == 179
@@ -150,7 +150,7 @@ def test_every_name_that_rocketmq_tells_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
-def test_what_holds_anyway_is_not_a_setting(name: str) -> None:
+def test_fixed_properties_cannot_be_set(name: str) -> None:
     """Told and not settable: neither at the start nor later, and the reason is given where somebody tries."""
     assert name not in aliases("broker")
     with pytest.raises(ConfigError, match="cannot be changed while running"):
@@ -159,7 +159,7 @@ def test_what_holds_anyway_is_not_a_setting(name: str) -> None:
         load_config(None, [f"{name}=1"], {})
 
 
-def test_what_is_told_can_be_imported() -> None:
+def test_returned_properties_can_be_imported() -> None:
     """A broker's configuration read over the wire starts another one like it."""
     config = load_text("flushDiskType: SYNC_FLUSH\nbrokerName: x\ndeleteWhen: 04;05\nmaxMessageSize: 1MiB").config
     text = "".join(f"{name}={value}\n" for name, value in as_properties(config).items())

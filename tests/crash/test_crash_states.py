@@ -26,7 +26,7 @@ from flintmq.tests.support.effort import examples
 pytestmark = pytest.mark.timeout(0)
 
 
-def test_no_crash_breaks_a_promise(kind: Kind, crash_states: int, seed: int) -> None:
+def test_no_crash_state_loses_acknowledged_messages(kind: Kind, crash_states: int, seed: int) -> None:
     """Killed and without power, at any operation: acknowledged messages, queues, index, what comes after."""
     tally = explore(kind, crash_states * 9 // 30, seed)
     assert tally.total() >= crash_states * 9 // 30

@@ -36,7 +36,7 @@ def put(log: FakeLog, size_bytes: int = 100) -> int:
     return end
 
 
-def test_one_round_completes_everyone(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_one_sync_completes_all_waiters(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
     """That is what makes group commit cheap: many waiters, one sync."""
     waiters = [service.submit(put(log)) for _ in range(50)]
     assert {waiter.status for waiter in waiters} == {None}
@@ -46,7 +46,7 @@ def test_one_round_completes_everyone(service: GroupCommit, log: FakeLog, clock:
     assert service.statistics().waiters == 50
 
 
-def test_a_round_reaches_into_the_next_files(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_round_syncs_several_files(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
     """A flush call handles one file, and RocketMQ tries only twice."""
     waiter = service.submit(put(log, 8192 * 4))
     service.run_once(clock.monotonic_s())
@@ -123,7 +123,7 @@ def test_a_round_without_waiters_syncs_what_is_dirty(service: GroupCommit, log: 
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
 
 
-def test_a_failed_sync_fences_for_ever(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_failed_sync_fences_all_waiters_permanently(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
     """After a failed sync the kernel may call lost pages clean: a second try would lie.
 
     See docs/internals/reliability.md, Acknowledgements.
@@ -152,7 +152,7 @@ def test_a_failure_after_the_first_file_acknowledges_nothing(
     assert within.status is FlushStatus.FENCED
 
 
-def test_any_exception_of_the_log_fences(
+def test_any_exception_of_the_log_fences_the_store(
     service: GroupCommit, log: FakeLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in the log must not leave the clients waiting on a dead thread."""
@@ -167,7 +167,7 @@ def test_any_exception_of_the_log_fences(
     assert isinstance(service.failure, ZeroDivisionError)
 
 
-def test_a_position_nobody_wrote_does_not_hold_up_the_others(
+def test_a_waiter_beyond_the_log_does_not_delay_the_others(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """No progress ends the round, and only those who are covered are done."""
@@ -179,7 +179,7 @@ def test_a_position_nobody_wrote_does_not_hold_up_the_others(
     assert never.status is FlushStatus.FENCED
 
 
-def test_stop_of_a_service_that_was_never_started(service: GroupCommit, log: FakeLog) -> None:
+def test_a_service_that_was_never_started_can_be_stopped(service: GroupCommit, log: FakeLog) -> None:
     """A broker that fails half-way through its start still stops cleanly."""
     waiter = service.submit(put(log))
     service.stop()
@@ -189,7 +189,7 @@ def test_stop_of_a_service_that_was_never_started(service: GroupCommit, log: Fak
     service.stop()
 
 
-def test_stop_gives_up_on_a_sync_that_hangs(log: FakeLog, clock: ManualClock) -> None:
+def test_a_stop_abandons_a_hanging_sync(log: FakeLog, clock: ManualClock) -> None:
     """Stopping must end even when the disk never answers, and tell nobody FLUSHED."""
     service = GroupCommit(FlushContext(log, clock, GroupCommitSection(sync_flush_timeout_ms=20), None))
     service.start()
@@ -202,19 +202,19 @@ def test_stop_gives_up_on_a_sync_that_hangs(log: FakeLog, clock: ManualClock) ->
     assert service.end(5), "the thread ends when the disk answers after all"
 
 
-def test_a_flushed_position_is_done_at_once(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_submit_of_a_flushed_position_is_done_at_once(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
     end = put(log)
     service.run_once(clock.monotonic_s())
     assert service.submit(end) is DONE
     assert service.submit(end - 50) is DONE
 
 
-def test_an_interval_of_zero_is_no_busy_loop(log: FakeLog, clock: ManualClock) -> None:
+def test_an_interval_of_0_waits_at_least_a_millisecond(log: FakeLog, clock: ManualClock) -> None:
     service = GroupCommit(FlushContext(log, clock, GroupCommitSection(interval_ms=0), None))
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.001)
 
 
-def test_an_idle_service_looks_less_often(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_an_idle_service_lengthens_its_interval(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
     """100 looks a second for nothing are half a percent of a core; the first bytes bring the pace back."""
     for _ in range(100):
         assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
@@ -225,7 +225,7 @@ def test_an_idle_service_looks_less_often(service: GroupCommit, log: FakeLog, cl
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
 
 
-def test_submits_from_the_loop_race_with_syncs_and_lose_nobody() -> None:
+def test_concurrent_submits_and_syncs_complete_every_waiter() -> None:
     """The list is shared by three threads; every waiter must come out of it exactly once."""
     log = FakeLog(file_bytes=4096)
     service = GroupCommit(FlushContext(log, ManualClock(), GroupCommitSection(interval_ms=1), None))
@@ -267,7 +267,7 @@ def test_pending_waiters_are_completed_by_position_not_by_order() -> None:
     assert len(waiters) == 0
 
 
-def test_closed_pending_waiters_take_nobody_in() -> None:
+def test_closed_pending_waiters_accept_no_waiter() -> None:
     waiters = PendingWaiters()
     left = waiters.add(100, 9.0)
     assert waiters.close() == 1

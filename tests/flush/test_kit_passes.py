@@ -14,7 +14,7 @@ from flintmq.testing.pool_kit import check_transient_store_pool
 FAST_REAL_TIME = FlushRealTimeSection(interval_ms=2, least_pages=4, thorough_interval_ms=5)
 
 
-def test_group_commit() -> None:
+def test_group_commit_passes_the_flush_kit() -> None:
     check_flush_service(
         GroupCommit,
         settings=GroupCommitSection(sync_flush_timeout_ms=100, interval_ms=2),
@@ -23,15 +23,15 @@ def test_group_commit() -> None:
     )
 
 
-def test_flush_real_time_timed() -> None:
+def test_timed_flush_real_time_passes_the_flush_kit() -> None:
     check_flush_service(FlushRealTime, settings=FAST_REAL_TIME, synchronous=False)
 
 
-def test_flush_real_time_woken_by_appends() -> None:
+def test_untimed_flush_real_time_passes_the_flush_kit() -> None:
     check_flush_service(FlushRealTime, settings=attrs.evolve(FAST_REAL_TIME, timed=False), synchronous=False)
 
 
-def test_commit_real_time() -> None:
+def test_commit_real_time_passes_the_flush_kit() -> None:
     settings = CommitRealTimeSection(
         interval_ms=2,
         thorough_interval_ms=4,
@@ -42,5 +42,5 @@ def test_commit_real_time() -> None:
     check_flush_service(CommitRealTime, settings=settings, synchronous=False, pool_factory=AnonymousBufferPool)
 
 
-def test_transient_store_pool() -> None:
+def test_the_transient_store_pool_passes_its_kit() -> None:
     check_transient_store_pool(AnonymousBufferPool)

@@ -33,7 +33,7 @@ def count_wakeups(thread: ServiceThread) -> list[None]:
     return calls
 
 
-def test_four_pages_or_ten_seconds() -> None:
+def test_a_flush_needs_four_dirty_pages_or_ten_seconds() -> None:
     """flushCommitLogLeastPages and flushCommitLogThoroughInterval, as RocketMQ counts them."""
     log, clock = FakeLog(), ManualClock()
     flusher = flush_service(log, clock)
@@ -55,7 +55,7 @@ def test_four_pages_or_ten_seconds() -> None:
     assert flusher.wait_s(clock.monotonic_s()) == pytest.approx(0.5)
 
 
-def test_a_full_file_is_flushed_whatever_its_pages() -> None:
+def test_a_full_file_is_flushed_with_any_number_of_dirty_pages() -> None:
     log, clock = FakeLog(file_bytes=PAGE), ManualClock()
     flusher = flush_service(log, clock)
     flusher.run_once(clock.monotonic_s())
@@ -64,7 +64,7 @@ def test_a_full_file_is_flushed_whatever_its_pages() -> None:
     assert log.flushed_offset_bytes == 2 * PAGE
 
 
-def test_timed_means_that_appends_wake_nobody() -> None:
+def test_appends_wake_only_an_untimed_flush_service() -> None:
     """flushCommitLogTimed: a wake-up per append costs the loop thread a thread switch."""
     log, clock = FakeLog(), ManualClock()
     timed, woken = flush_service(log, clock), flush_service(log, clock, timed=False)
@@ -74,7 +74,7 @@ def test_timed_means_that_appends_wake_nobody() -> None:
     assert (len(timed_calls), len(woken_calls)) == (0, 1)
 
 
-def test_a_failed_sync_ends_the_flusher_quietly_and_fences() -> None:
+def test_a_failed_sync_ends_the_flush_service_and_fences_the_store() -> None:
     log, clock = FakeLog(), ManualClock()
     service = flush_service(log, clock)
     log.fail_syncs()
@@ -105,7 +105,7 @@ def test_stop_gives_up_after_ten_rounds_without_progress(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("timed", [True, False])
-def test_commits_come_first_and_wake_the_flusher_unless_it_is_timed(timed: bool) -> None:
+def test_commits_wake_the_flush_service_unless_it_is_timed(timed: bool) -> None:
     """flushCommitLogTimed: a sync for each commit would be a hundred a second."""
     log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
     service = commit_service(log, clock, flush_timed=timed)
@@ -134,7 +134,7 @@ def test_only_appends_that_would_be_committed_wake_the_committer() -> None:
     assert len(woken) == 1
 
 
-def test_a_failed_commit_fences_and_stops_both() -> None:
+def test_a_failed_commit_fences_the_store_and_ends_both_services() -> None:
     log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
     service = commit_service(log, clock)
     log.fail_commits()
@@ -171,7 +171,7 @@ def test_stop_gives_up_after_ten_commits_without_progress(monkeypatch: pytest.Mo
     assert calls == [0] * 10
 
 
-def test_who_waits_has_it_synced_in_the_next_round() -> None:
+def test_a_waiter_causes_a_sync_in_the_next_round() -> None:
     """However few pages are dirty, and however long the thorough interval is: once."""
     log, clock = FakeLog(), ManualClock()
     flusher = flush_service(log, clock)
@@ -189,7 +189,7 @@ def test_who_waits_has_it_synced_in_the_next_round() -> None:
     assert log.flushed_offset_bytes == 10
 
 
-def test_what_is_not_committed_yet_is_committed_first_for_who_waits() -> None:
+def test_uncommitted_bytes_are_committed_before_a_requested_sync() -> None:
     """The sync must cover what is still in the pool when it is asked for."""
     log, clock = FakeLog(), ManualClock()
     service = commit_service(log, clock)

@@ -56,7 +56,7 @@ def test_wakeups_before_a_round_are_one_wakeup() -> None:
     assert thread.rounds == 2
 
 
-def test_a_thread_rests_after_each_round_and_a_stop_ends_the_rest() -> None:
+def test_a_stop_ends_the_pause_between_rounds() -> None:
     """Work that is cheaper by the heap is not done for each wake-up; and a stop does not wait for the rest's end."""
     thread = Counting()
     thread.rest_s = 600.0
@@ -92,7 +92,7 @@ def test_wakeups_from_many_threads_never_raise() -> None:
     assert not errors
 
 
-def test_a_pause_ends_with_the_thread() -> None:
+def test_a_stop_ends_a_pause_inside_a_round() -> None:
     """A strategy that lets time pass in a round must not delay the stop by it."""
 
     class Pausing(Counting):
@@ -129,7 +129,7 @@ class SteppedLog:
         return self.committed_offset_bytes
 
 
-def test_only_a_flush_that_moved_the_position_is_a_sync() -> None:
+def test_only_flushes_that_move_the_position_are_counted_as_syncs() -> None:
     """One that found nothing to do would make the mean time of a sync look better than it is."""
     clock = ManualClock()
     log = SteppedLog(clock, [100])
@@ -143,7 +143,7 @@ def test_only_a_flush_that_moved_the_position_is_a_sync() -> None:
     assert log.calls == [4, 4]
 
 
-def test_a_target_is_reached_over_several_files_and_not_passed() -> None:
+def test_flush_to_stops_at_the_first_position_beyond_its_target() -> None:
     """A call ends one file; what is behind the target is for the next round, or a busy log would never be done."""
     clock = ManualClock()
     log = SteppedLog(clock, [100, 200, 300])

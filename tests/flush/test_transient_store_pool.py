@@ -7,7 +7,7 @@ import pytest
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
 
-def test_a_pool_refuses_what_it_did_not_lend() -> None:
+def test_a_pool_refuses_foreign_and_returned_buffers() -> None:
     """A buffer in the pool twice would be two files' buffer."""
     pool = AnonymousBufferPool(2, 4096)
     buffer = pool.borrow()
@@ -21,7 +21,7 @@ def test_a_pool_refuses_what_it_did_not_lend() -> None:
     pool.close()
 
 
-def test_a_buffer_lent_over_the_close_is_freed_when_it_comes_back() -> None:
+def test_a_buffer_returned_after_the_close_is_freed() -> None:
     """The store may still commit from it while the broker stops."""
     pool = AnonymousBufferPool(1, 4096)
     buffer = pool.borrow()
@@ -35,6 +35,6 @@ def test_a_buffer_lent_over_the_close_is_freed_when_it_comes_back() -> None:
 
 
 @pytest.mark.parametrize(("buffers", "bytes_each"), [(0, 4096), (1, 0)])
-def test_a_pool_of_nothing_is_refused(buffers: int, bytes_each: int) -> None:
+def test_a_pool_without_buffers_is_refused(buffers: int, bytes_each: int) -> None:
     with pytest.raises(ValueError, match="at least 1, got"):
         AnonymousBufferPool(buffers, bytes_each)

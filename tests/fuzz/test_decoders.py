@@ -162,7 +162,7 @@ def judge(name: str, function: Callable[[Any], object], data: Any, allowed: tupl
 
 
 @pytest.mark.timeout(300)
-def test_every_decoder(fuzz_frames: int, fuzz_seed: int) -> None:
+def test_every_decoder_accepts_mutated_bytes_or_raises_its_error(fuzz_frames: int, fuzz_seed: int) -> None:
     """Bodies, batches, records, properties, expressions, addresses: each a two-hundredth as often as frames."""
     mutants = Mutants(fuzz_seed, [])
     found = decoders()
@@ -175,7 +175,7 @@ def test_every_decoder(fuzz_frames: int, fuzz_seed: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_every_header(fuzz_frames: int, fuzz_seed: int) -> None:
+def test_every_header_decoder_accepts_mutated_bytes_or_raises_its_error(fuzz_frames: int, fuzz_seed: int) -> None:
     """Both ways to decode a request, answers, and every typed header of requests and answers, from fields of any kind."""
     answers = [bytes.fromhex(entry["response_hex"])[4:] for entry in golden_frames() if entry["response_hex"]]
     mutants = Mutants(fuzz_seed, [*seeds(), *(seed_of(frame) for frame in answers if len(frame) < 4_096)])
@@ -194,7 +194,7 @@ def test_every_header(fuzz_frames: int, fuzz_seed: int) -> None:
     assert outcomes["headers"], outcomes
 
 
-def test_frames_come_out_as_they_went_in(fuzz_frames: int, fuzz_seed: int) -> None:
+def test_streams_cut_at_random_places_give_the_same_frames(fuzz_frames: int, fuzz_seed: int) -> None:
     """However a stream is cut into reads, the same frames come out, and the same fault at the same place."""
     mutants = Mutants(fuzz_seed, seeds())
     chance = mutants.chance
@@ -222,7 +222,7 @@ def cut(stream: bytes, places: list[int]) -> tuple[list[bytes], bool]:
     return found, False
 
 
-def test_a_fault_of_a_decoder_is_seen() -> None:
+def test_the_fuzz_judge_finds_wrong_errors_and_slow_decoders() -> None:
     """The judge itself: a decoder that raises something else, and one that takes long, are found out."""
 
     def slow(data: bytes) -> None:
@@ -236,7 +236,7 @@ def test_a_fault_of_a_decoder_is_seen() -> None:
         judge("slow", slow, b"x", ())
 
 
-def test_mutants_are_the_same_for_the_same_seed() -> None:
+def test_equal_seeds_give_equal_mutants() -> None:
     """Otherwise a fault that was found could not be found again."""
     found: list[Seed] = seeds()
     first, second, other = Mutants(1, found), Mutants(1, found), Mutants(2, found)

@@ -63,7 +63,7 @@ CLOSE: Final = {"marks of a delay again and again"}
 
 
 @pytest.mark.parametrize("name", first(BATCHES.keys() - MANY_KEYS - CLOSE, BATCHES))
-def test_the_heaviest_batches(name: str, tmp_path: Path) -> None:
+def test_the_heaviest_batches_take_at_most_50_ms_per_loop_turn(name: str, tmp_path: Path) -> None:
     """4 MiB of whatever costs most per byte: no turn of the loop takes more than 50 ms of processor time, up to the last entry
     of the index. The best of some tries counts: the machine has other work."""
     frame = encode_command(
@@ -102,7 +102,7 @@ def test_the_heaviest_batches(name: str, tmp_path: Path) -> None:
     assert min(tries) < SLOW_S, [f"{one * 1000:.0f} ms" for one in tries]
 
 
-def test_what_follows_a_heavy_batch_stays_behind_it(tmp_path: Path) -> None:
+def test_sends_after_a_heavy_batch_keep_their_order(tmp_path: Path) -> None:
     """It is worked off over several turns of the loop; whoever sent more is still stored in the order of his sending, and so is
     everybody whose sends do not fit into a turn."""
     body = encode_batch(BATCHES["bodies"])
@@ -136,7 +136,7 @@ def test_what_follows_a_heavy_batch_stays_behind_it(tmp_path: Path) -> None:
     assert offsets == [start + more for start in (first, second) for more in (0, MEMBERS, MEMBERS + 1, MEMBERS + 2)]
 
 
-def test_a_defect_in_what_is_done_to_a_heavy_batch_refuses_it_and_nobody_else(
+def test_an_error_while_splitting_a_heavy_batch_refuses_only_that_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found out between two turns, where no caller is left to hear of it."""

@@ -58,7 +58,7 @@ def told(parse: Callable[[str], int], text: str) -> int | None:
 @given(texts)
 @settings(max_examples=examples(500))
 @example("0" * 5_000 + "7")
-def test_a_number_is_what_java_reads(text: str) -> None:
+def test_numbers_are_parsed_as_in_java(text: str) -> None:
     """Signs, scripts, zeros, ranges, and what Python takes beside them."""
     assert told(parse_int, text) == strict_java.parse(text, 32)
     assert told(parse_long, text) == strict_java.parse(text, 64)
@@ -66,7 +66,7 @@ def test_a_number_is_what_java_reads(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_the_odd_ones(text: str) -> None:
+def test_unusual_numbers_are_parsed_as_in_java(text: str) -> None:
     """Each of those that a real broker was asked about."""
     assert told(parse_int, text) == strict_java.parse(text, 32)
     assert told(parse_long, text) == strict_java.parse(text, 64)
@@ -107,7 +107,7 @@ def in_one_call(code: int, fields: dict[str, str]) -> Any:
 @pytest.mark.parametrize("case", FIELDS, ids=lambda case: f"{case[0]}-{case[3]}")
 @given(text=texts)
 @settings(max_examples=examples(100), deadline=None)
-def test_a_field_is_what_java_reads(case: tuple[Any, ...], text: str) -> None:
+def test_header_fields_are_parsed_as_in_java(case: tuple[Any, ...], text: str) -> None:
     """By the short way and by the general one; what Java does not read is refused, or as if it were not there."""
     code, model, fields, name, attribute, bits, unreadable = case
     wanted = strict_java.parse(text, bits)
@@ -125,7 +125,7 @@ def test_a_field_is_what_java_reads(case: tuple[Any, ...], text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_a_short_way_takes_what_is_usual_and_nothing_odd(text: str) -> None:
+def test_the_typed_decoder_accepts_only_usual_numbers(text: str) -> None:
     """It reads numbers with the decoder's own rules, which take decimal fractions and exponents."""
     for code, _, fields, name, attribute, bits, _ in FIELDS:
         header = in_one_call(code, fields | {name: text}) if "\ud800" not in text else None
@@ -170,7 +170,7 @@ async def deliver(broker: flintmq.Broker, way: str, text: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("way", ["10", "310", "half", "batch", "in a batch", "in process"])
-def test_a_delay_level_in_every_way_in(way: str, tmp_path: Path) -> None:
+def test_delay_levels_are_parsed_alike_in_every_request(way: str, tmp_path: Path) -> None:
     """What RocketMQ takes waits, what it refuses is not stored; a batch, which cannot wait, is refused for a level above 0."""
 
     async def run() -> None:
@@ -193,7 +193,7 @@ def test_a_delay_level_in_every_way_in(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reconsume_times", ["0", "1"])
 @pytest.mark.parametrize("of_all", [True, False])
-def test_a_batch_begins_no_transaction(reconsume_times: str, of_all: bool, tmp_path: Path) -> None:
+def test_a_batch_with_a_half_message_is_refused(reconsume_times: str, of_all: bool, tmp_path: Path) -> None:
     """RocketMQ delivers the half message before anybody has committed it. A retry of one is no half message, nor is a message
     whose properties merely look so."""
     held = properties_to_string({"k": "v", "TRAN_MSG": "true"})
@@ -218,7 +218,7 @@ def test_a_batch_begins_no_transaction(reconsume_times: str, of_all: bool, tmp_p
 @pytest.mark.parametrize(
     "text", ["DELAY\x01\x02", "DELAY\x01\x02TRAN_MSG\x01", "k\x01v\x02DELAY\x013\x02DELAY\x01\x02", "DELAY\x01\xff\x02"]
 )
-def test_entries_without_a_value_in_a_batch(text: str, tmp_path: Path) -> None:
+def test_batch_properties_without_a_value_are_ignored(text: str, tmp_path: Path) -> None:
     """An empty entry is none, as in RocketMQ: the last one with a value counts."""
 
     async def run() -> None:

@@ -148,7 +148,9 @@ async def servers(folder: Path, *, closed: bool) -> AsyncIterator[list[RemotingS
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to measure memory")
-def test_bent_requests_to_every_processor(fuzz_frames: int, fuzz_seed: int, tmp_path: Path) -> None:
+def test_mutated_requests_to_every_processor_are_answered_or_refused(
+    fuzz_frames: int, fuzz_seed: int, tmp_path: Path
+) -> None:
     """Whatever arrives is answered, refused or ends its connection, within 50 ms of processor time; nobody's memory grows,
     nothing is left of who has gone, no line of the log is broken, and nothing is written outside of the store."""
     outcomes: Counter[str] = Counter()
@@ -188,7 +190,7 @@ def test_bent_requests_to_every_processor(fuzz_frames: int, fuzz_seed: int, tmp_
     assert all(path.name in ("store", "acl.yml") for folder in tmp_path.iterdir() for path in folder.iterdir())
 
 
-def test_the_seeds_are_what_servers_answer(tmp_path: Path) -> None:
+def test_most_fuzz_seeds_are_accepted_by_the_servers(tmp_path: Path) -> None:
     """A fuzzer whose seeds are refused at the door finds nothing: every code with a processor is sent, and most succeed."""
     sent: set[int] = set()
     accepted: list[set[int]] = []

@@ -209,7 +209,7 @@ def documents(draw: st.DrawFn, role: Role) -> dict[str, Any]:
 
 @settings(max_examples=examples(4_000))
 @given(st.data(), st.sampled_from(["broker", "namesrv"]))
-def test_what_the_schema_takes_the_loader_takes(data: st.DataObject, role: Role) -> None:
+def test_schema_and_loader_accept_the_same_documents(data: st.DataObject, role: Role) -> None:
     """Any keys in any spelling with any values; a difference is a bug of one of the two, or a rule in the list."""
     agree(data.draw(documents(role)), role)
 
@@ -220,7 +220,9 @@ def test_what_the_schema_takes_the_loader_takes(data: st.DataObject, role: Role)
     st.lists(st.tuples(st.sampled_from([*attrs.fields_dict(Audit), "nope"]), VALUES), max_size=2),
     st.booleans(),
 )
-def test_they_agree_about_sections_of_plugins(section: str, entries: list[tuple[str, Any]], is_dotted: bool) -> None:
+def test_schema_and_loader_accept_the_same_plugin_sections(
+    section: str, entries: list[tuple[str, Any]], is_dotted: bool
+) -> None:
     """A plugin's author writes a class; its users' editors know it."""
     document: dict[str, Any] = {}
     for name, value in entries:
@@ -229,7 +231,7 @@ def test_they_agree_about_sections_of_plugins(section: str, entries: list[tuple[
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
-def test_each_key_has_its_type_bounds_default_and_meaning(name: str) -> None:
+def test_the_schema_has_type_bounds_default_and_text_of_each_key(name: str) -> None:
     """At its default and at its bounds a key is taken, and one step beyond it is not; whatever its spelling."""
     key, found = KEYS[name], VALIDATORS["broker"].schema["$defs"][name]
     assert found["description"].startswith(key.doc.replace("``", "`"))
@@ -249,7 +251,7 @@ def test_each_key_has_its_type_bounds_default_and_meaning(name: str) -> None:
         assert set(key.spec.choices) <= set(found["enum"])
 
 
-def test_it_is_a_schema_of_the_draft_it_names() -> None:
+def test_the_schema_is_valid_for_its_draft() -> None:
     """Editors choose their rules by it."""
     schema = json_schema(MODELS)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -257,7 +259,7 @@ def test_it_is_a_schema_of_the_draft_it_names() -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_editors_are_offered_nested_names_only() -> None:
+def test_the_schema_offers_only_nested_names_for_completion() -> None:
     """Dotted and RocketMQ's names are taken; a list of four hundred names would be no help."""
     schema = json_schema(MODELS)
     assert set(schema["properties"]) == {name for name in (*KEYS, *SECTIONS) if "." not in name} | {"audit", "sink"}
@@ -267,7 +269,7 @@ def test_editors_are_offered_nested_names_only() -> None:
         assert any(re.search(pattern, name) for pattern in schema["patternProperties"]), name
 
 
-def test_units_are_told_and_taken() -> None:
+def test_the_schema_accepts_values_with_units() -> None:
     """``5s`` in a number's place is what people write."""
     found = VALIDATORS["broker"].schema["$defs"]
     assert found["store.commit_log_file_bytes"]["default"] == "1GiB"
@@ -284,7 +286,7 @@ def test_units_are_told_and_taken() -> None:
     assert not takes({"serverChannelMaxIdleTimeSeconds": 86_401})
 
 
-def test_a_plugins_class_is_described() -> None:
+def test_the_schema_describes_the_settings_class_of_a_plugin() -> None:
     """By the docstrings of its fields, with what is required and what is not."""
     found = VALIDATORS["broker"].schema["$defs"]
     assert found["audit"]["description"] == "What an audit writes."
@@ -302,7 +304,7 @@ def test_a_plugins_class_is_described() -> None:
     assert not takes({"audit.target.nope": 5})
 
 
-def test_secrets_are_marked() -> None:
+def test_the_schema_marks_secrets_as_write_only() -> None:
     """A tool that shows a configuration must not show them."""
     found = VALIDATORS["broker"].schema["$defs"]
     assert [name for name in KEYS if found[name].get("writeOnly")] == [name for name in KEYS if KEYS[name].spec.secret]
@@ -313,14 +315,14 @@ class Tree:
     children: tuple[Tree, ...] = ()
 
 
-def test_a_class_within_itself_ends_where_the_loader_ends() -> None:
+def test_a_recursive_settings_class_has_a_finite_schema() -> None:
     """Not in an endless schema."""
     validator = jsonschema.Draft202012Validator(json_schema({"tree": Tree}))
     assert validator.is_valid({"tree": {"children": [{"children": [{}]}]}})
     assert not validator.is_valid({"tree": {"children": [{"childs": []}]}})
 
 
-def test_a_field_of_a_type_that_nobody_understands_is_its_authors_mistake() -> None:
+def test_a_field_of_an_unsupported_type_raises_type_error() -> None:
     """The loader says the same when the section is used."""
 
     @attrs.frozen
@@ -345,7 +347,7 @@ DIFFERENCES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize("rule", [*BEYOND, *(DIFFERENCES.keys() - BEYOND.keys())])
-def test_each_rule_beyond_a_schema_is_a_real_one(rule: str) -> None:
+def test_each_rule_beyond_the_schema_has_an_example(rule: str) -> None:
     """A rule that no file shows would only excuse mistakes."""
     assert rule in BEYOND
     text, taken = DIFFERENCES[rule]
@@ -353,7 +355,7 @@ def test_each_rule_beyond_a_schema_is_a_real_one(rule: str) -> None:
     assert (refusal(text) is None) is not taken
 
 
-def test_open_sections_are_those_of_the_loader() -> None:
+def test_the_schema_allows_plugin_sections_where_the_loader_does() -> None:
     """A plugin's section elsewhere cannot be written, so it is not offered."""
     schema = json_schema({"listen.mine": Target, "a.b": Target, "mine": Target})
     assert OPEN_SECTIONS == ("", "flush")

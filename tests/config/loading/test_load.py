@@ -15,7 +15,7 @@ def error_of(text: str) -> ConfigError:
     return caught.value
 
 
-def test_nothing_gives_the_defaults() -> None:
+def test_an_empty_configuration_has_the_defaults() -> None:
     """The smallest configuration is none."""
     loaded = load_config(environ={})
     assert loaded.config == BrokerConfig()
@@ -60,7 +60,7 @@ def test_nothing_gives_the_defaults() -> None:
         ("namesrv:\n  addresses: nohost", "broker.yaml:2: 'namesrv.addresses' must be a list of host:port"),
     ],
 )
-def test_mistakes_are_named(text: str, expected: str) -> None:
+def test_configuration_errors_name_line_and_key(text: str, expected: str) -> None:
     """The message is all an operator has."""
     assert str(error_of(text)).startswith(expected)
 
@@ -75,14 +75,14 @@ def test_mistakes_are_named(text: str, expected: str) -> None:
         ("my_plugin.a: 1\nmy_plugin:\n  a: 2", 3, "first at broker.yaml:1"),
     ],
 )
-def test_one_key_twice_names_both_lines(text: str, line: int, words: str) -> None:
+def test_the_error_about_a_repeated_key_names_both_lines(text: str, line: int, words: str) -> None:
     """Which of two spellings counts must never depend on their order."""
     error = error_of(text)
     assert error.line == line
     assert words in error.message
 
 
-def test_rocketmq_names_are_accepted_wherever_a_key_is() -> None:
+def test_rocketmqs_names_are_accepted_in_every_place() -> None:
     """Operators move over with the names they know."""
     loaded = load_text(
         "enablePropertyFilter: true\n"
@@ -103,7 +103,7 @@ def test_rocketmq_names_are_accepted_wherever_a_key_is() -> None:
     assert loaded.origins["pull.property_filter"].line == 1
 
 
-def test_the_background_flush_is_one_in_rocketmq_and_two_here() -> None:
+def test_a_rocketmq_flush_interval_sets_both_asynchronous_strategies() -> None:
     """flushIntervalCommitLog counts with and without the transient store pool."""
     flush = load_text("flushIntervalCommitLog: 123\nflushCommitLogLeastPages: 7").config.flush
     assert (flush.flush_real_time.interval_ms, flush.commit_real_time.flush_interval_ms) == (123, 123)
@@ -123,7 +123,7 @@ def test_the_background_flush_is_one_in_rocketmq_and_two_here() -> None:
         (["flush.flushDiskType=SYNC_FLUSH"], "group_commit"),
     ],
 )
-def test_rocketmqs_flush_keys_mean_a_strategy(lines: list[str], strategy: str) -> None:
+def test_rocketmqs_flush_keys_select_a_strategy(lines: list[str], strategy: str) -> None:
     """Two switches there are one name here, whatever order they come in."""
     assert load_config(None, lines, {}).config.flush.strategy == strategy
     assert load_config(None, lines[::-1], {}).config.flush.strategy == strategy
@@ -137,7 +137,7 @@ def test_flush_keys_of_different_sources_are_combined() -> None:
     assert low.with_overrides(["flush.strategy=mine"]).config.flush.strategy == "mine"
 
 
-def test_later_sources_win_and_every_value_knows_its_source(tmp_path: Path) -> None:
+def test_later_sources_win_and_every_value_has_an_origin(tmp_path: Path) -> None:
     """``config show`` answers "why is it this?"."""
     file = tmp_path / "broker.yaml"
     file.write_text("broker:\n  name: file\n  cluster: file\n  region: file\n")
@@ -166,7 +166,7 @@ def test_later_sources_win_and_every_value_knows_its_source(tmp_path: Path) -> N
         ("[a]", ("a",)),
     ],
 )
-def test_a_list_is_written_as_in_yaml_everywhere(text: str, names: tuple[str, ...]) -> None:
+def test_lists_have_yaml_syntax_in_every_source(text: str, names: tuple[str, ...]) -> None:
     """``dispatchers: [a, b]`` is what files and ``config show`` have, so people type it after ``--set``, too; it once made
     the names ``[a`` and ``b]``."""
     for loaded in (
@@ -178,7 +178,7 @@ def test_a_list_is_written_as_in_yaml_everywhere(text: str, names: tuple[str, ..
         assert loaded.config.dispatchers == names
 
 
-def test_lists_in_overrides_may_hold_what_lists_in_files_hold() -> None:
+def test_lists_in_overrides_accept_every_value_of_lists_in_files() -> None:
     """Addresses have brackets of their own; numbers keep their units, and plugins their form."""
     loaded = load_config(
         overrides=["namesrv.addresses=[::1]:9876;[::2]:9876", "plugins=[shop.audit:plugin, shop.quota]"], environ={}
@@ -192,7 +192,7 @@ def test_lists_in_overrides_may_hold_what_lists_in_files_hold() -> None:
 
 
 @pytest.mark.parametrize("text", ["[a, {b]", "[a, &x b]", "[a, 'b]", "[[a], b]"])
-def test_a_bracketed_list_that_is_none_names_its_key(text: str) -> None:
+def test_the_error_about_a_malformed_list_names_its_key(text: str) -> None:
     """The message of the YAML parser alone would speak of a file that nobody wrote."""
     with pytest.raises(ConfigError, match=r"command line.*'dispatchers"):
         load_config(overrides=[f"dispatchers={text}"], environ={})
@@ -223,7 +223,7 @@ def test_environment_names_ignore_case_and_take_units_and_lists() -> None:
     assert config.dispatchers == ("index", "consume_queue")
 
 
-def test_foreign_environment_variables_are_left_alone() -> None:
+def test_environment_variables_of_container_platforms_are_ignored() -> None:
     """Container platforms define these for any service called flintmq."""
     environ = {
         "FLINTMQ_PORT": "tcp://10.0.0.1:10911",
@@ -242,7 +242,7 @@ def test_foreign_environment_variables_are_left_alone() -> None:
         ("FLINTMQ_BROKERNAM", "brokerName"),
     ],
 )
-def test_mistakes_in_the_environment_are_named(variable: str, suggestion: str) -> None:
+def test_errors_in_environment_variables_name_the_variable(variable: str, suggestion: str) -> None:
     """A misspelt variable must not be ignored in silence."""
     with pytest.raises(ConfigError) as caught:
         load_config(environ={variable: "x"})
@@ -251,25 +251,25 @@ def test_mistakes_in_the_environment_are_named(variable: str, suggestion: str) -
 
 
 @pytest.mark.parametrize("override", ["broker.name", "=x", "broker.nme=x", "listen.port=abc", "listen=1"])
-def test_mistakes_on_the_command_line_are_named(override: str) -> None:
+def test_errors_on_the_command_line_name_the_command_line(override: str) -> None:
     """The same messages as for a file, with their own place."""
     with pytest.raises(ConfigError, match=r"^command line: "):
         load_config(None, [override], {})
 
 
-def test_two_spellings_on_the_command_line() -> None:
+def test_two_spellings_of_a_key_on_the_command_line_are_refused() -> None:
     """Repeating an option is common; contradicting it under another name is a mistake."""
     with pytest.raises(ConfigError, match="sets already"):
         load_config(None, ["broker.name=a", "brokerName=b"], {})
 
 
-def test_the_name_servers_command_reads_rocketmqs_names_as_its_own() -> None:
+def test_rocketmqs_names_mean_name_server_settings_in_its_role() -> None:
     """``flintmq namesrv --set listenPort=1`` is the name server's port."""
     config = load_config(None, ["listenPort=19876", "brokerName=x"], {}, role="namesrv").config
     assert (config.nameserver.port, config.listen.port, config.broker.name) == (19876, 10911, "x")
 
 
-def test_lists_null_and_plugins() -> None:
+def test_lists_null_and_plugins_are_loaded() -> None:
     """Every kind of value a file can hold."""
     loaded = load_text(
         "plugins:\n  - a.b:c\n  - d:e\ndisabled_plugins: [index]\ndispatchers: []\n"
@@ -283,7 +283,7 @@ def test_lists_null_and_plugins() -> None:
     assert (config.store.file_reserved_hours, config.store.delete_when) == (72, "04")
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_configuration_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     """The commonest mistake of all."""
     with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
         load_config(tmp_path / "none.yaml", environ={})
@@ -291,7 +291,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load_config(tmp_path, environ={})
 
 
-def test_the_result_is_a_value() -> None:
+def test_loaded_configurations_are_comparable() -> None:
     """Tests and tools compare configurations."""
     first, second = (load_text("broker: {name: x}") for _ in range(2))
     assert isinstance(first, LoadedConfig)

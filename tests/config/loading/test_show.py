@@ -13,7 +13,7 @@ from flintmq.config.loading.show import display, property_value, yaml_value
 from flintmq.config.units import in_unit
 
 
-def test_one_row_a_key_with_everything_there_is_to_know() -> None:
+def test_each_key_has_a_row_with_value_origin_and_text() -> None:
     """``flintmq config show`` is the reference an operator has at hand."""
     loaded = load_config(None, ["flushDiskType=SYNC_FLUSH", "store.max_message_bytes=1MiB"], {})
     by_key = {row.key: row for row in rows(loaded)}
@@ -29,13 +29,13 @@ def test_one_row_a_key_with_everything_there_is_to_know() -> None:
     assert by_key["broker.permission"].doc.startswith("What clients may do")
 
 
-def test_the_defaults_come_back_from_yaml() -> None:
+def test_the_defaults_as_yaml_load_unchanged() -> None:
     """``config init`` writes this file."""
     assert load_text(to_yaml(BrokerConfig())).config == BrokerConfig()
     assert to_yaml(BrokerConfig(), only_changed=True) == ""
 
 
-def test_only_what_changed() -> None:
+def test_only_changed_values_are_written_on_request() -> None:
     """Short files are read; long ones are copied."""
     config = load_text("plugins: [a.b:c]\nflush: {group_commit: {interval_ms: 20}}\nbroker: {name: 'on'}").config
     assert to_yaml(config, only_changed=True) == (
@@ -47,7 +47,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, 
 
 
 @given(TEXT, TEXT, TEXT, st.integers(0, 2**40), st.lists(TEXT, max_size=3))
-def test_any_configuration_comes_back_from_yaml(
+def test_any_configuration_as_yaml_loads_unchanged(
     name: str, host: str, region: str, number: int, names: list[str]
 ) -> None:
     """Quoting is where emitters go wrong: 'null', '- a', ': ', '#', quotes and every script."""
@@ -69,7 +69,7 @@ def test_secrets_are_never_written() -> None:
     assert display(None, secret) == "null"
 
 
-def test_words_that_yaml_would_take_for_something_else_are_quoted() -> None:
+def test_ambiguous_words_are_quoted_in_yaml() -> None:
     """Other tools read these files too."""
     spec = FieldSpec()
     assert [yaml_value(text, spec) for text in ("no", "04", "a b", "x", "./p", "1s", "~", "", "a:")] == [
@@ -85,7 +85,7 @@ def test_words_that_yaml_would_take_for_something_else_are_quoted() -> None:
     ]
 
 
-def test_a_limit_is_never_told_shorter_than_it_is() -> None:
+def test_a_limit_is_rounded_up_in_a_coarser_unit() -> None:
     """1,500 ms told as 1 s would make a tool write back less than is in force."""
     assert in_unit(1_500, "ms", "s") == 2
     assert property_value(1_500, FieldSpec(unit="ms", rocketmq_unit="s")) == "2"

@@ -42,7 +42,7 @@ def error_of(content: str | bytes) -> ConfigError:
         ("a: 1\n---\nb: 2\n", 2, "another document"),
     ],
 )
-def test_refused_with_its_line(content: str, line: int, words: str) -> None:
+def test_malformed_yaml_is_refused_with_its_line(content: str, line: int, words: str) -> None:
     """The operator sees the line to look at."""
     error = error_of(content)
     assert (error.file, error.line) == ("f.yaml", line)
@@ -63,25 +63,25 @@ def test_deep_nesting_is_refused_before_it_is_followed(content: str) -> None:
     assert "nested deeper than 10" in error_of(content).message
 
 
-def test_too_large_and_too_many() -> None:
+def test_too_large_yaml_files_are_refused() -> None:
     """Parsing takes seconds per MiB; a broker must not spend them on a file of garbage."""
     assert "larger than" in error_of("#" * (YAML_MAX_BYTES + 1)).message
     assert "more than" in error_of(f"a: [{'1,' * YAML_MAX_NODES}]").message
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: \x00", b"a: 1\nb: \xc3\x28", 'a: "\\UFFFFFFFF"', "a: \ud800"])
-def test_bytes_that_are_no_text(content: str | bytes) -> None:
+def test_files_in_other_encodings_are_refused(content: str | bytes) -> None:
     """Encoding mistakes are reported as such, not as a traceback."""
     assert error_of(content).file == "f.yaml"
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", "---\n", "~", "null", "\ufeff"])
-def test_nothing_is_an_empty_configuration(content: str) -> None:
+def test_a_file_without_content_is_an_empty_configuration(content: str) -> None:
     """A file with everything commented out means all defaults."""
     assert parse_yaml(content, "f.yaml").entries == {}
 
 
-def test_scalars_stay_text() -> None:
+def test_yaml_scalars_are_read_as_text() -> None:
     """YAML's guesses (``on`` is true, ``04`` is octal, ``1:30`` is 90) must not reach a setting."""
     mapping = parse_yaml("a: on\nb: 04\nc: 1:30\nd: ~\ne: '~'\nf: 1_000\n<<: x\n", "f.yaml")
     texts = {name: node.text for name, node in mapping.entries.items() if isinstance(node, RawScalar)}
@@ -91,7 +91,7 @@ def test_scalars_stay_text() -> None:
 
 
 @given(st.one_of(st.text(max_size=200), st.binary(max_size=200), st.text("[]{}:,&*!|>-?'\"\n ab\\#%@~<", max_size=80)))
-def test_any_input_is_read_or_refused(content: str | bytes) -> None:
+def test_any_bytes_are_read_as_yaml_or_raise_config_error(content: str | bytes) -> None:
     """Nothing but ConfigError may escape the reader."""
     with contextlib.suppress(ConfigError):
         assert isinstance(parse_yaml(content, "f.yaml"), RawMapping)

@@ -52,7 +52,7 @@ someInhouseKey=x
 """
 
 
-def test_a_small_file_is_taken_over_whole() -> None:
+def test_a_small_broker_conf_is_imported_completely() -> None:
     """The conformance suite's own file."""
     result = import_broker_conf(SMALL)
     config = load_text(result.yaml).config
@@ -65,7 +65,7 @@ def test_a_small_file_is_taken_over_whole() -> None:
     assert (config.admission.send_wait_ms, config.admission.page_cache_busy_ms) == (5_000, 5_000)
 
 
-def test_a_large_file() -> None:
+def test_a_large_broker_conf_is_imported() -> None:
     """Composite keys, other units, escapes, continuation lines."""
     result = import_broker_conf(LARGE)
     config = load_text(result.yaml).config
@@ -84,7 +84,7 @@ def test_a_large_file() -> None:
     )
 
 
-def test_a_file_that_could_be_no_yaml_is_told_the_command_that_converts_it(tmp_path: Path) -> None:
+def test_the_error_about_a_properties_file_names_the_import_command(tmp_path: Path) -> None:
     """Java separates keys by a blank, too; under another name than ``.conf`` nothing says that it is Java's."""
     file = tmp_path / "settings.txt"
     file.write_text("brokerName moved\nbrokerId 0\n")
@@ -100,7 +100,7 @@ def test_a_file_that_could_be_no_yaml_is_told_the_command_that_converts_it(tmp_p
     assert "import" not in str(caught.value), "a mistake in YAML is one in YAML"
 
 
-def test_what_is_dropped_has_a_reason() -> None:
+def test_each_dropped_property_has_a_reason() -> None:
     """An operator must be able to check each line that did not make it."""
     dropped = {name: (value, why) for name, value, why in import_broker_conf(LARGE).dropped}
     assert set(dropped) == {
@@ -117,7 +117,7 @@ def test_what_is_dropped_has_a_reason() -> None:
     assert all(why for _, why in dropped.values())
 
 
-def test_a_file_is_a_source_like_yaml(tmp_path: Path) -> None:
+def test_a_broker_conf_is_loaded_like_yaml(tmp_path: Path) -> None:
     """Who comes from RocketMQ starts with the file that is there: the same values as its import, each with its line."""
     file = tmp_path / "broker.conf"
     file.write_text(LARGE.replace("accessMessageInMemoryMaxRatio=400\n", ""))
@@ -139,7 +139,7 @@ def test_a_file_is_a_source_like_yaml(tmp_path: Path) -> None:
     ]
 
 
-def test_the_environment_and_the_command_line_come_later(tmp_path: Path) -> None:
+def test_environment_and_command_line_override_a_broker_conf(tmp_path: Path) -> None:
     """As over a YAML file; also half of what flushDiskType and transientStorePoolEnable say together."""
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\nbrokerId=1\nlistenPort=1234\ntransientStorePoolEnable=true\n")
@@ -159,7 +159,7 @@ def test_the_environment_and_the_command_line_come_later(tmp_path: Path) -> None
         ("flush.strategy=group_commit\nflushDiskType=ASYNC_FLUSH", "sets 'flush.strategy'"),
     ],
 )
-def test_a_value_that_does_not_fit_stops_the_start(tmp_path: Path, line: str, said: str) -> None:
+def test_an_invalid_value_in_a_broker_conf_is_an_error(tmp_path: Path, line: str, said: str) -> None:
     """Java passes over it and runs with the default: with another flush strategy than the file says, for instance."""
     file = tmp_path / "broker.conf"
     file.write_text(f"brokerName=a\n{line}\n")
@@ -192,19 +192,19 @@ def test_a_value_that_does_not_fit_stops_the_start(tmp_path: Path, line: str, sa
         ("broker.yaml", "# a=b\nbroker:\n  name: a", False),
     ],
 )
-def test_the_two_formats_are_told_apart(name: str, text: str, wanted: bool) -> None:
+def test_properties_and_yaml_are_distinguished_by_content(name: str, text: str, wanted: bool) -> None:
     """By what is in the file: names are what people make of them."""
     assert is_properties(text, name) is wanted
 
 
-def test_a_comment_in_another_encoding_does_not_matter(tmp_path: Path) -> None:
+def test_comments_in_other_encodings_are_accepted(tmp_path: Path) -> None:
     """Java reads properties as ISO 8859-1: files with comments in GBK start brokers every day."""
     file = tmp_path / "broker.conf"
     file.write_bytes("# 名字\nbrokerName=a\n".encode("gbk"))
     assert load_config(file, [], {}).config.broker.name == "a"
 
 
-def test_an_empty_value_says_nothing(tmp_path: Path) -> None:
+def test_properties_without_a_value_are_ignored(tmp_path: Path) -> None:
     """Templates leave such lines; a list may be empty."""
     file = tmp_path / "broker.conf"
     file.write_text("brokerIP1=\nnamesrvAddr=\nbrokerName=a\n")
@@ -213,7 +213,7 @@ def test_an_empty_value_says_nothing(tmp_path: Path) -> None:
     assert [(entry.name, entry.why) for entry in loaded.ignored] == [("brokerIP1", "it has no value")]
 
 
-def test_dotted_names_count_too_and_secrets_are_never_told(tmp_path: Path) -> None:
+def test_dotted_names_are_accepted_and_secrets_never_shown(tmp_path: Path) -> None:
     """What RocketMQ has no word for can stand in the same file; a stranger's secret is not printed by a warning."""
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\nha.secret=0123456789abcdef\nadminSecretKey=hush\nflush.group_commit.interval_ms=5\n")
@@ -239,7 +239,7 @@ def test_dotted_names_count_too_and_secrets_are_never_told(tmp_path: Path) -> No
         ("transientStorePoolEnable=true\nfastFailIfNoBufferInStorePool=true", ["fastFailIfNoBufferInStorePool"]),
     ],
 )
-def test_what_becomes_of_the_pool_is_told(text: str, told: list[str]) -> None:
+def test_dropped_pool_settings_have_a_reason(text: str, told: list[str]) -> None:
     """A pool that is asked for and not used, or used other than asked, is said; tests/core/store/test_pool.py shows that a
     send neither waits nor fails when the pool has no buffer left."""
     dropped = import_broker_conf(text).dropped
@@ -252,13 +252,13 @@ def test_what_becomes_of_the_pool_is_told(text: str, told: list[str]) -> None:
             )
 
 
-def test_a_name_servers_file() -> None:
+def test_a_namesrv_conf_is_imported() -> None:
     """The same names mean the name server's settings there."""
     config = load_text(import_broker_conf("listenPort=19876\nkvConfigPath=/x/kv.json", role="namesrv").yaml).config
     assert (config.nameserver.port, config.nameserver.kv_path, config.listen.port) == (19876, "/x/kv.json", 10911)
 
 
-def test_settings_that_do_not_fit_together() -> None:
+def test_conflicting_properties_are_refused() -> None:
     """The import must not write a file that cannot be loaded."""
     with pytest.raises(ConfigError, match=r"broker\.conf:1: 'listen\.vip' needs port - 2"):
         import_broker_conf("listenPort=2")
@@ -281,24 +281,24 @@ def test_settings_that_do_not_fit_together() -> None:
         ("=v", [("", "v")]),
     ],
 )
-def test_javas_format(text: str, entries: list[tuple[str, str]]) -> None:
+def test_properties_have_javas_format(text: str, entries: list[tuple[str, str]]) -> None:
     """java.util.Properties' rules, one by one."""
     assert [(entry.key, entry.value) for entry in parse_properties(text)] == entries
 
 
-def test_entries_know_their_first_line() -> None:
+def test_properties_have_the_number_of_their_first_line() -> None:
     """Errors point at the key, not at where its continuation ended."""
     assert parse_properties("#\na=1\\\n2\nb=3") == [Property("a", "12", 2), Property("b", "3", 4)]
 
 
-def test_a_malformed_escape() -> None:
+def test_a_malformed_escape_in_properties_is_refused() -> None:
     """Java refuses it too."""
     with pytest.raises(ConfigError, match=r"broker\.conf:2: malformed"):
         import_broker_conf("a=1\nb=\\u12")
 
 
 @given(st.text(max_size=200) | st.text("ab=:\\ \n\r#!u0", max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_imported_or_refused(text: str) -> None:
     """And what comes out always loads."""
     try:
         result = import_broker_conf(text)

@@ -39,7 +39,7 @@ DEFAULTS = {
 }
 
 
-def test_defaults_are_those_of_the_reference_or_documented() -> None:
+def test_defaults_are_those_of_rocketmq_or_documented() -> None:
     """A default that moves changes every broker that did not write it down."""
     config = BrokerConfig()
     assert {name: KEYS[name].value_of(config) for name in DEFAULTS} == DEFAULTS
@@ -56,7 +56,7 @@ def test_every_key_is_documented_and_within_its_own_range() -> None:
             assert key.spec.maximum is not None, name
 
 
-def test_names_with_a_unit_have_that_unit() -> None:
+def test_keys_with_a_unit_suffix_have_that_unit() -> None:
     """A key that ends in ``_ms`` but is read as seconds would be off by a thousand."""
     units = {"_ms": "ms", "_bytes": "bytes", "_hours": "hours"}
     for name, key in KEYS.items():
@@ -65,7 +65,7 @@ def test_names_with_a_unit_have_that_unit() -> None:
             assert key.spec.unit == expected, name
 
 
-def test_values_are_frozen() -> None:
+def test_configuration_values_are_frozen() -> None:
     """The configuration is shared between threads without a lock."""
     config = BrokerConfig()
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
@@ -85,32 +85,32 @@ def test_values_are_frozen() -> None:
         (NamesrvConfig, {"scan_interval_ms": 0}),
     ],
 )
-def test_construction_in_code_is_checked_too(model: type[Any], values: dict[str, Any]) -> None:
+def test_values_set_in_code_are_checked(model: type[Any], values: dict[str, Any]) -> None:
     """Embedded brokers are configured in code, past the loader."""
     with pytest.raises(ConfigError):
         model(**values)
 
 
 @pytest.mark.parametrize(("given", "stored"), [(20, 20), (21, 40), (6_000_000, 6_000_000), (6_000_001, 6_000_020)])
-def test_consume_queue_files_hold_whole_units(given: int, stored: int) -> None:
+def test_consume_queue_file_sizes_are_rounded_to_whole_units(given: int, stored: int) -> None:
     """A unit of 20 bytes that straddles two files cannot be read."""
     assert StoreSection(consume_queue_file_bytes=given).consume_queue_file_bytes == stored
 
 
 @pytest.mark.parametrize(("given", "stored"), [("4", "04"), ("04;16", "04;16"), ("4; 16", "04;16")])
-def test_hours_are_written_as_the_reference_writes_them(given: str, stored: str) -> None:
+def test_delete_hours_are_written_with_two_digits(given: str, stored: str) -> None:
     """YAML authors write 4; RocketMQ's tools expect 04."""
     assert StoreSection(delete_when=given).delete_when == stored
 
 
 @pytest.mark.parametrize("target", ["", "module:", ":thing", "a b:c", "a..b:c", "os;x:y", "a.b:c:d"])
-def test_a_plugin_is_a_module_and_an_object(target: str) -> None:
+def test_a_malformed_plugin_reference_is_refused(target: str) -> None:
     """What is imported must at least look like an import."""
     with pytest.raises(ConfigError, match=r"package\.module:object"):
         PluginRef(target)
 
 
-def test_listen_port_is_the_brokers_unless_the_name_server_asks() -> None:
+def test_listen_port_depends_on_the_role() -> None:
     """RocketMQ uses the same names for both programs."""
     assert aliases("broker")["listenPort"] == ("listen.port",)
     assert aliases("namesrv")["listenPort"] == ("nameserver.port",)
@@ -120,7 +120,7 @@ def test_listen_port_is_the_brokers_unless_the_name_server_asks() -> None:
     assert "brokerName" not in aliases_in("flush")
 
 
-def test_only_the_background_flush_has_names_that_set_two_keys() -> None:
+def test_only_rocketmqs_flush_names_set_two_keys() -> None:
     """A RocketMQ name that sets two keys by accident would make one of them unreachable."""
     doubled = {alias for alias, names in aliases("broker").items() if len(names) > 1}
     intervals = {"flushIntervalCommitLog", "flushCommitLogThoroughInterval"}

@@ -92,7 +92,7 @@ def offsets(store: MessageStore, wanted: MessageFilter | None) -> list[int]:
 # --- the stream ---
 
 
-def test_units_and_addresses_are_the_references(tmp_path: Path) -> None:
+def test_ext_units_and_addresses_equal_rocketmqs(tmp_path: Path) -> None:
     """Size, tags code, store time, bit map; a file that is full ends with -1 and holds nothing in its last four bytes."""
     ext = ext_of(tmp_path)
     assert ext.put([request(0), request(1, b"\x01\x02", -5)]) == [LEAST_LONG, LEAST_LONG + 20]
@@ -107,7 +107,7 @@ def test_units_and_addresses_are_the_references(tmp_path: Path) -> None:
     ext.close()
 
 
-def test_batches_make_the_same_files_as_single_units(tmp_path: Path) -> None:
+def test_batches_and_single_units_write_the_same_ext_files(tmp_path: Path) -> None:
     """How records are batched depends on the load; the bytes must not."""
     requests = [request(n, bytes(n % 40) if n % 3 else None) for n in range(60)]
     one, many = ext_of(tmp_path / "one"), ext_of(tmp_path / "many")
@@ -117,7 +117,7 @@ def test_batches_make_the_same_files_as_single_units(tmp_path: Path) -> None:
     many.close()
 
 
-def test_what_does_not_fit_keeps_its_tags_code_in_the_queue(tmp_path: Path) -> None:
+def test_a_unit_too_large_for_an_ext_file_keeps_its_tags_code(tmp_path: Path) -> None:
     """A bit map larger than a file, or beyond the size field, has no place; the message must be found all the same."""
     ext = ext_of(tmp_path)
     assert ext.put([request(0, bytes(105))]) == [65]
@@ -125,13 +125,13 @@ def test_what_does_not_fit_keeps_its_tags_code_in_the_queue(tmp_path: Path) -> N
     ext.close()
 
 
-def test_addresses_are_told_from_tags_codes() -> None:
+def test_ext_addresses_are_distinguished_from_tags_codes() -> None:
     """Every Java hash and every delivery time is greater than every address."""
     assert is_address(MAX_ADDRESS)
     assert not any(is_address(code) for code in (MAX_ADDRESS + 1, -(2**31), 0, 2**31 - 1, 2**62))
 
 
-def test_nothing_is_read_where_no_unit_is(tmp_path: Path) -> None:
+def test_an_address_without_a_unit_returns_none(tmp_path: Path) -> None:
     """After a crash an address may lead to zeros, to rubbish, or past the end."""
     ext = ext_of(tmp_path)
     assert ext.get(LEAST_LONG) is None
@@ -147,7 +147,7 @@ def test_nothing_is_read_where_no_unit_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", range(0, 12))
-def test_cut_anywhere_and_written_again_is_the_same(tmp_path: Path, kept: int) -> None:
+def test_ext_files_cut_and_written_again_are_equal(tmp_path: Path, kept: int) -> None:
     """Recovery cuts behind the last address that the queue knows: what was behind leaves no trace."""
     requests = [request(n, bytes([n + 1]) * (n * 5 % 23)) for n in range(12)]
     ext = ext_of(tmp_path)
@@ -164,7 +164,7 @@ def test_cut_anywhere_and_written_again_is_the_same(tmp_path: Path, kept: int) -
     again.close()
 
 
-def test_a_place_is_not_used_twice_when_its_unit_was_lost(tmp_path: Path) -> None:
+def test_the_address_of_a_lost_unit_is_not_used_again(tmp_path: Path) -> None:
     """Else an old message would be filtered by the tag of a new one."""
     ext = ext_of(tmp_path)
     addresses = ext.put([request(n) for n in range(3)])
@@ -182,7 +182,7 @@ def test_a_place_is_not_used_twice_when_its_unit_was_lost(tmp_path: Path) -> Non
 # --- in the store ---
 
 
-def test_a_store_with_them_reads_as_one_without(tmp_path: Path) -> None:
+def test_a_store_with_ext_files_returns_the_same_messages(tmp_path: Path) -> None:
     """Tags filter alike whether their codes lie in the queue or beside it; without a filter nothing is looked up."""
     for name, options in (("off", OFF), ("on", ON)):
         with opened(tmp_path / name, **options) as store:
@@ -194,7 +194,7 @@ def test_a_store_with_them_reads_as_one_without(tmp_path: Path) -> None:
     assert units[:40] == [LEAST_LONG + 20 * n for n in range(40)]
 
 
-def test_they_are_read_when_they_are_no_longer_written(tmp_path: Path) -> None:
+def test_ext_files_are_read_after_they_are_switched_off(tmp_path: Path) -> None:
     """Switching the option off must not blind the broker to what it wrote; new messages have their codes in the queue."""
     with opened(tmp_path, **ON) as store:
         fill(store, 7)
@@ -211,7 +211,7 @@ def test_they_are_read_when_they_are_no_longer_written(tmp_path: Path) -> None:
         assert offsets(store, TagFilter(frozenset({tags_hash("A")}))) == [0, 3, 6, 7, 10, 13]
 
 
-def test_a_filter_that_knows_bit_maps_is_asked_with_them(tmp_path: Path) -> None:
+def test_a_filter_gets_the_bit_map_of_each_message(tmp_path: Path) -> None:
     """That is what they are for; a message stored without one is judged by its tags code."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 10)
@@ -225,7 +225,7 @@ def test_a_filter_that_knows_bit_maps_is_asked_with_them(tmp_path: Path) -> None
         assert wanted.asked == [tags_hash("A"), tags_hash("B")]
 
 
-def test_lost_files_let_everything_pass(tmp_path: Path) -> None:
+def test_messages_with_lost_ext_files_pass_every_filter(tmp_path: Path) -> None:
     """Nothing that can be consumed may be hidden: the client looks at the tag itself."""
     with opened(tmp_path, **ON) as store:
         fill(store, 5)
@@ -236,7 +236,7 @@ def test_lost_files_let_everything_pass(tmp_path: Path) -> None:
         assert offsets(store, TagFilter(frozenset({tags_hash("B")}))) == [0, 1, 2, 3, 4, 6, 9]
 
 
-def test_rebuilt_files_are_the_same_bytes(tmp_path: Path) -> None:
+def test_rebuilt_queues_and_ext_files_are_equal(tmp_path: Path) -> None:
     """Queues and what lies beside them are derived: deleted together or apart, they come back byte for byte."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 90)
@@ -250,7 +250,7 @@ def test_rebuilt_files_are_the_same_bytes(tmp_path: Path) -> None:
         assert snapshot(tmp_path, *QUEUES) == before
 
 
-def test_recovery_makes_the_same_bytes(tmp_path: Path) -> None:
+def test_recovered_queues_and_ext_files_are_equal(tmp_path: Path) -> None:
     """After a crash the queue's end is behind the log's; both kinds of units are written again where they were."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 60)
@@ -266,7 +266,7 @@ def test_recovery_makes_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("within", "after"), [("consumequeue", 0), ("consumequeue", 5), ("consumequeue_ext", 0), ("consumequeue_ext", 1)]
 )
-def test_a_full_disk_leaves_no_hole(tmp_path: Path, within: str, after: int) -> None:
+def test_a_full_disk_leaves_no_hole_in_queues_and_ext_files(tmp_path: Path, within: str, after: int) -> None:
     """What could not be described is described later, in the same place, whichever of the two files had no room."""
     with opened(tmp_path / "whole", **ON) as store:
         fill(store, 90)
@@ -283,7 +283,7 @@ def test_a_full_disk_leaves_no_hole(tmp_path: Path, within: str, after: int) -> 
     assert snapshot(tmp_path / "full", *QUEUES) == snapshot(tmp_path / "whole", *QUEUES)
 
 
-def test_expired_files_go_with_the_queues(tmp_path: Path) -> None:
+def test_expired_ext_files_are_deleted_with_their_queues(tmp_path: Path) -> None:
     """Files of messages that are gone would fill the disk."""
     with opened(tmp_path, **ON) as store:
         fill(store, 120)
@@ -311,7 +311,7 @@ def offsets_from(store: MessageStore, queue_offset: int) -> list[int]:
     ]
 
 
-def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
+def test_ext_files_of_another_size_are_refused(tmp_path: Path) -> None:
     """The address says where in the stream a unit is, so the size must be the one it was written with."""
     with opened(tmp_path, **ON) as store:
         fill(store, 1)
@@ -319,7 +319,7 @@ def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
         recover(store_spec(tmp_path, consume_queue_ext_file_bytes=2048))
 
 
-def test_a_put_that_fails_says_so(tmp_path: Path) -> None:
+def test_a_failed_put_of_an_ext_unit_raises_store_full_error(tmp_path: Path) -> None:
     """The queues' dispatcher stands still on a full disk, it does not go on without."""
     disk = FaultyDisk()
     disk.fail("map_file", within="consumequeue_ext")

@@ -38,7 +38,7 @@ def unit(number: int) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("first", [0, 1, 9, 10, 13, 1_000_003])
-def test_a_queue_may_begin_at_any_offset(tmp_path: Path, first: int) -> None:
+def test_a_queue_can_begin_at_any_offset(tmp_path: Path, first: int) -> None:
     """Its first file is filled up with units of no message, also after a restart.
 
     See docs/internals/store-format.md, Consume queue.
@@ -60,7 +60,7 @@ def test_a_queue_may_begin_at_any_offset(tmp_path: Path, first: int) -> None:
 
 @given(st.lists(st.integers(1, 15), max_size=12), st.data())
 @settings(max_examples=examples(50))
-def test_what_was_taken_is_ignored(
+def test_records_dispatched_before_are_ignored(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
 ) -> None:
     """After a crash records come again: from any earlier one on, in batches of any size."""
@@ -79,7 +79,7 @@ def test_what_was_taken_is_ignored(
 
 
 @pytest.mark.parametrize("cut", range(0, 26))
-def test_cut_units_are_gone_for_good(tmp_path: Path, cut: int) -> None:
+def test_a_cut_queue_equals_a_shorter_queue(tmp_path: Path, cut: int) -> None:
     """Cut anywhere, also at a file's edge: what remains is what a queue of so many messages is, byte for byte."""
     queues = table(tmp_path / "a")
     queues.dispatch(RecordBatch.of_requests([request(n) for n in range(25)]))
@@ -121,7 +121,7 @@ def test_a_full_disk_in_the_middle_of_a_batch_repeats_nothing(tmp_path: Path, fi
     queues.close()
 
 
-def test_a_first_file_without_room_for_its_filling_is_not_left_behind(tmp_path: Path) -> None:
+def test_a_first_file_that_cannot_be_filled_is_removed(tmp_path: Path) -> None:
     """Left there half filled, the queue would begin at the wrong offset."""
     disk = FaultyDisk()
     queues = ConsumeQueueTable(disk, tmp_path, 200_000)
@@ -138,7 +138,7 @@ def test_a_first_file_without_room_for_its_filling_is_not_left_behind(tmp_path: 
     queues.close()
 
 
-def test_a_write_stays_below_what_was_allocated(tmp_path: Path) -> None:
+def test_queue_files_are_allocated_before_they_are_written(tmp_path: Path) -> None:
     """A queue file found on disk may be sparse: it is backed before it is written on, or a full disk ends the process."""
     queues = table(tmp_path, FaultyDisk())
     queues.dispatch(RecordBatch.of_requests([request(n) for n in range(5)]))
@@ -149,7 +149,7 @@ def test_a_write_stays_below_what_was_allocated(tmp_path: Path) -> None:
     again.close()
 
 
-def test_the_minimum_follows_the_log(tmp_path: Path) -> None:
+def test_the_minimum_queue_offset_follows_the_log(tmp_path: Path) -> None:
     """The first unit whose message still exists; past the end when none does."""
     queues = table(tmp_path)
     queues.dispatch(RecordBatch.of_requests([request(n) for n in range(25)]))
@@ -180,7 +180,7 @@ def test_deleting_a_topic_deletes_its_queues_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["..", "a/b", "", "x" * 128, "a b", "a\x00b", "."])
-def test_a_topic_cannot_lead_out_of_the_store(tmp_path: Path, topic: str) -> None:
+def test_a_queue_of_an_invalid_topic_name_is_refused(tmp_path: Path, topic: str) -> None:
     """Names come from clients and from records; checked a second time where they become folders."""
     queues = table(tmp_path)
     with pytest.raises(StoreFormatError):

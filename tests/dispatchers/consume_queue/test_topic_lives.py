@@ -56,7 +56,7 @@ def positions(queues: ConsumeQueueTable, topic: str = "T") -> dict[int, int]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_a_lower_queue_offset_begins_the_queue_again(queues: ConsumeQueueTable, form: str, together: bool) -> None:
+def test_a_queue_offset_of_0_restarts_the_queue(queues: ConsumeQueueTable, form: str, together: bool) -> None:
     """So lie two lives in a log that RocketMQ wrote."""
     records = [*(request(n, n) for n in range(25)), *(request(25 + n, n) for n in range(3))]
     for part in [records] if together else [records[:25], records[25:26], records[26:]]:
@@ -79,14 +79,14 @@ def test_a_deletion_ends_the_queues_of_its_topic(queues: ConsumeQueueTable, form
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_new_life_whose_beginning_is_lost_takes_no_older_unit(queues: ConsumeQueueTable, form: str) -> None:
+def test_a_queue_after_a_deletion_keeps_no_older_units(queues: ConsumeQueueTable, form: str) -> None:
     """Behind a deletion the queue begins with what is there, though the offset would go on where the old one ended."""
     queues.dispatch(FORMS[form]([*(request(n, n) for n in range(5)), deleted(5), request(20, 5), request(21, 6)]))
     assert positions(queues) == {5: 20, 6: 21}
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_records_that_come_again_change_nothing(queues: ConsumeQueueTable, form: str) -> None:
+def test_repeated_records_change_no_queue(queues: ConsumeQueueTable, form: str) -> None:
     """A start hands over what is known already: neither an older life nor its deletion ends the present one."""
     records = [request(0, 0), request(1, 1), deleted(2), request(3, 0), deleted(4), request(5, 0), request(6, 1)]
     queues.dispatch(FORMS[form](records))
@@ -96,7 +96,7 @@ def test_records_that_come_again_change_nothing(queues: ConsumeQueueTable, form:
 
 
 @pytest.mark.parametrize("cut", range(0, 800, 100))
-def test_dispatch_may_begin_anywhere_after_a_crash(queues: ConsumeQueueTable, cut: int) -> None:
+def test_dispatch_from_any_position_after_a_crash_gives_the_same_queues(queues: ConsumeQueueTable, cut: int) -> None:
     """Units behind a position are cut, and the records from there on come again."""
     records = [request(0, 0), request(1, 1), deleted(2), request(3, 0), request(4, 1), deleted(5), request(6, 0)]
     queues.dispatch(RecordBatch.of_requests(records))
@@ -105,7 +105,7 @@ def test_dispatch_may_begin_anywhere_after_a_crash(queues: ConsumeQueueTable, cu
     assert positions(queues) == {0: 6}
 
 
-def test_what_was_appended_before_a_deletion_is_in_no_queue_after_it(tmp_path: Path) -> None:
+def test_undispatched_records_before_a_deletion_enter_no_queue(tmp_path: Path) -> None:
     """Under a synchronous strategy records wait for their sync before they are dispatched."""
     with opened(tmp_path, strategy=BY_HAND_SYNCHRONOUS) as store:
         store.put([message("T", 0, b"old0")])
@@ -121,7 +121,7 @@ def test_what_was_appended_before_a_deletion_is_in_no_queue_after_it(tmp_path: P
         assert store.reader.max_queue_offset("T", 0) == 1
 
 
-def test_keys_find_no_message_of_an_earlier_life(tmp_path: Path) -> None:
+def test_a_key_query_finds_no_message_of_a_deleted_topic(tmp_path: Path) -> None:
     """Its queue offset is another message's now."""
     with opened(tmp_path, strategy=BY_HAND) as store:
         for body in (b"old", b"new"):
@@ -134,7 +134,7 @@ def test_keys_find_no_message_of_an_earlier_life(tmp_path: Path) -> None:
                 assert store.reader.query_message("T", "k", 32, 0, 2**62)[0] == []
 
 
-def test_a_deletion_that_the_log_lost_gives_the_queues_back(tmp_path: Path) -> None:
+def test_cutting_a_deletion_from_the_log_restores_the_queues(tmp_path: Path) -> None:
     """A slave's log is cut where its master's ends: what the cut part had deleted is there again."""
     with opened(tmp_path, strategy=BY_HAND) as store:
         store.put([message("T", 0, b"first")])

@@ -21,20 +21,22 @@ from flintmq.dispatchers.index.index_file import IndexFile
         st.tuples(st.sampled_from(["T", "Topic-%_1", "主题"]), st.text("0123456789ABCDEF", min_size=32, max_size=32))
     )
 )
-def test_unique_keys_hash_as_one_by_one(pairs: list[tuple[str, str]]) -> None:
+def test_bulk_hashes_of_unique_keys_equal_single_hashes(pairs: list[tuple[str, str]]) -> None:
     """A wrong hash hides a message from every query."""
     topics, keys = [topic for topic, _ in pairs], [key for _, key in pairs]
     assert index_key_hashes(topics, keys) == [index_key_hash(topic, key) for topic, key in pairs]
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=50))
-def test_other_keys_hash_as_one_by_one(keys: list[str]) -> None:
+def test_bulk_hashes_of_other_keys_equal_single_hashes(keys: list[str]) -> None:
     """Keys of other lengths and alphabets take the other way, with the same result."""
     assert index_key_hashes(["T"] * len(keys), keys) == [index_key_hash("T", key) for key in keys]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bulk_and_loop_write_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_bulk_and_single_index_appends_write_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     """Slots, chains, header and entries, over several batches with many collisions and across the end of the file."""
     chance = random.Random(seed)
     entries = [

@@ -58,7 +58,7 @@ def test_it_is_a_dispatcher() -> None:
     )
 
 
-def test_one_word_per_batch() -> None:
+def test_each_batch_causes_one_publication() -> None:
     """What a batch costs does not grow with its messages; what was known before is passed over."""
     publisher, landing = Publisher(), Landing()
     feed = SparkFeed(publisher, landing)
@@ -74,7 +74,7 @@ def test_one_word_per_batch() -> None:
     assert (publisher.closed, landing.closed) == (1, 1)
 
 
-def test_what_has_landed_is_committed() -> None:
+def test_the_committed_position_is_that_of_the_landing_zone() -> None:
     """Without a landing zone nothing is ever needed again; a new zone has nothing yet, and reads the log itself."""
     assert SparkFeed(Publisher()).committed() is None
     landing = Landing()
@@ -86,7 +86,7 @@ def test_what_has_landed_is_committed() -> None:
     assert landing.missed == [(700, 900)]
 
 
-def test_batches_count_as_their_messages(tmp_path: Path) -> None:
+def test_batches_are_counted_as_their_messages(tmp_path: Path) -> None:
     """Handed over as a whole, or a second time with what is new behind it."""
     with opened(tmp_path, commit_log_file_bytes=1 << 16) as store:
         put = store.put([message(), batch([message()] * 5), batch([message()] * 2)])
@@ -99,7 +99,7 @@ def test_batches_count_as_their_messages(tmp_path: Path) -> None:
     assert one.messages == 8
 
 
-def test_columns_count_as_the_same_records(tmp_path: Path) -> None:
+def test_columns_and_requests_give_the_same_feed_position(tmp_path: Path) -> None:
     """At a start the log comes in columns: the same position and the same number of messages."""
     pytest.importorskip("numpy", reason="columns need numpy")
     lazy_numpy.load()
