@@ -272,7 +272,7 @@ def test_any_order_of_events(
     monkeypatch.setattr(timer_wheel, "LOAD_BELOW", 3)
     monkeypatch.setattr(timer_wheel, "SLOT_MS", 50)
     monkeypatch.setattr(schedule, "UNITS_PER_PASS", 2)
-    undetectable, runs = 0, effort(40, 500)
+    undetectable, runs = 0, effort(40, 200)
     for seed in range(runs):
         folder = tmp_path / str(seed)
         folder.mkdir()
