@@ -24,12 +24,15 @@ from flintmq.core.kernel.hookspecs import (
 from flintmq.core.kernel.plugin_info import PluginOrigin
 from flintmq.core.kernel.plugin_shapes import Shape, shown
 from flintmq.core.kernel.ports import FlushStrategy, SystemTopic
-from flintmq.core.kernel.ports.processor import ProcessorFactory, RequestDeclaration
-from flintmq.core.kernel.registry import (
+from flintmq.core.kernel.ports.processor import (
     LOOP_POOLS,
-    SERVERS,
     THREADS_DEFAULT,
     THREADS_MAX,
+    ProcessorFactory,
+    RequestDeclaration,
+)
+from flintmq.core.kernel.registry import (
+    SERVERS,
     CommandSpec,
     Registered,
     Registry,
@@ -93,28 +96,12 @@ class Registries:
         registries: Iterable[Registry[Any]] = vars(self).values()
         return tuple(f"{registry.kind} {entry.name}" for registry in registries for entry in registry.of(owner))
 
-    def check_dispatchers(self, names: Iterable[str]) -> None:
-        """Refuse a list without the essential dispatchers, which may be replaced but not left out. Raises ``PluginError``."""
-        plain = {name.rpartition("/")[2] for name in names}
-        for essential in self.dispatchers.essential_names():
-            if essential not in plain:
-                raise PluginError(
-                    f"'dispatchers' leaves out '{essential}', without which stored messages cannot be found"
-                )
-
     def replaces_built_in(self, registered: Registered[Any]) -> bool:
         """Return whether it is a request processor that answers a code in place of a built-in one."""
         if registered.shape is not plugin_shapes.PROCESSOR or registered.owner.built_in:
             return False
         built_in = {code for one in self.processors.every() if one.owner.built_in for code in one.value.codes}
         return not built_in.isdisjoint(registered.value.codes)
-
-    def section_for(self, registered: Registered[Any]) -> str | None:
-        """Return the configuration section of a registration: the owner's section of the same name, else its only one."""
-        names = [entry.name for entry in self.config_sections.of(registered.owner)]
-        if registered.name in names:
-            return registered.name
-        return names[0] if len(names) == 1 else None
 
     def features_topics(self) -> tuple[SystemTopic, ...]:
         """Return the system topics of all features."""

@@ -158,15 +158,6 @@ class Registry(Generic[T]):
         return PluginError(f"no {self.kind} is named '{name[:80]}'{where}{hint(name, names, there)}")
 
 
-LOOP_POOLS: Final = frozenset(
-    ("send", "pull", "reply", "end_transaction", "query", "heartbeat", "client", "consumer", "admin")
-)
-"""The broker's own pools: bounded queues of work that the loop does. A pool of any other name has threads."""
-
-THREADS_DEFAULT: Final = 4
-THREADS_MAX: Final = 256
-
-
 SERVERS: Final = ("broker", "nameserver")
 
 
@@ -180,7 +171,7 @@ class ServerPart(msgspec.Struct, frozen=True):
     declarations: tuple[RequestDeclaration, ...] = ()
     """The request codes a processor answers; less those a third party's processor took over."""
     threads: Mapping[str, int] = {}
-    """How many threads each pool of a processor has; 0 for the loop's (see :data:`LOOP_POOLS`)."""
+    """How many threads each pool of a processor has; 0 for the loop's (``LOOP_POOLS`` of the port)."""
 
     @property
     def codes(self) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.ports import Authenticator, ReloadingAuthenticator
 from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.kernel.registry import Registered
+from flintmq.programs.broker.loading import section_for
 from flintmq.programs.broker.service import Timers
 
 ACL: Final = "acl"
@@ -49,7 +50,7 @@ class Authenticators:
                 text = f"access control ('{acl_key}') is missing: {error}; see 'disabled_plugins'"
                 raise ConfigError(text, key=acl_key) from error
             context = kernel.context(entry, PluginContext)
-            if kernel.registries.section_for(entry) is None:
+            if section_for(kernel.registries, entry) is None:
                 context = attrs.evolve(context, settings=config)
             one = kernel.make(entry, entry.value, context)
             made.append(one if entry.owner.built_in else _Noted(one, kernel.part(entry)))

@@ -19,6 +19,7 @@ from flintmq.programs.broker.service import tell_ignored
 
 if TYPE_CHECKING:
     from flintmq.config.loading.schema import Role
+    from flintmq.core.kernel.registries import Registries
 
 
 def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Role = "broker") -> LoadedConfig:
@@ -143,7 +144,7 @@ class PluginSettings:
 
         None if the plugin has no section, or several with other names. Raises ConfigError.
         """
-        name = self._kernel.registries.section_for(registered)
+        name = section_for(self._kernel.registries, registered)
         if name is None:
             return None
         if name not in self._made:
@@ -159,3 +160,11 @@ class PluginSettings:
         if strategy.settings_model is None:
             return self.of(registered)
         return self.loaded.section(f"flush.{strategy.name}", strategy.settings_model)
+
+
+def section_for(registries: Registries, registered: Registered[Any]) -> str | None:
+    """Return the configuration section of a registration: the owner's section of the same name, else its only one."""
+    names = [entry.name for entry in registries.config_sections.of(registered.owner)]
+    if registered.name in names:
+        return registered.name
+    return names[0] if len(names) == 1 else None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 
-from flintmq.core.errors import StoreError
+from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.hookspecs import DispatcherContext, FolderContext, PoolContext
 from flintmq.core.kernel.plugin_shapes import CONSUME_QUEUES, INDEX_BUILDER
 from flintmq.core.kernel.ports import (
@@ -21,7 +21,7 @@ from flintmq.core.kernel.ports import (
     TransientStorePool,
     tags_codes_of,
 )
-from flintmq.core.kernel.registries import INDEX
+from flintmq.core.kernel.registries import INDEX, Registries
 from flintmq.core.log_events import event_log
 from flintmq.core.store.message_store import MessageStore, open_store
 from flintmq.core.store.opened_store import OpenedStore, StoreSpec
@@ -129,7 +129,7 @@ class StoreAssembly:
     def _named_dispatchers(self) -> tuple[Registered[Any], ...]:
         """Return the dispatchers of the configuration that are switched on, in its order."""
         config = self._config
-        self._kernel.registries.check_dispatchers(config.dispatchers)
+        check_dispatchers(self._kernel.registries, config.dispatchers)
         off = {
             name
             for name, on in ((INDEX, config.index.enable), (FILTER_BITMAP, config.pull.calc_filter_bitmap))
@@ -159,3 +159,11 @@ class StoreAssembly:
 
     def _context(self, entry: Registered[Any], kind: Callable[..., C], folder: StoreFolder, **given: object) -> C:
         return self._kernel.context(entry, kind, folder=folder, filters=self.filters, **given)
+
+
+def check_dispatchers(registries: Registries, names: Iterable[str]) -> None:
+    """Refuse a list without the essential dispatchers, which may be replaced but not left out. Raises ``PluginError``."""
+    plain = {name.rpartition("/")[2] for name in names}
+    for essential in registries.dispatchers.essential_names():
+        if essential not in plain:
+            raise PluginError(f"'dispatchers' leaves out '{essential}', without which stored messages cannot be found")

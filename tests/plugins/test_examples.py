@@ -24,6 +24,7 @@ from flintmq.core.kernel.plugin_info import PluginSource
 from flintmq.core.store.opened_store import recover
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.programs.broker.isolated_dispatcher import IsolatedDispatcher
+from flintmq.programs.broker.loading import section_for
 from flintmq.programs.broker.processors import ProcessorsPlugin
 from flintmq.programs.broker.processors_in_force import processors_of
 from flintmq.testing.clock import ManualClock
@@ -124,7 +125,7 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
     kernel = Kernel.assemble((), BUILTIN_PLUGINS, disabled=["adaptive-flush"])
     registered = kernel.registries.dispatchers.pick("audit")
     assert not registered.essential
-    section = kernel.registries.section_for(registered)
+    section = section_for(kernel.registries, registered)
     assert section == "audit"
     (model,) = [entry.value for entry in kernel.registries.config_sections.all() if entry.name == section]
     path = installed.parent / "audit.jsonl"

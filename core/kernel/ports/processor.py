@@ -169,12 +169,18 @@ class DefaultProcessor(Protocol):
 
 
 DefaultProcessorFactory = Callable[..., DefaultProcessor]
-"""A factory that returns a default processor. It is called with a ``BrokerApi`` or the name server, and with the plugin's
-context if it takes a second argument."""
+"""A factory that returns a default processor. It is called with a :class:`~flintmq.core.kernel.hookspecs.ApiContext`."""
 
 ProcessorFactory = Callable[..., RequestProcessor | BatchProcessor]
-"""A factory that returns a processor. It is called with a ``BrokerApi`` or the name server, and with the plugin's context if it
-takes a second argument."""
+"""A factory that returns a processor. It is called with a :class:`~flintmq.core.kernel.hookspecs.ApiContext`."""
+
+
+LOOP_POOLS: Final = frozenset(
+    ("send", "pull", "reply", "end_transaction", "query", "heartbeat", "client", "consumer", "admin")
+)
+"""The broker's own pools: bounded queues of requests that the loop handles. A pool of any other name has threads."""
+THREADS_DEFAULT: Final = 4
+THREADS_MAX: Final = 256
 
 
 class RequestDeclaration(msgspec.Struct, frozen=True):

@@ -21,7 +21,9 @@ from flintmq.core.kernel.plugin_info import PluginOrigin, PluginSource
 from flintmq.core.kernel.ports import FlushStrategy
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.programs.broker.filter_factories import filter_factory
+from flintmq.programs.broker.loading import section_for
 from flintmq.programs.broker.processors_in_force import processors_of
+from flintmq.programs.broker.store_assembly import check_dispatchers
 
 MakeModule = Callable[[str], str]
 
@@ -80,9 +82,9 @@ def test_built_in_plugins_are_loaded_without_configuration() -> None:
     kernel = assemble()
     assert kernel.registries.dispatchers.pick("consume_queue").essential
     assert kernel.registries.dispatchers.names() == ("consume_queue", "filter_bitmap", "spark_feed")
-    kernel.registries.check_dispatchers(["index", "flint/consume_queue"])
+    check_dispatchers(kernel.registries, ["index", "flint/consume_queue"])
     with pytest.raises(PluginError, match="'dispatchers' leaves out 'consume_queue'"):
-        kernel.registries.check_dispatchers(["index"])
+        check_dispatchers(kernel.registries, ["index"])
     assert kernel.registries.flush_strategies.pick("group_commit").value.synchronous
     assert kernel.registries.flush_strategies.pick("commit_real_time").value.uses_pool
     assert {entry.name for entry in kernel.registries.flush_strategies.all()} == {
@@ -116,7 +118,7 @@ def test_the_replacement_of_an_essential_dispatcher_is_essential(make_module: Ma
     assert kernel.registries.dispatchers.pick(f"{module}.P/one").essential
     assert not kernel.registries.dispatchers.pick("two").essential
     with pytest.raises(PluginError, match="leaves out 'one'"):
-        kernel.registries.check_dispatchers(["two"])
+        check_dispatchers(kernel.registries, ["two"])
 
 
 def test_two_plugins_with_parts_of_one_name_require_a_qualified_name(make_module: MakeModule) -> None:
@@ -317,8 +319,8 @@ def test_a_dispatcher_gets_the_config_section_of_its_plugin(make_module: MakeMod
     module = make_module(body.replace("{section}", "audit_settings"))
     kernel = assemble(f"{module}:P")
     audit = kernel.registries.dispatchers.pick("audit")
-    assert kernel.registries.section_for(audit) == "audit_settings"
-    assert kernel.registries.section_for(kernel.registries.index_builders.pick("index")) is None
+    assert section_for(kernel.registries, audit) == "audit_settings"
+    assert section_for(kernel.registries, kernel.registries.index_builders.pick("index")) is None
     assert attrs.has(kernel.registries.config_sections.all()[0].value)
 
 
