@@ -1,4 +1,4 @@
-"""The service of a master: its port for slaves, their sockets, and the promises that a sync master waits for."""
+"""Replication on a master: the port for slaves, their connections, and the alarms about them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _EXPIRE_S: Final = 0.1
 
 
 class MasterReplication:
-    """Sends the log to slaves. Loop thread.
+    """The replication service of a master, which sends the log to slaves. Loop thread.
 
-    It begins an epoch of the log when it is made, before anything is appended that slaves may get.
+    It begins an epoch of the log when it is made, before the master appends any message.
 
     Args:
         api: the broker.
@@ -58,7 +58,7 @@ class MasterReplication:
         self._copy = copy
         copy.become_master()
         self.gate: GroupTransferService | None = None
-        """The promises of slaves; None where an acknowledgement does not wait for them."""
+        """Acknowledgements that wait for slaves; None if the master is not a sync master."""
         self._timers: list[Scheduled] = []
         if api.role.kind == SYNC_MASTER:
             self.gate = GroupTransferService(
@@ -79,14 +79,14 @@ class MasterReplication:
 
     @property
     def ha_port(self) -> int:
-        """The port for slaves; 0 before the start."""
+        """Port for slaves; 0 before the start."""
         return int(self._socket.getsockname()[1]) if self._socket is not None else 0
 
     def start(self) -> None:
-        """Take the port for slaves, and listen there once the broker is ready.
+        """Bind the port for slaves. :meth:`ready` begins to listen on it.
 
         Raises:
-            ConfigError: other machines reach the port, and nothing protects it.
+            ConfigError: other machines can reach the port, and no secret protects it.
             RemotingError: the port is in use.
         """
         config = self._api.settings.current
@@ -104,7 +104,7 @@ class MasterReplication:
         self._socket = bind(host, port, "ha.host, listen.ha_port")
 
     async def ready(self) -> None:
-        """Listen for slaves. Raises ``ConfigError`` where encryption is asked for without a certificate."""
+        """Listen for slaves. Raises ``ConfigError`` if encryption is configured without a certificate."""
         assert self._socket is not None
         api = self._api
         await self.master.start(self._socket, self._tls())
@@ -123,9 +123,10 @@ class MasterReplication:
         return tls
 
     def halt(self) -> None:
-        """Send nothing more, because the broker is a master no longer, and make visible what no slave has.
+        """Stop sending because the broker is no longer a master, and make records readable that no slave has.
 
-        Call :meth:`withdraw` and :meth:`stop` after it."""
+        :meth:`withdraw` and :meth:`stop` are to be called afterwards.
+        """
         api, copy = self._api, self._copy
         for timer in self._timers:
             timer.cancel()
@@ -138,26 +139,26 @@ class MasterReplication:
             api.log.dispatch()
 
     async def withdraw(self) -> None:
-        """End every promise, and close the connections to slaves."""
+        """End all waits for slaves and close their connections."""
         if self.gate is not None:
             self.gate.close()
         await self.master.stop()
 
     async def stop(self) -> None:
-        """Give the port back."""
+        """Close the port for slaves."""
         if self._socket is not None:
             self._socket.close()
 
     def runtime_info(self) -> dict[str, str]:
-        """Return figures for request 28."""
+        """Return the figures of replication for request 28."""
         return self.master.runtime_info()
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return the slaves that are gone or behind, and that there is none where one is waited for."""
+        """Yield an alarm for each slave that is disconnected or far behind, and for a sync master without slaves."""
         config, master = self._api.settings.current, self.master
         followers: dict[str, int] = {}
         for one in master.connections:
-            if one.is_following:  # of two connections of a slave the older one has not ended yet
+            if one.is_following:  # after a reconnect, a slave may have two connections for a short time
                 followers[one.identity] = max(followers.get(one.identity, 0), one.link.held_offset_bytes)
         gone_ms, limit_ms = master.gone.gone_ms(), config.alarms.slave_gone_ms
         alone = self.gate is not None and not followers
@@ -196,15 +197,15 @@ class MasterReplication:
 
 
 class HaMasterService:
-    """Sends the log to every slave that connects. Loop thread.
+    """Accepts connections of slaves and sends the log to them; RocketMQ's HAService. Loop thread.
 
     Args:
-        master_log: what is sent.
-        settings: how connections behave.
-        clock: time.
-        gate: learns how far slaves hold the log; None where no acknowledgement waits for them.
-        max_slaves: further connections are closed.
-        on_progress: called when more is held by a slave than before.
+        master_log: the log to send.
+        settings: settings of the connections.
+        clock: the clock of the broker.
+        gate: gets the physical offsets that slaves report; None if no acknowledgement waits for slaves.
+        max_slaves: limit of slaves. Further connections are closed.
+        on_progress: called when a slave has reported a greater physical offset.
     """
 
     def __init__(
@@ -231,7 +232,7 @@ class HaMasterService:
         self._loop = asyncio.get_running_loop()
 
     async def start(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
-        """Listen at a bound socket; with ``tls`` to encrypted connections alone."""
+        """Listen on a bound socket. With ``tls``, only encrypted connections are accepted."""
         if tls is not None:
             from flintmq.remoting.server.tls_listener import TlsListener
 
@@ -264,24 +265,25 @@ class HaMasterService:
         self._schedule_tick()
 
     def has_room(self, silent: int = 0) -> bool:
-        """Return whether one more connection is taken, beside so many that wait for their first byte.
+        """Return whether a further connection may be accepted; :meth:`may_follow` decides later whether it may replicate.
 
-        Whether it may follow is decided when it has proved the secret.
+        Args:
+            silent: number of accepted connections that have sent no byte yet.
         """
         return len(self.connections) + silent < self._max_slaves + HA_PENDING_MAX
 
     def may_follow(self) -> bool:
-        """Return whether one more slave may follow."""
+        """Return whether the limit of slaves allows another one."""
         return sum(connection.is_following for connection in self.connections) < self._max_slaves
 
     def wake(self) -> None:
-        """Send what was appended in the loop's next iteration, once however often this is called."""
+        """Schedule sending of new records for the loop's next iteration. Further calls before then have no effect."""
         if self.connections and not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
 
     def wake_from_thread(self) -> None:
-        """Call :meth:`wake` on the loop's thread. Any thread."""
+        """Schedule a call of :meth:`wake` on the loop's thread. Any thread."""
         self._loop.call_soon_threadsafe(self.wake)
 
     def _pump(self) -> None:
@@ -290,7 +292,7 @@ class HaMasterService:
             connection.pump()
 
     def close(self) -> None:
-        """Close the port, and begin to close every connection. Idempotent."""
+        """Close the port and begin to close all connections. Idempotent."""
         if self._tick is not None:
             self._tick.cancel()
         if self._server is not None:
@@ -299,13 +301,13 @@ class HaMasterService:
             connection.close("the master stops")
 
     async def stop(self) -> None:
-        """Close the port and every connection."""
+        """Close the port and all connections, and wait until the listener has ended."""
         self.close()
         if self._server is not None:
             await self._server.wait_closed()
 
     def runtime_info(self) -> dict[str, str]:
-        """Return figures for request 28."""
+        """Return the number of slaves, the offset that they have and the bytes they lack, for request 28."""
         followers = [c.link for c in self.connections if c.link.stage is Stage.TRANSFER]
         held = max((link.held_offset_bytes for link in followers), default=0)
         return {
@@ -316,7 +318,7 @@ class HaMasterService:
 
 
 class SlaveConnection(asyncio.Protocol):
-    """The socket of one slave."""
+    """The connection of one slave: its socket and its :class:`MasterLink`; RocketMQ's HAConnection."""
 
     def __init__(self, service: HaMasterService) -> None:
         self._service = service
@@ -356,7 +358,7 @@ class SlaveConnection(asyncio.Protocol):
 
     @property
     def identity(self) -> str:
-        """What the slave is called when it comes again: its own address, or where a RocketMQ broker connects from."""
+        """Name by which a slave is recognized when it reconnects: its address, or the host of a RocketMQ slave's connection."""
         slave = self.link.slave
         return slave.address if slave is not None and slave.address else self.peer.rpartition(":")[0]
 
@@ -378,7 +380,7 @@ class SlaveConnection(asyncio.Protocol):
             service.on_progress()
 
     def pump(self) -> None:
-        """Write what there is to send, as far as the peer reads."""
+        """Write frames to the socket until its send buffer is full or nothing is left to send."""
         transport = self._transport
         if transport is None or self._is_paused or transport.is_closing():
             return
@@ -394,7 +396,7 @@ class SlaveConnection(asyncio.Protocol):
             self._service.wake()
 
     def close(self, reason: str, *, is_serious: bool = False) -> None:
-        """End the connection; write the reason to the log and, where the stream has a frame for it, to the slave."""
+        """Close the connection and log the reason. The slave gets the reason, too, if the stream has a frame for it."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

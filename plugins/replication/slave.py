@@ -1,4 +1,4 @@
-"""The service of a slave: its connection to the master, made again after each end, and the master's tables."""
+"""Replication on a slave: the connection to the master, which is renewed after it ends, and the master's tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class SlaveReplication:
-    """Copies the log and the tables of a master. Loop thread.
+    """The replication service of a slave, which copies the log and the tables of a master. Loop thread.
 
     Args:
         api: the broker.
@@ -74,32 +74,33 @@ class SlaveReplication:
 
     @property
     def ha_port(self) -> int:
-        """The port that slaves would replicate from, once this broker is the master."""
+        """Port on which slaves replicate from this broker when it becomes the master."""
         return self._api.settings.current.listen.ha_port or self._api.address.listening_port + 1
 
     @property
     def is_following(self) -> bool:
-        """Whether the master can be reached, and is followed."""
+        """Whether the broker is connected to its master and receives its log."""
         return self.slave.is_following
 
     def start(self) -> None:
-        """Do nothing: the master may have to be asked for at name servers, which know this broker once it is ready."""
+        """Do nothing. The master's address may come from name servers, which know this broker only when it is ready."""
 
     async def ready(self) -> None:
-        """Begin to follow the master."""
+        """Begin to copy the master's log and tables."""
         self.slave.start()
         self.synchronize.start()
 
     def halt(self) -> None:
-        """Take nothing more from the master, because the broker is a slave no longer.
+        """Stop copying because the broker is no longer a slave.
 
-        Call :meth:`withdraw` and :meth:`stop` after it."""
+        :meth:`withdraw` and :meth:`stop` are to be called afterwards.
+        """
         self._api.log.arrived.unsubscribe(self._arrived)
         self.synchronize.halt()
         self.slave.halt()
 
     async def withdraw(self) -> None:
-        """End the connections to the master."""
+        """Close the connections to the master."""
         await self.synchronize.stop()
         await self.slave.stop()
 
@@ -107,11 +108,11 @@ class SlaveReplication:
         await self._client.close()
 
     def runtime_info(self) -> dict[str, str]:
-        """Return figures for request 28."""
+        """Return the figures of replication for request 28."""
         return self.slave.runtime_info()
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return that the master is not followed."""
+        """Yield an alarm if the broker has not received its master's log for too long."""
         return self.slave.alarms(self._api.settings.current.alarms.slave_gone_ms)
 
     def _appended(self, messages: int, size_bytes: int) -> None:
@@ -119,7 +120,7 @@ class SlaveReplication:
         self._api.log.dispatch()
 
     def _arrived(self, batch: RecordBatch) -> None:
-        """Note the queues of topics that the master's table does not have yet, and forget topics that were deleted."""
+        """Add topics that are missing in the copied table of the master, and remove deleted topics."""
         topics, learned = self._api.topics, self._tables.learned_topics
         queues = batch.queues()
         if DELETIONS in queues:
@@ -133,7 +134,7 @@ class SlaveReplication:
             self.synchronize.wake()
 
     def _forget_deleted(self, batch: RecordBatch) -> set[tuple[str, int]]:
-        """Forget topics that were deleted; return the queues of messages that are in no deleted topic."""
+        """Remove topics whose deletion is recorded in a batch; return the queues of the batch's messages in other topics."""
         queues: set[tuple[str, int]] = set()
         for request in batch.requests():
             topic = deleted_topic(request)
@@ -148,7 +149,7 @@ class SlaveReplication:
         return next(self._api.parts(MasterDirectory), None)  # type: ignore[type-abstract]
 
     def _master_client_address(self) -> str:
-        """Return where clients reach the master whose log is followed. A FlintMQ broker tells it with its log."""
+        """Return the master's address for clients. A FlintMQ master sends it with its log; otherwise name servers have it."""
         directory = self._directory()
         return self.slave.master_client_address or (directory.master_address if directory is not None else "")
 
@@ -156,21 +157,22 @@ class SlaveReplication:
         configured, directory = self._api.settings.current.ha.master_address, self._directory()
         if configured is not None or directory is None:
             return configured
-        await directory.register_all()  # it may have come, or moved, since the last time
+        await directory.register_all()  # the answer has the master's current address
         return directory.master_ha_address or None
 
 
 class HaSlaveService:
-    """Follows a master. Loop thread.
+    """Connects to a master and appends its log to the slave's; RocketMQ's HAClient. Loop thread.
 
     Args:
-        slave_log: the log that follows.
-        settings: how the connection behaves.
-        clock: time.
-        find_master: returns the address of the master's replication port, or None while it is unknown.
-        reconnect_s: how long to wait before connecting again.
-        on_appended: called when more of the log is here, with the number of records and their bytes.
-        make_context: makes what encrypts a connection, for each one because certificates are renewed; None leaves it plain.
+        slave_log: the slave's log.
+        settings: settings of the connection.
+        clock: the clock of the broker.
+        find_master: returns ``host:port`` of the master's port for slaves, or None if it is unknown.
+        reconnect_s: pause before a new connection, in seconds.
+        on_appended: called after each append, with the number of records and their bytes.
+        make_context: makes the TLS context of a connection. It is called each time, because certificates are renewed. None
+            leaves connections unencrypted.
     """
 
     def __init__(
@@ -197,28 +199,28 @@ class HaSlaveService:
         self._is_told_serious = False
         self._alone_since_s: float | None = clock.monotonic_s()
         self.connects = 0
-        """Connections made so far."""
+        """Number of connections made since the start."""
         self.is_halted = False
-        """Whether nothing more is taken of the master's log."""
+        """Whether the service no longer appends the master's log."""
 
     @property
     def is_following(self) -> bool:
-        """Whether a master can be reached, and is followed."""
+        """Whether a connection to a master is open and its log is received."""
         connection = self._connection
         return connection is not None and connection.link.stage is SlaveStage.FOLLOWING and connection.is_open
 
     @property
     def master_client_address(self) -> str:
-        """The ``host:port`` at which clients reach the master, as the master says; empty when it does not."""
+        """Master's address for clients, as ``host:port``; empty if the master has not sent it."""
         link = self._connection.link if self._connection is not None else None
         return link.master.address if link is not None and link.master is not None else ""
 
     def start(self) -> None:
-        """Begin to follow; a master that cannot be reached is tried again."""
+        """Start the task that connects to the master, and connects again whenever the connection fails or ends."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def halt(self) -> None:
-        """Take nothing more of the master's log; the connection and the task end soon. Idempotent."""
+        """Stop appending the master's log. The connection and the task end soon after. Idempotent."""
         self.is_halted = True
         if self._connection is not None:
             self._connection.abort()
@@ -226,7 +228,7 @@ class HaSlaveService:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """End the connection. Idempotent."""
+        """Close the connection and wait until the task has ended. Idempotent."""
         self.halt()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -237,7 +239,7 @@ class HaSlaveService:
                 await self._follow_once()
             except (FlintError, ConfigError, OSError, TimeoutError) as error:
                 self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
-            except Exception as error:  # a defect here must not end the following for good
+            except Exception as error:  # a defect must not end replication for good
                 log.exception("replication.failed", "following the master failed")
                 self.tell(f"{type(error).__name__}: {error}", is_serious=True)
             if self._alone_since_s is None:
@@ -245,7 +247,7 @@ class HaSlaveService:
             await asyncio.sleep(self._reconnect_s)
 
     def tell(self, reason: str, *, is_serious: bool = False) -> None:
-        """Log why the master is not followed; the same reason once only."""
+        """Log the reason for which the master's log is not received, unless it is the last logged one."""
         self._is_told_serious = is_serious
         if reason != self._told:
             self._told = reason
@@ -262,7 +264,7 @@ class HaSlaveService:
             self.tell("the master's address is unknown (ha.master_address, namesrv.addresses)")
             return
         host, _, port = address.rpartition(":")
-        # A report says how far this log is on disk: bytes that came just before the last connection ended are synced first.
+        # A report names an offset up to which the log is on disk, so bytes of the last connection are synced first.
         if await until_flushed(self.log.copy.flush()) is not FlushStatus.FLUSHED:
             self.tell("the log could not be synced", is_serious=True)
             return
@@ -281,7 +283,7 @@ class HaSlaveService:
             connection.abort()
 
     def followed(self, address: str) -> None:
-        """Take note that the master at an address is followed now."""
+        """Record and log that the log of the master at an address is received now."""
         self._told = ""
         self._alone_since_s = None
         log.info(
@@ -292,11 +294,11 @@ class HaSlaveService:
         )
 
     def runtime_info(self) -> dict[str, str]:
-        """Return figures for request 28."""
+        """Return whether the master's log is received, and the number of connections, for request 28."""
         return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
 
     def alarms(self, limit_ms: int) -> Iterator[Alarm]:
-        """Return that the master is not followed, where that has lasted for so long, or cannot mend by itself."""
+        """Yield an alarm if the master's log has not been received for ``limit_ms``, or an operator has to act."""
         if self._alone_since_s is None:
             return
         alone_ms = round((self.clock.monotonic_s() - self._alone_since_s) * 1000)
@@ -309,7 +311,7 @@ class HaSlaveService:
 
 
 class MasterConnection(asyncio.Protocol):
-    """The socket to the master."""
+    """The connection to the master: its socket and its :class:`SlaveLink`."""
 
     def __init__(self, service: HaSlaveService, address: str) -> None:
         self._service = service
@@ -379,9 +381,9 @@ class MasterConnection(asyncio.Protocol):
         self._service.on_appended(messages, size_bytes)
 
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
-        """Report a position that is durable now. The flush service's thread."""
+        """Report to the master that the log is on disk up to a physical offset. Called on the flush service's thread."""
         if status is FlushStatus.FLUSHED:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: no waiter is left
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the connection
                 self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
 
     def _report(self, end_offset_bytes: int) -> None:
@@ -405,7 +407,7 @@ class MasterConnection(asyncio.Protocol):
         transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once, without sending a reason."""
         if self._tick is not None:
             self._tick.cancel()
         if self._transport is not None:
