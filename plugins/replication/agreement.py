@@ -1,16 +1,16 @@
-"""Decides whether a slave may follow a master, and from where. Both ends decide alike, from what they know of their logs.
+"""Decides whether a slave may replicate from a master, and from which physical offset. Both brokers compute the same result.
 
-Two logs of one store id are equal up to the end of the last epoch that both know (:mod:`flintmq.core.log.epochs`), and where
-they end *within* it up to the shorter one's end. So a slave whose log ends there or before may follow. A longer one has a
-*tail* that its master does not have, and there are three ways in which that comes about:
+Two logs with the same store id are equal up to the end of the last epoch that both have (:mod:`flintmq.core.log.epochs`). If a
+log ends *within* that epoch, they are equal up to the end of the shorter one. A slave whose log ends there or before may
+replicate. A longer log has a *tail* that the master does not have, for one of three reasons:
 
-* The master's power failed before it had synced what the slave had received already. Its recovery began an epoch at its new
-  end, and the frames that it had sent say that nothing behind it was promised or shown to a client. The tail is *proved* to be
-  worthless: it is moved to the quarantine, and the slave follows.
-* The master was restored from an older copy, or its disk lied. The tail is what the world believes to be stored.
-* Both were masters, in turn or at once. Each has something that the other lacks.
+* The master's power failed before it had synced records that the slave had already received. Its recovery began an epoch at the
+  new end of its log. Its earlier frames prove that no client had got an acknowledgement or a message from the tail. The slave
+  moves the tail to the quarantine and replicates.
+* The master was restored from an older copy, or its disk lost synced data. Clients consider the messages in the tail stored.
+* Both brokers were masters, one after the other or at the same time. Each log has messages that the other lacks.
 
-In the last two cases an operator must choose which log counts; the error names both, and how to choose.
+In the last two cases an operator must choose one of the logs. The error describes both and how to choose.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 @attrs.frozen
 class LogState:
-    """The state of one end's log."""
+    """The state of a master's or a slave's log, which both send each other in a STATE frame."""
 
     broker_name: str
-    """Masters and slaves of one set share it."""
+    """Name of the broker, which a master and its slaves share."""
     epochs: Epochs
     min_offset_bytes: int
-    """The log's oldest position."""
+    """Physical offset at which the log begins."""
     end_offset_bytes: int
-    """The log's end; of a log without files 0."""
+    """Physical offset of the log's end; 0 for a log without files."""
     file_bytes: int
-    """Size of one file of the log."""
+    """Size of each file of the log, in bytes."""
     confirmed_offset_bytes: int
-    """A slave's: the last end of what its master had promised or shown of the log; its own log's end when it is unknown."""
+    """For a slave: physical offset up to which its master had acknowledged messages or shown them to clients; the end of the
+    slave's log if that is unknown."""
     address: str = ""
-    """``host:port`` that clients get."""
+    """Broker's address for clients, as ``host:port``."""
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing was ever stored here."""
+        """Return whether no message was ever stored in the log."""
         return self.end_offset_bytes == self.min_offset_bytes == 0
 
     def to_bytes(self) -> bytes:
@@ -59,7 +60,7 @@ class LogState:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Read what :meth:`to_bytes` wrote. Raises ReplicationError for any other bytes."""
+        """Return the state in the body of a STATE frame. Raises ReplicationError if the body is not valid."""
         try:
             if len(raw) > _STATE_MAX_BYTES:
                 raise ValueError(f"{len(raw)} bytes")
@@ -79,24 +80,25 @@ class LogState:
 
 @attrs.frozen
 class Agreement:
-    """The permission of a slave to follow, from a position on."""
+    """The permission for a slave to replicate, with the physical offset at which it begins."""
 
     from_offset_bytes: int
-    """The physical offset at which the master begins."""
+    """Physical offset from which the master sends its log."""
     truncate_to_bytes: int | None = None
-    """The physical offset at which the slave must first end its log; None where it need not."""
+    """Physical offset to which the slave must first truncate its log; None if it need not."""
 
 
 def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> Agreement:
-    """Return from where a slave may follow a master.
+    """Return the permission for a slave to replicate from a master.
 
     Args:
-        master: what the master says of its log.
-        slave: what the slave says of its own.
-        truncate: what the slave may do with a tail that the master does not have (``ha.truncate``).
+        master: state of the master's log.
+        slave: state of the slave's log.
+        truncate: whether the slave may remove a tail that the master does not have: never, always, or if it is proved that no
+            client has seen it (``ha.truncate``).
 
     Raises:
-        NotFollowedError: the slave may not follow; says why, and what to do.
+        NotFollowedError: the slave may not replicate. The error has the reason and the remedy.
     """
     if master.broker_name != slave.broker_name:
         raise NotFollowedError(
@@ -139,7 +141,7 @@ def _last_shared(master: LogState, slave: LogState) -> Epoch:
 
 
 def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, truncate: Truncate) -> None:
-    """Raise NotFollowedError unless the slave may end its log at ``common``."""
+    """Raise NotFollowedError unless the slave may truncate its log to the physical offset ``common``."""
     tail = f"the slave's log has {slave.end_offset_bytes - common} bytes from position {common} on that the master's has not"
     choose = (
         "Decide which log counts. The slave's: start it as the master (broker.id: 0, broker.role), and the other one as its "

@@ -1,4 +1,4 @@
-"""Remembers which slaves followed, and since when they do no longer."""
+"""Records which slaves have disconnected from a master, and since when, for alarms."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from flintmq.core.io.clock import Clock
 
 
 class GoneSlaves:
-    """The slaves of one master that are gone. Loop thread.
+    """The connected and the disconnected slaves of a master, by name. Loop thread.
 
     Args:
-        clock: time.
-        slaves_max: so many are remembered; the one that left first is forgotten for another one.
+        clock: gives the monotonic time.
+        slaves_max: limit of disconnected slaves that are kept. Beyond it, the one that disconnected first is removed.
     """
 
     def __init__(self, clock: Clock, slaves_max: int) -> None:
@@ -21,12 +21,12 @@ class GoneSlaves:
         self._following: dict[str, int] = {}
 
     def follows(self, slave: str) -> None:
-        """Take note that a slave follows, by one connection more."""
+        """Record a further connection of a slave."""
         self._following[slave] = self._following.get(slave, 0) + 1
         self._left_s.pop(slave, None)
 
     def left(self, slave: str) -> None:
-        """Take note that a connection ended by which a slave followed. It may have made another one before."""
+        """Record the end of a slave's connection. The slave counts as disconnected if it has no other connection."""
         self._following[slave] -= 1
         if self._following[slave]:
             return
@@ -39,10 +39,10 @@ class GoneSlaves:
         self._left_s[slave] = now_s
 
     def gone_ms(self) -> dict[str, int]:
-        """Return the slaves that are gone, with for how long, the one that left first at the beginning."""
+        """Return the time in ms since each disconnected slave left, keyed by its name, the longest first."""
         now_s = self._clock.monotonic_s()
         return {slave: round((now_s - left_s) * 1000) for slave, left_s in self._left_s.items()}
 
     def alone_ms(self) -> int:
-        """Return for how long no slave has followed; 0 while one does."""
+        """Return the time in ms for which no slave has been connected; 0 if one is connected."""
         return 0 if self._following else round((self._clock.monotonic_s() - self._alone_since_s) * 1000)

@@ -1,7 +1,7 @@
-"""Gives promises that a slave holds what was appended: the second half of an acknowledgement under ``sync_master``.
+"""Makes the waiters for slaves on a sync master, whose acknowledgements also wait until a slave has the messages.
 
-A flush service gives a promise for the disk, this service one for the slaves: it is kept when any slave holds the position.
-Without a slave in reach, or when all are too far behind, it ends at once. Each append has one promise, for all its messages.
+A waiter completes when any slave has the log up to the waiter's physical offset. It completes at once if no slave is connected,
+or all are too far behind. There is one waiter for each append.
 
 See docs/internals/algorithms.md, Replication.
 """
@@ -19,17 +19,17 @@ from flintmq.core.waiters import DONE, CompletedWaiter, PendingWaiter, both
 
 _TICK_S: Final = 1.0
 _NOT_AVAILABLE: Final = CompletedWaiter(FlushStatus.SLAVE_NOT_AVAILABLE)
-"""No slave is in reach."""
+"""Waiter for appends while no slave is connected or near enough."""
 
 
 class GroupTransferService:
-    """Knows how far each slave holds the log, and ends the promises that depend on it. Loop thread.
+    """Tracks the physical offsets that slaves report, and completes the waiters; RocketMQ's GroupTransferService. Loop thread.
 
     Args:
-        watermarks: the log's; ``replicated`` is moved here, and nothing behind it is read.
-        clock: time.
-        timeout_ms: how long a promise stays open before it ends with SLAVE_TIMEOUT.
-        fallbehind_max_bytes: a slave that is further behind is none.
+        watermarks: the positions of the log. This service sets ``replicated``, beyond which records are not readable.
+        clock: the clock of the broker.
+        timeout_ms: time after which a waiter ends with SLAVE_TIMEOUT.
+        fallbehind_max_bytes: bytes behind the log's end from which on a slave is not waited for.
     """
 
     def __init__(self, watermarks: Watermarks, clock: Clock, *, timeout_ms: int, fallbehind_max_bytes: int) -> None:
@@ -44,16 +44,24 @@ class GroupTransferService:
         watermarks.replicated = watermarks.wrote
 
     def joined(self, slave: object, held_offset_bytes: int) -> None:
-        """Take note of a slave that follows and holds the log up to a position."""
+        """Add a slave that has the log up to a physical offset."""
         self._slaves[slave] = held_offset_bytes
         self.holds(slave, held_offset_bytes)
 
     def left(self, slave: object) -> None:
-        """Take note that a slave follows no longer. What it holds still counts."""
+        """Remove a slave that has disconnected. Records that it has reported remain readable."""
         self._slaves.pop(slave, None)
 
     def holds(self, slave: object, held_offset_bytes: int) -> bool:
-        """Take a slave's report of how far it holds the log; return whether any slave holds more than before."""
+        """Process a slave's report, and complete the waiters that it fulfills.
+
+        Args:
+            slave: the slave.
+            held_offset_bytes: physical offset up to which the slave has the log.
+
+        Returns:
+            Whether the offset is greater than that of all earlier reports.
+        """
         self._slaves[slave] = held_offset_bytes
         replicated = self._watermarks.replicated
         if replicated is None or held_offset_bytes <= replicated:
@@ -65,7 +73,10 @@ class GroupTransferService:
         return True
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Return a promise that a slave will hold the log up to a position. Positions only grow from call to call."""
+        """Return a waiter that is done when a slave has the log up to a physical offset.
+
+        Offsets must not decrease from call to call.
+        """
         replicated = self._watermarks.replicated or 0
         if end_offset_bytes <= replicated:
             return DONE
@@ -77,11 +88,11 @@ class GroupTransferService:
         return waiter
 
     def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
-        """See :class:`~flintmq.core.kernel.ports.ReplicationGate`."""
+        """Return a waiter for both the flush and a slave, see :class:`~flintmq.core.kernel.ports.ReplicationGate`."""
         return both(flushed, self.submit(end_offset_bytes))
 
     def expire(self) -> float:
-        """End the promises whose time is up; return after how many seconds to call again."""
+        """End the waiters whose time is up with SLAVE_TIMEOUT; return the seconds until the next call is due."""
         now_s = self._clock.monotonic_s()
         waiting = self._waiting
         while waiting and waiting[0].deadline_s <= now_s:
@@ -89,7 +100,7 @@ class GroupTransferService:
         return min(_TICK_S, self._timeout_s, waiting[0].deadline_s - now_s if waiting else _TICK_S)
 
     def close(self) -> None:
-        """End every promise; from now on no slave counts. Messages that no slave holds stay invisible."""
+        """End all waiters with SLAVE_TIMEOUT, and ignore slaves from now on. Messages that no slave has stay unreadable."""
         self._closed = True
         self._slaves.clear()
         while self._waiting:

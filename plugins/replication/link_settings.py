@@ -1,4 +1,4 @@
-"""Reads from the configuration how the connections of replication behave: times, sizes, the secret, encryption."""
+"""Reads the settings of replication's connections from the configuration: times, sizes, the secret, encryption."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class LinkSettings:
-    """The settings of an end."""
+    """The settings of a master or a slave for its connections."""
 
     heartbeat_s: float
-    """Silence after which it says that it lives."""
+    """Time in seconds without a sent frame after which a heartbeat is sent."""
     housekeeping_s: float
-    """Silence of the other end after which the connection is given up."""
+    """Time in seconds without a received frame after which the connection is closed."""
     batch_bytes: int
-    """Bytes of the log in one frame, at most."""
+    """Limit of bytes of the log in one frame."""
     secret: bytes | None = attrs.field(default=None, repr=False)
-    """What both ends know; None speaks RocketMQ's stream."""
+    """Secret that both brokers share; None to use RocketMQ's stream, which has no secret."""
     truncate: Truncate = "proven"
-    """A slave's: what it may do with a tail that its master does not have."""
+    """For a slave: whether it may remove a tail of its log that the master does not have."""
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:
-    """Return the settings of connections. Raises ``ConfigError``, as :func:`load_secret` does."""
+    """Return the settings of connections. Raises the ``ConfigError`` of :func:`load_secret`."""
     ha = config.ha
     return LinkSettings(
         heartbeat_s=ha.send_heartbeat_interval_ms / 1000,
@@ -46,7 +46,7 @@ def link_settings(config: BrokerConfig) -> LinkSettings:
 
 
 def wants_tls(config: BrokerConfig) -> bool:
-    """Return whether the connections are encrypted."""
+    """Return whether the connections between master and slaves are encrypted with TLS."""
     ha = config.ha
     if ha.compat == "rocketmq":
         return False
@@ -54,7 +54,7 @@ def wants_tls(config: BrokerConfig) -> bool:
 
 
 def load_secret(config: BrokerConfig) -> bytes | None:
-    """Return the secret that both ends know, or None with ``ha.compat: rocketmq``, whose stream has no place for one.
+    """Return the secret that master and slaves share; None with ``ha.compat: rocketmq``, whose stream cannot use one.
 
     Raises:
         ConfigError: the secret is missing or too short, or other users may read its file.

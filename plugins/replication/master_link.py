@@ -1,12 +1,12 @@
-"""Implements the master's end of one connection without a socket: reports in, pieces of the log out.
+"""Implements the master's side of a connection without a socket: it takes reports and returns pieces of the log.
 
 ::
 
     GREETING ──request──► TRANSFER          RocketMQ's stream: the first report is the request
     GREETING ──hello──► PROVING ──state──► TRANSFER
 
-RocketMQ's slave asks for position 0 when its log is empty, and is given the last file only
-(docs/internals/store-format.md, Replication stream); FlintMQ's is given everything there is.
+A RocketMQ slave with an empty log asks for physical offset 0, and gets only the last file (docs/internals/store-format.md,
+Replication stream). A FlintMQ slave gets the whole log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flintmq.plugins.replication.streams import Buffer, Frame, FrameType, Keys, 
 
 
 class Stage(enum.Enum):
-    """The stages of a connection."""
+    """The stages of a slave's connection, as the diagram of the module shows them."""
 
     GREETING = "greeting"
     PROVING = "proving"
@@ -33,12 +33,12 @@ class Stage(enum.Enum):
 
 
 class MasterLink:
-    """The connection of one slave. Loop thread.
+    """The protocol of one slave's connection, without its socket. Loop thread.
 
     Args:
-        log: what is replicated.
-        settings: see :class:`LinkSettings`.
-        now_s: the time, on a monotonic clock.
+        log: the log to send.
+        settings: settings of the connection.
+        now_s: the current monotonic time, in seconds.
     """
 
     def __init__(self, log: StoreLog, settings: LinkSettings, now_s: float) -> None:
@@ -47,24 +47,24 @@ class MasterLink:
         self._began_s = self._read_s = self._wrote_s = now_s
         self.stage = Stage.GREETING
         self.next_offset_bytes = 0
-        """The physical offset that is sent next, once the slave follows."""
+        """Physical offset of the next byte to send, valid in stage TRANSFER."""
         self.held_offset_bytes = 0
-        """The position up to which the slave holds the log, as it reports."""
+        """Physical offset up to which the slave has the log, from its last report."""
         self.slave: LogState | None = None
-        """The state of the slave's log; None for a RocketMQ broker, which does not send it."""
+        """State of the slave's log; None for a RocketMQ broker, which does not send it."""
         self._greeting = b""
         self._answers: list[Buffer] = []
         self._decode: Callable[[bytes], list[Frame]] | None = None
-        """What reads the stream; None until the greeting of FlintMQ's has made the keys."""
+        """Decoder of the stream; None in FlintMQ's stream until the greeting has produced the keys."""
         self._encode: Callable[[FrameType, int, int, Buffer], list[Buffer]] = plain_pieces
         if settings.secret is None:
             self._decode = streams.Reports().receive
 
     def receive(self, data: bytes, now_s: float) -> None:
-        """Take bytes of the slave.
+        """Process received bytes of the slave.
 
         Raises:
-            ReplicationError: it breaks the rules, or must not follow. :meth:`farewell` says so to it.
+            ReplicationError: the slave breaks the protocol or may not replicate. The caller sends it :meth:`farewell`.
         """
         self._read_s = now_s
         if self._decode is None:
@@ -74,7 +74,7 @@ class MasterLink:
                 self._framed(frame)
 
     def _greet(self, data: bytes) -> bytes:
-        """Take the hello and answer it; return the bytes that follow."""
+        """Process the slave's greeting and prepare the answer; return the bytes after the greeting."""
         secret = self._settings.secret
         assert secret is not None
         hello_bytes = streams.HELLO.size
@@ -98,7 +98,7 @@ class MasterLink:
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
             self.slave = LogState.from_bytes(frame.body)
             mine = self._log.state()
-            # With "always": the tail is the slave's, and what becomes of it is the slave's to say.
+            # The master agrees to any truncation ("always"), because the slave decides about its tail by its own setting.
             agreement = agree(mine, self.slave, "always")
             self._answers += self._encode(FrameType.STATE, 0, 0, mine.to_bytes())
             self.next_offset_bytes = agreement.from_offset_bytes
@@ -120,10 +120,14 @@ class MasterLink:
         self.stage = Stage.TRANSFER
 
     def output(self, budget_bytes: int, now_s: float) -> list[Buffer]:
-        """Return what is to be written now: answers, pieces of the log of about so many bytes, or a heartbeat.
+        """Return the bytes to send now: answers, pieces of the log, or a heartbeat.
+
+        Args:
+            budget_bytes: approximate limit of bytes of the log.
+            now_s: the current monotonic time, in seconds.
 
         Raises:
-            ReplicationError: what the slave needs next is deleted.
+            ReplicationError: the part of the log that the slave needs next was deleted.
         """
         out, self._answers = self._answers, []
         if self.stage is Stage.TRANSFER:
@@ -149,14 +153,15 @@ class MasterLink:
         return self._encode(kind, offset_bytes, self._log.confirmed_offset_bytes, piece)
 
     def farewell(self, reason: str) -> list[Buffer]:
-        """Return a frame that says why the connection ends; nothing in RocketMQ's stream, or before the slave is known."""
+        """Return a frame with the reason for which the connection ends; empty in RocketMQ's stream or before the greeting."""
         if self._settings.secret is None or self.stage is Stage.GREETING:
             return []
         return [*self._answers, *self._encode(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
-        """Return whether the other end was silent for too long."""
-        greeted = self.stage is Stage.TRANSFER or self._settings.secret is None  # RocketMQ's asks 5 s after it has come
+        """Return whether the slave has been silent for so long that the connection is to be closed."""
+        # A RocketMQ slave sends its first report only 5 s after it has connected.
+        greeted = self.stage is Stage.TRANSFER or self._settings.secret is None
         if not greeted and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
             return True
         return now_s - self._read_s >= self._settings.housekeeping_s

@@ -1,4 +1,4 @@
-"""Registers replication, which a broker that neither has slaves nor is one does not import."""
+"""Registers replication. A broker that has no slaves and is not a slave does not import the rest of the folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReplicationPlugin:
-    """Registers the service that sends the log to slaves, or copies the log of a master (the role, ``ha.enable``)."""
+    """Registers the service that sends the log to slaves, or copies a master's log, according to the role and ``ha.enable``."""
 
     plugin_name = "replication"
 
@@ -26,7 +26,7 @@ class ReplicationPlugin:
 
 
 def _make(api: BrokerApi) -> Service | None:
-    """Return the service, or None for a master that lets no slave follow: such a broker never replicates."""
+    """Return the service; None for a master with ``ha.enable: false``, which does not replicate until it is restarted."""
     if api.role.kind == ASYNC_MASTER and not api.settings.current.ha.enable:
         api.role.changed.subscribe(partial(_check, api.role))
         return None
@@ -36,7 +36,7 @@ def _make(api: BrokerApi) -> Service | None:
 
 
 def _check(role: Role) -> None:
-    """Raise ConfigError if the role promises a slave to a broker that does not replicate."""
+    """Raise ConfigError if the role becomes sync master on a broker without replication."""
     if role.kind == SYNC_MASTER:
         raise ConfigError(
             "the role sync_master needs replication, without which this broker has started: restart it with 'ha.enable: true'",

@@ -1,4 +1,4 @@
-"""The service ``replication``: it sends the log to slaves while the broker is a master, and copies one while it is a slave."""
+"""The service ``replication``: on a master it sends the log to slaves, on a slave it copies the master's log."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = event_log("flintmq.ha")
 
 
 class ReplicationService:
-    """Has the end of replication that the role of the broker asks for. Loop thread.
+    """Runs the master's or the slave's part of replication, according to the broker's role. Loop thread.
 
-    When the role changes, the former end stops using the log at once, and the new end is made before anything is appended. A
-    task closes the sockets and tasks of the former end, and opens those of the new one.
+    When the role changes, the former part stops using the log at once, and the new part is made before any message is appended.
+    A task closes the sockets and tasks of the former part and opens those of the new one.
 
     Args:
         api: the broker.
@@ -38,9 +38,9 @@ class ReplicationService:
         self._api = api
         self._kind = api.role.kind
         self.end: MasterReplication | SlaveReplication | None = self._made()
-        """The end of replication; None on a master that lets no slave follow."""
+        """Running part of replication; None on a master for which replication is disabled."""
         self._switching: asyncio.Task[None] | None = None
-        """Closes a former end and opens the new one; None before the first change of the role."""
+        """Task that closes the former part and opens the new one; None before the first change of the role."""
         self._trouble = ""
         api.role.changed.subscribe(self._role_changed)
 
@@ -74,7 +74,7 @@ class ReplicationService:
         former: MasterReplication | SlaveReplication | None,
         new: MasterReplication | SlaveReplication | None,
     ) -> None:
-        """Close the former end, and open the new one unless the role has changed again. Never raises."""
+        """Close the former part, and open the new one unless the role has changed again. Errors of both are logged."""
         if earlier is not None:
             await asyncio.wait((earlier,))
         try:
@@ -97,52 +97,57 @@ class ReplicationService:
             )
 
     async def settle(self) -> None:
-        """Wait until what the last change of the role began has ended."""
+        """Wait until the last change of the role is complete: the former part is closed, the new one is open."""
         if self._switching is not None:
             await self._switching
 
     @property
     def ha_port(self) -> int:
-        """The port that slaves replicate from, or would if this broker were the master; 0 while that is not known."""
+        """Port on which slaves replicate from this broker, or would if it became the master; 0 while it is unknown."""
         return self.end.ha_port if self.end is not None else 0
 
     @property
     def is_following(self) -> bool:
-        """Whether this broker is a slave whose master can be reached."""
+        """Whether this broker is a slave that receives its master's log."""
         return self.end is not None and self.end.is_following
 
     def start(self) -> None:
-        """Take the port for slaves, on a master. Raises ``ConfigError``, ``RemotingError``."""
+        """Bind the port for slaves, on a master.
+
+        Raises:
+            ConfigError: other machines can reach the port, and no secret protects it.
+            RemotingError: the port is in use.
+        """
         if self.end is not None and self._switching is None:
             self.end.start()
 
     async def ready(self) -> None:
-        """Listen for slaves, or begin to follow the master. Raises ``ConfigError``."""
+        """Listen for slaves, or connect to the master. Raises ``ConfigError`` if encryption lacks a certificate."""
         if self._switching is not None:
             await self._switching
         elif self.end is not None:
             await self.end.ready()
 
     async def withdraw(self) -> None:
-        """Close the connections to the other end."""
+        """Close the connections to slaves, or to the master."""
         await self.settle()
         if self.end is not None:
             await self.end.withdraw()
 
     async def stop(self) -> None:
-        """Give the port back."""
+        """Close the port for slaves."""
         if self.end is not None:
             await self.end.stop()
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return figures for request 28."""
+        """Return the figures of replication for request 28."""
         return self.end.runtime_info() if self.end is not None else {}
 
     def health(self) -> str:
-        """Return why the end of the new role does not run; empty if it does."""
+        """Return the error for which replication does not run since the role changed; empty if it runs."""
         return self._trouble
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return what is wrong with the slaves, or with the master."""
+        """Yield the alarms about the slaves, or about the master."""
         if self.end is not None:
             yield from self.end.alarms()

@@ -1,12 +1,13 @@
-"""Implements the slave's end of the connection to its master without a socket: pieces of the log in, reports out.
+"""Implements the slave's side of a connection without a socket: it takes pieces of the log and returns reports.
 
 ::
 
     start ─► (RocketMQ's stream) FOLLOWING
     start ─hello─► CHALLENGED ─state─► AGREEING ─► FOLLOWING
 
-Frames cut records anywhere. Bytes are kept until a record is whole, then it is checked as a recovery would: magic, lengths that
-add up, body checksum, its own position, a topic that may become a folder. What passes is appended byte for byte.
+A frame may end within a record. Bytes are buffered until a record is complete. The record is then checked like in a recovery:
+magic, consistent lengths, checksum of the body, physical offset, and a topic that may become a folder. Valid records are
+appended byte for byte.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from flintmq.plugins.replication.streams import Buffer, Frame, FrameType, Keys, 
 
 
 class SlaveStage(enum.Enum):
-    """The stages of a connection."""
+    """The stages of the connection to a master, as the diagram of the module shows them."""
 
     CHALLENGED = "challenged"
     AGREEING = "agreeing"
@@ -37,12 +38,12 @@ class SlaveStage(enum.Enum):
 
 
 class SlaveLink:
-    """One connection to a master. Loop thread.
+    """The protocol of a connection to a master, without its socket. Loop thread.
 
     Args:
-        log: what follows; everything in it must be held already. It learns what the master has promised or shown.
-        settings: see :class:`LinkSettings`.
-        now_s: the time, on a monotonic clock.
+        log: the slave's log, which must be on disk up to its end. It gets the offset that the master has confirmed.
+        settings: settings of the connection.
+        now_s: the current monotonic time, in seconds.
     """
 
     def __init__(self, log: SlaveStoreLog, settings: LinkSettings, now_s: float) -> None:
@@ -50,7 +51,7 @@ class SlaveLink:
         self._settings = settings
         self._read_s = self._wrote_s = now_s
         self.master: LogState | None = None
-        """What the master says of itself; None of RocketMQ's."""
+        """State of the master's log; None for a RocketMQ master, which does not send it."""
         self._held_offset_bytes = self._confirmed_offset_bytes = 0
         self._challenge = b""
         self._nonce = secret_bytes(streams.NONCE_BYTES)
@@ -71,12 +72,12 @@ class SlaveLink:
         self.report(self._log.end_offset_bytes)
 
     def receive(self, data: bytes, now_s: float) -> list[LogChunk]:
-        """Take bytes of the master; return what is to be appended now, in order.
+        """Process received bytes of the master; return the chunks to append now, in order.
 
         Raises:
-            ReplicationError: the master breaks the rules, sends a damaged record, or must not be followed;
-                :meth:`farewell` says so.
-            StoreError: the log could not be made ready to follow.
+            ReplicationError: the master breaks the protocol, sends a damaged record, or its log does not fit the slave's. The
+                caller sends it :meth:`farewell`.
+            StoreError: the slave's log could not be truncated, or the master's epochs could not be stored.
         """
         self._read_s = now_s
         if self.stage is SlaveStage.CHALLENGED:
@@ -89,7 +90,7 @@ class SlaveLink:
         return chunks
 
     def _answer(self, data: bytes) -> bytes:
-        """Take the challenge and answer with this end's state; return the bytes that follow."""
+        """Process the master's challenge and prepare the state of the slave's log as answer; return the bytes after it."""
         secret = self._settings.secret
         assert secret is not None
         challenge_bytes = streams.CHALLENGE.size
@@ -125,7 +126,7 @@ class SlaveLink:
     def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
         checker = self._checker
         if checker is None:
-            # An empty log begins where the master's does, or, of RocketMQ's, where its last file does.
+            # An empty log begins where the master's log begins, or, with a RocketMQ master, where its last file begins.
             if offset_bytes % self._log.file_bytes:
                 raise ReplicationError(
                     f"the master begins at {offset_bytes}, where no file of {self._log.file_bytes} bytes begins "
@@ -141,12 +142,12 @@ class SlaveLink:
         return checker.receive(offset_bytes, body) if body else []
 
     def report(self, held_offset_bytes: int) -> None:
-        """Report with the next output how far the log is held."""
+        """Add a report to the next output: the physical offset up to which the slave's log is on disk."""
         self._held_offset_bytes = held_offset_bytes
         self._out += self._encode(FrameType.HELD, held_offset_bytes, 0, b"")
 
     def output(self, now_s: float) -> list[Buffer]:
-        """Return what is to be written now: what waits, or a report where none was sent for long."""
+        """Return the bytes to send now. If nothing was sent for the interval of heartbeats, the last report is repeated."""
         if not self._out and self.stage is SlaveStage.FOLLOWING and now_s - self._wrote_s >= self._settings.heartbeat_s:
             self.report(self._held_offset_bytes)
         out, self._out = self._out, []
@@ -155,49 +156,50 @@ class SlaveLink:
         return out
 
     def farewell(self, reason: str) -> list[Buffer]:
-        """Return a frame that says why the connection ends; nothing in RocketMQ's stream, or before the master is known."""
+        """Return a frame with the reason for which the connection ends; empty in RocketMQ's stream or before the challenge."""
         if self._settings.secret is None or self.stage is SlaveStage.CHALLENGED:
             return []
         return [*self._out, *self._encode(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
-        """Return whether the master was silent for too long."""
+        """Return whether the master has been silent for so long that the connection is to be closed."""
         return now_s - self._read_s >= self._settings.housekeeping_s
 
 
 class RecordChecker:
-    """Takes the bytes of a log in order and returns what may be appended: whole valid records, and the blank ends of files.
+    """Checks the bytes of a master's log and returns the parts to append: complete valid records and blank ends of files.
 
     Args:
-        end_offset_bytes: the end of the slave's log.
-        file_bytes: size of one file of it.
+        end_offset_bytes: physical offset of the end of the slave's log.
+        file_bytes: size of each file of the log.
     """
 
     def __init__(self, end_offset_bytes: int, file_bytes: int) -> None:
         self._at = end_offset_bytes
         self._file_bytes = file_bytes
         self._pending = bytearray()
-        """The beginning of a record that is not whole yet."""
+        """Beginning of a record that is not complete yet."""
         self._blank_until = 0
         self._records = RecordCheck()
 
     @property
     def received_offset_bytes(self) -> int:
-        """The position of the next byte that is expected."""
+        """Physical offset of the next expected byte."""
         return self._at + len(self._pending)
 
     def receive(self, offset_bytes: int, data: bytes) -> list[LogChunk]:
-        """Take the next bytes.
+        """Add the next bytes of the master's log; return the chunks that are complete and valid now.
 
         Args:
-            offset_bytes: their place, as the master says.
+            offset_bytes: physical offset of the bytes, from the frame.
             data: the bytes.
 
         Returns:
-            What is checked now, at most one chunk for each file; none while a record is not whole.
+            At most one chunk for each file; empty if no record is complete.
 
         Raises:
-            ReplicationError: not the bytes that are expected, or no valid record. Nothing of it was given back.
+            ReplicationError: the offset is not the expected one, or a record is not valid. No part of ``data`` is returned
+            then.
         """
         if offset_bytes != self.received_offset_bytes:
             raise ReplicationError(
@@ -226,10 +228,10 @@ class RecordChecker:
         return chunks
 
     def _take(self, view: memoryview, start: int) -> tuple[int, int, int, int]:
-        """Return how much of a view may be appended to the file that holds ``start``.
+        """Return the size of the complete valid part at the beginning of a view, within the file of physical offset ``start``.
 
         Returns:
-            The number of bytes from the front, the last store time, the number of records, and the sum of their sizes.
+            The number of bytes, the store timestamp of the last record, the number of records, and the sum of their sizes.
         """
         room = self._file_bytes - start % self._file_bytes
         view = view[:room]
@@ -240,7 +242,7 @@ class RecordChecker:
                 break
             if len(view) - at < BLANK_MIN_BYTES:
                 if room - at < BLANK_MIN_BYTES:
-                    at = len(view)  # nothing fits there: no queue has what lies there
+                    at = len(view)  # no record fits there, so no queue refers to these bytes
                 break
             size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
             if magic == MAGIC_BLANK:
@@ -260,7 +262,7 @@ class RecordChecker:
         return at, stored_ms, messages, size_bytes
 
     def _check(self, view: memoryview, at: int, physical_offset_bytes: int) -> int:
-        """Return the store time of the record at a place of a view that holds all of it. Raises ReplicationError."""
+        """Return the store timestamp of a complete record in a view. Raises ReplicationError if the record is damaged."""
         plain = self._records.plain(view, at, len(view), physical_offset_bytes)
         if plain is not None:
             return plain[2]

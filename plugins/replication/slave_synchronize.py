@@ -1,12 +1,13 @@
 """Copies a master's topics, groups and offsets to its slave at intervals (RocketMQ: ``SlaveSynchronize``).
 
-Offsets of consumers, delay levels, timers and transactions stand for what is in the master's log. A slave that had them before
-it has that log would lose messages when it becomes the master: it would take messages for delivered whose copies it never got.
-So they are held back until its log ends where the master's did after it had said them. RocketMQ's slave does not wait.
+Offsets of consumers, delay levels, timers and transactions refer to the master's log. If a slave applied them before it has
+that part of the log, it would lose messages when it becomes the master, because it would consider messages delivered that it
+never got. So the slave applies offsets only after its log has reached the end that the master's log had after it sent them.
+RocketMQ's slave does not wait.
 
-What the master does not have any more goes here, too, whether it was deleted while this slave followed or while it was away:
-groups, offsets, counters, and the queues of topics. Tables of a master whose log is not followed are not taken over: they may
-be of another store, and empty.
+Groups, offsets, counters and queues that the master has deleted are removed from the slave, too, even if the slave was not
+connected at that time. Tables are copied only from a master whose log is received, because another broker may have another
+store, or an empty one.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ log = event_log("flintmq.ha")
 TIMEOUT_MS = 5_000
 FIRST_WAIT_S = 0.5
 REST_S = 0.1
-"""At least between two rounds that were asked for: a table may have thousands of topics."""
+"""Shortest pause between two rounds, because a table may have thousands of topics."""
 _REST: Final = 10
-"""How often as long as a round took it is rested after it."""
+"""Length of the pause after a round, as a multiple of the round's duration."""
 
 
 @attrs.frozen
 class _Offsets:
-    """The offsets of a master, with the end of its log in bytes after it had sent them."""
+    """The offsets of a master, with the physical offset at which its log ended after it had sent them."""
 
     end_offset_bytes: int
     offsets: dict[str, Any] | None
@@ -53,14 +54,14 @@ class _Offsets:
 
 
 class SlaveSynchronize:
-    """Asks the master at every interval. Loop thread.
+    """Copies the master's tables to the slave at an interval; RocketMQ's SlaveSynchronize. Loop thread.
 
     Args:
         api: the slave's broker.
-        client: speaks to the master.
-        master_address: where clients reach the master; empty while that is unknown.
-        interval_s: how often.
-        is_following: whether the log of that master is followed now.
+        client: sends the requests to the master.
+        master_address: returns the master's address for clients; empty if it is unknown.
+        interval_s: the interval in seconds.
+        is_following: returns whether the log of that master is received now.
     """
 
     def __init__(
@@ -82,28 +83,30 @@ class SlaveSynchronize:
         self._told = ""
         self._wanted = asyncio.Event()
         self._held: _Offsets | None = None
-        """Offsets that stand for more than this broker's log holds yet."""
+        """Received offsets that are not applied yet, because the slave's log has not reached their end of the log."""
         self._deleted: set[str] = set()
-        """Topics whose deletion was met in the log since the master was last asked for its offsets."""
+        """Topics whose deletion was found in the log since the last request for the master's offsets."""
         self._may_be_left = True
-        """Whether there may be queues of topics that the master does not have."""
+        """Whether the slave may have queues of topics that the master does not have."""
         self.rounds = 0
-        """Rounds in which everything was taken over."""
+        """Number of rounds in which all tables were copied."""
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the task that copies the tables."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Ask for topics soon, whatever the interval, because one has come that is not known here. All tables are asked for
-        once in an interval, however many topics come."""
+        """Copy the table of topics before the interval ends, because the log has a topic that the slave does not know.
+
+        The other tables are still copied once in an interval.
+        """
         self._wanted.set()
 
     def forget_topic(self, topic: str) -> None:
-        """Forget a topic and all offsets in it: the log says that the master deleted it.
+        """Remove a topic and all offsets in it, because its deletion by the master was found in the log.
 
-        The master is asked soon whether it has made the topic again. A disk that refuses the tables is told of; both are
-        replaced by the master's then.
+        The table of topics is copied soon after, in case the master has created the topic again. If the disk fails, the error
+        is logged. The next copies of the master's tables replace both tables anyway.
         """
         api = self._api
         self._deleted.add(topic)
@@ -114,16 +117,16 @@ class SlaveSynchronize:
         self.wake()
 
     def unknown_arrived(self) -> None:
-        """Take note that there are messages of a topic that is not in the master's table, or was not the last time."""
+        """Record that messages have arrived whose topic was missing in the last copy of the master's table."""
         self._may_be_left = True
 
     def halt(self) -> None:
-        """Take over nothing more; the task ends soon. Idempotent."""
+        """Stop copying tables; the task ends soon after. Idempotent."""
         if self._task is not None:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """Stop asking. Idempotent."""
+        """Stop copying tables and wait until the task has ended. Idempotent."""
         self.halt()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -158,7 +161,7 @@ class SlaveSynchronize:
 
     @contextlib.contextmanager
     def _told_once(self, address: str) -> Iterator[None]:
-        """Log a failure to read a master's tables; the next round tries again."""
+        """Log an error of the block; an expected error is not logged twice in a row. The next round tries again."""
         try:
             yield
         except FlintError as error:
@@ -179,14 +182,15 @@ class SlaveSynchronize:
             )
 
     async def synchronize(self, address: str, *, topics_only: bool = False) -> None:
-        """Copy all tables once.
+        """Copy the master's tables once.
 
         Args:
-            topics_only: leave the others: messages of a topic have come that is not known here.
+            address: the master's address for clients.
+            topics_only: whether only the table of topics is copied.
 
         Raises:
             RemotingError: the master does not answer.
-            StoreError: the disk refused a table.
+            StoreError: a table could not be written to disk.
         """
         api, tables = self._api, self._tables
         end_before_bytes = api.log.marks.wrote
@@ -214,12 +218,12 @@ class SlaveSynchronize:
     async def _remove_left(self, end_before_bytes: int) -> None:
         """Remove the queues of topics that are not in the master's table.
 
-        A topic may have come to the master after it had told its table, and its first messages may be here already. They lie
-        behind the end that this log had before the table was asked for: a queue with such a message stays, until the next table
-        says what it is.
+        The master may have created a topic after it sent its table, and the slave may already have messages of it. These are in
+        the part of the log that arrived after the request for the table. A queue with such a message is kept until the next
+        table is copied.
 
         Args:
-            end_before_bytes: that end.
+            end_before_bytes: physical offset of the slave's log end before the request for the table.
         """
         api, queues = self._api, self._api.log.queues
         self._may_be_left = False
@@ -247,27 +251,27 @@ class SlaveSynchronize:
             )
 
     async def _log_end(self, address: str) -> int:
-        """Return the end of the master's log in bytes; 0 where the master does not say it."""
+        """Return the physical offset of the end of the master's log; 0 if the master does not report it."""
         answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         table = (answer or {}).get("table")
         return int(table.get("commitLogMaxOffset", 0)) if isinstance(table, dict) else 0
 
     def _take_over_reached(self) -> None:
-        """Take over the offsets that are held back, once this broker's log holds what they stand for."""
+        """Apply the received offsets if the slave's log has reached the end of the log that belongs to them."""
         api, held = self._api, self._held
         if held is None or not self._is_following() or api.log.marks.wrote < held.end_offset_bytes:
             return
         self._held = None
         if held.offsets is not None:
             self._tables.replace_offsets(held.offsets)
-            for topic in self._deleted:  # the master may have told of them before it deleted it
+            for topic in self._deleted:  # the master may have sent the offsets before it deleted the topic
                 api.offsets.remove_topic(topic)
         if held.delays is not None:
             for service in api.parts(SupportsFollowing):  # type: ignore[type-abstract]
                 service.follow(held.delays)
 
     async def _ask(self, address: str, code: RequestCode) -> dict[str, Any] | None:
-        """Return a table; None where the master has none (code 1), or none of the features that it is of."""
+        """Return a table of the master; None if the master has no such table (code 1) or lacks its feature."""
         answer = await self._client.invoke(address, request(code, language="JAVA"), TIMEOUT_MS)
         if answer.code != 0:
             if answer.code not in (1, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):

@@ -1,4 +1,4 @@
-"""Implements the logs of both ends of a replication connection with a message store. Loop thread."""
+"""Gives the connections of replication access to the log of a master and of a slave. Loop thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = event_log("flintmq.ha")
 
 
 class StoreLog:
-    """The log of a master, which slaves follow.
+    """The log of a master, which is sent to slaves.
 
     Args:
-        copy: the log, as bytes.
-        view: its positions.
-        broker_name: of the set of masters and slaves.
-        address: ``host:port`` that clients get.
+        copy: access to the bytes of the log.
+        view: access to the positions of the log.
+        broker_name: name that the master and its slaves share.
+        address: the broker's address for clients, as ``host:port``.
     """
 
     def __init__(self, copy: LogCopy, view: LogView, broker_name: str, address: str) -> None:
@@ -35,15 +35,15 @@ class StoreLog:
 
     @property
     def end_offset_bytes(self) -> int:
-        """The end of what may be sent."""
+        """Physical offset up to which the log may be sent."""
         return self._view.marks.committed
 
     @property
     def confirmed_offset_bytes(self) -> int:
-        """The position up to which the log was promised or shown to clients.
+        """Physical offset up to which messages may have been acknowledged or shown to clients.
 
-        Where an acknowledgement stands for a sync, nothing behind the synced position was promised, and a recovery keeps what
-        is before it. Otherwise everything that is sent may be acknowledged before the next frame can say so.
+        If acknowledgements wait for a sync, this is the synced offset, up to which a recovery keeps the log. Otherwise it is
+        the end of the log, because a message may be acknowledged before the next frame is sent.
         """
         marks = self._view.marks
         return marks.readable if marks.synchronous else marks.committed
@@ -53,7 +53,7 @@ class StoreLog:
         return self.copy.file_bytes
 
     def read(self, offset_bytes: int, max_bytes: int) -> memoryview | None:
-        """Return bytes from a position on, within one file and below the end; None when that file is deleted."""
+        """Return a view of the log from a physical offset, within one file and before the end; None if the file is deleted."""
         return self.copy.read(offset_bytes, max_bytes, self.end_offset_bytes)
 
     def state(self) -> LogState:
@@ -69,12 +69,12 @@ class StoreLog:
 
 
 class SlaveStoreLog(StoreLog):
-    """The log of a slave."""
+    """The log of a slave, to which the master's log is appended."""
 
     def __init__(self, copy: LogCopy, view: LogView, broker_name: str, address: str) -> None:
         super().__init__(copy, view, broker_name, address)
         self.master_confirmed_offset_bytes: int | None = None
-        """The position up to which masters have promised or shown the log; None while this process does not know it."""
+        """Physical offset up to which masters have acknowledged messages or shown them to clients; None if unknown."""
 
     @property
     def end_offset_bytes(self) -> int:
@@ -86,7 +86,7 @@ class SlaveStoreLog(StoreLog):
         return self.end_offset_bytes if told is None else told
 
     def follow(self, agreement: Agreement, epochs: Epochs) -> None:
-        """End the log where the agreement says, and take over the master's epochs. Raises StoreError."""
+        """Truncate the log if the agreement requires it, and store the master's epochs. Raises StoreError if the disk fails."""
         if agreement.truncate_to_bytes is not None:
             end = self.end_offset_bytes
             kept = self.copy.truncate(agreement.truncate_to_bytes)

@@ -1,11 +1,11 @@
-"""Encodes and decodes what the ends of replication say to each other: RocketMQ's stream, and the sealed one of FlintMQ.
+"""Encodes and decodes the two streams of replication: RocketMQ's, and FlintMQ's with sealed frames.
 
-RocketMQ's (docs/internals/store-format.md, Replication stream)::
+RocketMQ's stream (docs/internals/store-format.md, Replication stream)::
 
     slave → master   end of the slave's log 8            the first is a request, every further one an acknowledgement
     master → slave   physical offset 8 | size 4 | bytes of the log; size 0 is a heartbeat
 
-FlintMQ's, in which both ends prove that they know a secret, and every frame is sealed::
+FlintMQ's stream, in which both brokers prove that they know a secret, and every frame is sealed::
 
     slave → master   "FMHA" 4 | version 2 | nonce of the slave 32
     master → slave   "FMHA" 4 | version 2 | nonce of the master 32 | proof 32
@@ -15,16 +15,16 @@ FlintMQ's, in which both ends prove that they know a secret, and every frame is 
 
     frame            type 1 | zeros 3 | size 4 | physical offset 8 | second position 8 | body | seal 16
 
-Both are big-endian; a frame never crosses the end of a file of the log, records may be cut anywhere.
+Both are big-endian. A frame never crosses the end of a file of the log, but it may end within a record.
 
-Each direction has a key of its own, made of the secret and both nonces (HMAC-SHA256), so that nothing that was recorded can be
-played to anybody again. The seal is keyed BLAKE2b over the frame's number in its direction, its header and its body: a bit that
-flipped, a frame that is missing, repeated or out of order ends the connection. The proof is the master's, before the slave says
-anything of itself; the slave's is the seal of its first frame. Nothing is encrypted: for that there is TLS.
+Each direction has its own key, derived from the secret and both nonces (HMAC-SHA256), so that recorded frames cannot be
+replayed. The seal is keyed BLAKE2b over the frame's number in its direction, its header and its body. A changed bit and a frame
+that is missing, repeated or out of order end the connection. The master sends its proof before the slave sends any data. The
+slave's proof is the seal of its first frame. Frames are not encrypted; TLS does that.
 
-``second position``: of DATA and HEARTBEAT the position up to which the master has promised or shown its log to anybody; of HELD
-and STATE zero. The body of STATE is JSON (:class:`flintmq.plugins.replication.agreement.LogState`), the body of GOODBYE is a
-reason in UTF-8.
+The ``second position`` of DATA and HEARTBEAT is the physical offset up to which the master has acknowledged messages or shown
+them to clients. It is zero in HELD and STATE. The body of STATE is JSON
+(:class:`flintmq.plugins.replication.agreement.LogState`), the body of GOODBYE is a reason in UTF-8.
 """
 
 from __future__ import annotations
@@ -72,18 +72,18 @@ _TYPES: Final = {int(one): one for one in FrameType}
 
 @attrs.define
 class Frame:
-    """What came in one piece. Nobody changes it; it is not frozen because there is one for each message that is waited for."""
+    """A decoded frame, which must not be changed. It is not frozen only because a sync master gets one for each message."""
 
     type: FrameType
     offset_bytes: int
-    """Of DATA the physical position of its first byte."""
+    """Physical offset in the frame's header. For DATA it is that of the first byte."""
     second_offset_bytes: int | None
-    """None where the stream does not say it."""
+    """Second position in the frame's header; None in RocketMQ's stream, which has none."""
     body: bytes = b""
 
 
 def plain_pieces(kind: FrameType, offset_bytes: int, _second_offset_bytes: int = 0, body: Buffer = b"") -> list[Buffer]:
-    """Return the pieces of a frame of RocketMQ's stream; none of a type that it does not have."""
+    """Return the pieces of a frame in RocketMQ's stream; empty for a type of frame that this stream does not have."""
     if kind is FrameType.HELD:
         return [_REPORT.pack(offset_bytes)]
     if kind not in (FrameType.DATA, FrameType.HEARTBEAT):
@@ -93,13 +93,13 @@ def plain_pieces(kind: FrameType, offset_bytes: int, _second_offset_bytes: int =
 
 
 class Reports:
-    """Reads the reports of a slave in RocketMQ's stream, of which only the newest whole one counts."""
+    """Decodes the reports of a slave in RocketMQ's stream. Only the newest complete one is used."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def receive(self, data: bytes) -> list[Frame]:
-        """Take bytes; return the newest report among them. Raises ReplicationError for a negative position."""
+        """Add received bytes; return the newest complete report, if any. Raises ReplicationError for a negative offset."""
         data = self._rest + data
         whole = len(data) - len(data) % _REPORT.size
         self._rest = data[whole:]
@@ -112,16 +112,16 @@ class Reports:
 
 
 class Frames:
-    """Reads the frames of a master in RocketMQ's stream."""
+    """Decodes the frames of a master in RocketMQ's stream."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> list[Frame]:
-        """Take bytes; return the frames that are whole now.
+        """Add received bytes; return the frames that are complete now.
 
         Raises:
-            ReplicationError: a negative or enormous size, a negative position.
+            ReplicationError: a size is negative or above the limit, or an offset is negative.
         """
         buffer = self._buffer
         buffer += data
@@ -147,13 +147,13 @@ class Keys:
     """The keys of one connection, one for each direction."""
 
     master: bytes = attrs.field(repr=False)
-    """Seals what the master sends."""
+    """Key for the seals of the master's frames."""
     slave: bytes = attrs.field(repr=False)
-    """Seals what the slave sends."""
+    """Key for the seals of the slave's frames."""
 
     @classmethod
     def derive(cls, secret: bytes, slave_nonce: bytes, master_nonce: bytes) -> Keys:
-        """Derive the keys from the secret and both nonces."""
+        """Return the keys derived from the secret and both nonces."""
         nonces = slave_nonce + master_nonce
         return cls(
             hmac.digest(secret, _MASTER + nonces, "sha256"),
@@ -162,12 +162,12 @@ class Keys:
 
     @property
     def proof(self) -> bytes:
-        """Return the proof that only a master that knows the secret can send."""
+        """Return the bytes by which the master proves that it knows the secret."""
         return hmac.digest(self.master, _PROOF, "sha256")
 
 
 class Sealer:
-    """Seals the frames of one direction, in order."""
+    """Encodes and seals the frames of one direction, in the order in which they are sent."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=_SEAL_BYTES)
@@ -176,7 +176,7 @@ class Sealer:
     def seal(
         self, kind: FrameType, offset_bytes: int, second_offset_bytes: int = 0, body: Buffer = b""
     ) -> list[Buffer]:
-        """Return the pieces of a frame, to be written in this order."""
+        """Return the pieces of a sealed frame, in the order in which they are to be sent."""
         header = _SEALED_HEADER.pack(kind, len(body), offset_bytes, second_offset_bytes)
         digest = self._keyed.copy()
         digest.update(_NUMBER.pack(self._number) + header)
@@ -186,11 +186,11 @@ class Sealer:
 
 
 class Unsealer:
-    """Reads the frames of one direction, in order.
+    """Decodes the sealed frames of one direction and checks their seals.
 
     Args:
-        key: the direction's.
-        max_bytes: the longest body; so much may be kept before a seal can be checked.
+        key: key of the direction.
+        max_bytes: limit of a frame's body, which is buffered before its seal can be checked.
     """
 
     def __init__(self, key: bytes, max_bytes: int = HA_FRAME_MAX_BYTES) -> None:
@@ -200,10 +200,10 @@ class Unsealer:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> list[Frame]:
-        """Take bytes; return the frames that are whole now.
+        """Add received bytes; return the frames that are complete now.
 
         Raises:
-            ReplicationError: a wrong seal, an unknown type, an enormous size, a negative position.
+            ReplicationError: a seal is wrong, a type is unknown, a size is above the limit, or an offset is negative.
         """
         buffer = self._buffer
         buffer += data
@@ -239,10 +239,14 @@ class Unsealer:
 
 
 def read_greeting(form: struct.Struct, data: bytes) -> tuple[bytes, ...]:
-    """Return what a greeting (``HELLO``, ``CHALLENGE``) says behind its version: the nonce, and the proof of a master.
+    """Return the fields of a greeting after its version: the nonce and, in a master's, the proof.
+
+    Args:
+        form: ``HELLO`` for the greeting of a slave, ``CHALLENGE`` for that of a master.
+        data: the bytes of the greeting.
 
     Raises:
-        ReplicationError: it speaks something else; says what to look at.
+        ReplicationError: the other broker uses another protocol or version. The error has the remedy.
     """
     magic, version, *said = form.unpack(data)
     if magic != MAGIC:
