@@ -1,4 +1,4 @@
-"""Every setting: models with defaults, units, YAML, the environment, the command line, RocketMQ's names.
+"""The settings: classes with defaults, and functions that read them from YAML, the environment and the command line.
 
 ::
 
@@ -6,8 +6,8 @@
     loaded.config.store.commit_log_file_bytes
     loaded.origins["flush.strategy"]            # command line
 
-RocketMQ's names are accepted wherever a key is: ``enablePropertyFilter: true`` is ``pull.property_filter: true``.
-Errors are :class:`ConfigError` and name the file, the line and the key that was probably meant.
+RocketMQ's names are accepted instead of keys: ``enablePropertyFilter: true`` is the same as ``pull.property_filter: true``.
+Errors are :class:`ConfigError`. They name the file, the line and the known key that is nearest to an unknown one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HOMES: Final = {
     "rows": "loading.show",
     "to_yaml": "loading.show",
 }
-"""Where a name is imported from when it is first used."""
+"""Modules from which the public names are imported at their first use, keyed by name."""
 
 
 def __getattr__(name: str) -> Any:

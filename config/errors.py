@@ -1,4 +1,4 @@
-"""The error of this package: it names the place of the offending text and the nearest known name."""
+"""The error of the configuration, with the place of the wrong text and the nearest known name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class ConfigError(ValueError):
     """
 
     message: str
-    """What is wrong."""
+    """Description of the error, without its place."""
     key: str | None = None
-    """The dotted key concerned; None when the source as a whole is at fault."""
+    """Dotted key of the setting; None if the error concerns the source as a whole."""
     file: str | None = None
-    """Where it was written: a path, ``environment NAME`` or ``command line``; None for a value given in code."""
+    """Source of the setting: a path, ``environment NAME`` or ``command line``; None for a value given in code."""
     line: int | None = None
-    """1-based line in ``file``."""
+    """Line in ``file``, counted from 1; None if unknown."""
     suggestion: str | None = None
-    """The name that was probably meant."""
+    """Known name that is nearest to an unknown one; None if no name is near."""
 
     def __str__(self) -> str:
         place = self.file or ""
@@ -34,8 +34,8 @@ class ConfigError(ValueError):
 
 
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the name in ``known`` closest to ``word``, ignoring case; None when none is close."""
-    import difflib  # costs a start more than the errors of most
+    """Return the name in ``known`` that is most similar to ``word``, ignoring case; None if none reaches the cutoff."""
+    import difflib  # The import is slow, and most starts have no error.
 
     by_folded = {name.casefold(): name for name in known}
     found = difflib.get_close_matches(word[:200].casefold(), by_folded, n=1, cutoff=cutoff)
@@ -43,6 +43,6 @@ def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def hint(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return ``; did you mean 'x'?`` where a known name is near; else another text."""
+    """Return ``; did you mean 'x'?`` with the known name that is similar to ``word``; ``otherwise`` if none is similar."""
     close = nearest(word, known)
     return f"; did you mean '{close}'?" if close else otherwise

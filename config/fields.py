@@ -1,8 +1,7 @@
 """Declaration of a setting: ``timeout_ms: int = option(5000, rocketmq="syncFlushTimeout", minimum=1)``.
 
-Everything the loader, ``config show``, the properties import and the runtime allow-list need to know about a key stands
-at the field itself, in its :class:`FieldSpec`. Plugin authors may use :func:`option` in the models of their own sections;
-plain attrs fields work too.
+The :class:`FieldSpec` of a field has all data about its key that the loader, ``config show``, the properties import and the
+runtime allow-list need. Authors of plugins may use :func:`option` in the classes of their sections, or plain attrs fields.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from flintmq.config.errors import ConfigError
 T = TypeVar("T")
 
 Unit = Literal["bytes", "ms", "s", "hours"]
-"""What a plain integer means for a field."""
+"""Unit of an integer that is written without a unit."""
 
 SPEC = "flintmq"
 """The key of a field's :class:`FieldSpec` in its attrs metadata."""
@@ -27,41 +26,46 @@ SPEC = "flintmq"
 
 @attrs.frozen(kw_only=True)
 class FieldSpec:
-    """What is known about one key beyond its type and default."""
+    """The properties of a setting besides its type and default: names, unit, allowed values and form."""
 
     rocketmq: tuple[str, ...] = ()
-    """RocketMQ's names for the same setting; the first is the one shown."""
+    """RocketMQ's names of the setting; the first one is shown."""
     rocketmq_unit: Unit | None = None
-    """What a plain integer means under RocketMQ's name; None when it means the same as here."""
+    """Unit of a plain integer under RocketMQ's name; None if it is ``unit``."""
     unit: Unit | None = None
-    """What a plain integer means here; None where the field's name ends with it (``_ms``, ``_bytes``, …), and for counts,
-    ratios and text."""
+    """Unit of a plain integer. It is None for counts, ratios and text, and if the field's name ends with the unit (``_ms``,
+    ``_bytes``, …)."""
     minimum: int | None = None
-    """Least value allowed, in ``unit``."""
+    """Smallest value that is allowed, in ``unit``; None for no limit."""
     maximum: int | None = None
-    """Greatest value allowed, in ``unit``."""
+    """Largest value that is allowed, in ``unit``; None for no limit."""
     choices: tuple[str, ...] = ()
-    """The values allowed for a text; empty for any."""
+    """Values that are allowed for a text; empty for any."""
     pattern: str | None = None
-    """A regular expression that the whole text must match."""
+    """Regular expression that the whole text must match; None for any text."""
     expects: str = ""
-    """In words, what ``pattern`` asks for."""
+    """Description of the texts that match ``pattern``, for errors, such as "a host name or address"."""
     also: tuple[str, ...] = ()
-    """Texts that the converter turns into one of ``choices``: RocketMQ's."""
+    """RocketMQ's spellings of ``choices``, which the converter replaces by them."""
     written: str | None = None
-    """A regular expression that fits each whole text of which the converter makes one that ``pattern`` fits; None where both
-    are the same."""
+    """Regular expression of the texts from which the converter makes a text that matches ``pattern``; None if it is
+    ``pattern``."""
     separators: str = ","
-    """Characters between the elements when a list is written as one text."""
+    """Characters that may separate the elements of a list that is written as one text."""
     rocketmq_separator: str = ";"
-    """What joins the elements of a list in RocketMQ's properties."""
+    """Character that joins the elements of a list in RocketMQ's properties."""
     secret: bool = False
-    """Never shown."""
+    """Whether the value is never shown."""
     feature: str = ""
-    """The plugin that does what the key says; empty where every broker does it, or its section's class has a ``FEATURE``."""
+    """Name of the plugin that uses the setting. It is empty if every broker uses it, or if the class of the section has a
+    ``FEATURE``."""
 
     def problem(self, value: Any) -> str | None:
-        """Return why ``value`` (typed, in ``unit``) is not allowed; None when it is."""
+        """Return the reason why a value is not allowed; None if it is allowed.
+
+        Args:
+            value: the value with the type of its field, in ``unit``.
+        """
         if value is None:
             return None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -81,7 +85,7 @@ class FieldSpec:
 
     @property
     def range_text(self) -> str:
-        """Return the range in words: ``0 to 100``, ``at least 1``; empty without."""
+        """Return the allowed range in words, such as ``0 to 100`` or ``at least 1``; empty if there is no limit."""
         if self.minimum is not None and self.maximum is not None:
             return f"{self.minimum} to {self.maximum}"
         if self.minimum is not None:
@@ -90,14 +94,14 @@ class FieldSpec:
 
 
 NO_SPEC = FieldSpec()
-"""For fields declared without :func:`option`."""
+"""The spec of fields that are declared without :func:`option`."""
 
 
 _UNITS: dict[str, Unit] = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_seconds": "s", "_hours": "hours"}
 
 
 def spec_of(field: attrs.Attribute[Any]) -> FieldSpec:
-    """Return the field's spec, with the unit that its name tells. A plain attrs field has one all the same."""
+    """Return the spec of a field, with the unit by the end of its name. A plain attrs field has an empty spec with a unit."""
     spec: FieldSpec = field.metadata.get(SPEC, NO_SPEC)
     if spec.unit is None:
         unit = next((unit for suffix, unit in _UNITS.items() if field.name.endswith(suffix)), None)
@@ -131,10 +135,10 @@ def option(
 ) -> T:
     """Declare a setting: an attrs field that carries a :class:`FieldSpec` and is checked by it on construction.
 
-    The parameters are :class:`FieldSpec`'s; ``converter`` is attrs' own and runs before the check.
+    The parameters are those of :class:`FieldSpec`. ``converter`` is that of attrs, and runs before the check.
 
     Returns:
-        The attrs field, typed as the value it will hold, so that a type checker sees a default.
+        The attrs field. Its static type is that of the value, so that a type checker sees a default.
     """
     spec = FieldSpec(
         rocketmq=(rocketmq,) if isinstance(rocketmq, str) else rocketmq,

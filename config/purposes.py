@@ -1,6 +1,6 @@
-"""Configurations to begin with: for each purpose a few settings, each with the reason why it is chosen.
+"""The starting configurations of ``flintmq config init``: for each purpose a few settings, each with its reason.
 
-Only what differs from the defaults, or what a reader must decide on, is written: a short file is read.
+The files contain only settings that differ from the defaults, and those that the reader must decide, so that they stay short.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _SECRET_BYTES: Final = 32
 
 @attrs.frozen
 class Choice:
-    """One setting of a file to begin with."""
+    """One setting of a starting configuration."""
 
     key: str
-    """Dotted."""
+    """Dotted key of the setting."""
     value: str
-    """YAML; empty for a secret, of which each file gets one of its own."""
+    """Value as YAML; empty for a secret, for which each file gets a new random value."""
     why: str
-    """The reason, in a sentence."""
+    """Reason for the value, written as a comment above it."""
 
 
 @attrs.frozen
 class Purpose:
-    """What a broker is for."""
+    """A purpose of a broker, with its starting configuration."""
 
     about: str
-    """What the file promises and how it is started, as paragraphs."""
+    """Paragraphs at the head of the file: the guarantees of the broker, and the command that starts it."""
     choices: tuple[Choice, ...]
-    """The settings in the order of the file; those of a section are adjacent."""
+    """Settings in the order of the file; those of a section are adjacent."""
 
     @property
     def has_secret(self) -> bool:
-        """Return whether the file holds a secret, so that only its owner may read it."""
+        """Return whether the file contains a secret, so that only its owner may read it."""
         return any(KEYS[choice.key].spec.secret for choice in self.choices)
 
 
@@ -202,21 +202,21 @@ PURPOSES: Final[Mapping[str, Purpose]] = MappingProxyType(
         ),
     }
 )
-"""The files that ``flintmq config init`` writes."""
+"""Starting configurations that ``flintmq config init`` writes, keyed by the name of the purpose."""
 
 
 def starting_yaml(purpose: str, schema: str | None = None) -> str:
-    """Return commented YAML for a purpose.
+    """Return the starting configuration of a purpose as YAML with comments.
 
     Args:
-        purpose: one of :data:`PURPOSES`.
-        schema: where the JSON Schema lies, as seen from the file; editors find it by the first line. None without one.
+        purpose: a key of :data:`PURPOSES`.
+        schema: path of the JSON Schema relative to the file, written to the first line for editors; None for no schema.
     """
     chosen = PURPOSES[purpose]
     lines = [f"# yaml-language-server: $schema={schema}"] if schema is not None else []
     origin = f"Written by: flintmq config init --for {purpose}. Every setting: flintmq config show"
     for paragraph in (*chosen.about.split("\n\n"), origin):
-        is_command = paragraph.startswith("  ")  # which is copied as one line
+        is_command = paragraph.startswith("  ")  # A command stays on one line, so that it can be copied.
         lines += [f"# {line}" for line in ([paragraph] if is_command else textwrap.wrap(paragraph, 100))]
     values = {
         choice.key: secrets.token_hex(_SECRET_BYTES) if KEYS[choice.key].spec.secret else choice.value

@@ -1,7 +1,7 @@
-"""Settings that may be changed while a broker runs, and the configuration as it is reported over the wire.
+"""Changes settings of a running broker or name server, and returns its configuration under RocketMQ's names.
 
-Changing is by an allow-list, written out: a key gets here by decision. Keys that name paths, classes, addresses or plugins
-never do; letting them be changed remotely is what made RocketMQ's CVE-2023-33246 an execution of foreign code.
+An explicit list has the keys that may be changed. Keys of paths, classes, addresses or plugins must never be in it. RocketMQ's
+CVE-2023-33246 allowed the execution of foreign code because such keys could be changed by requests.
 """
 
 from __future__ import annotations
@@ -59,44 +59,45 @@ RUNTIME_KEYS: Final = _allow(
     ),
     "broker",
 )
-"""What request 25 (UPDATE_BROKER_CONFIG) may change, by RocketMQ's name."""
+"""Settings that request 25 (UPDATE_BROKER_CONFIG) may change, keyed by RocketMQ's name."""
 
 NAMESRV_RUNTIME_KEYS: Final = _allow(
     ("orderMessageEnable", "scanNotActiveBrokerInterval", "serverChannelMaxIdleTimeSeconds"), "namesrv"
 )
-"""What request 318 (UPDATE_NAMESRV_CONFIG) may change, by RocketMQ's name."""
+"""Settings that request 318 (UPDATE_NAMESRV_CONFIG) may change, keyed by RocketMQ's name."""
 
 
 def evolve(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
-    """Return the configuration with keys of :data:`RUNTIME_KEYS` changed. All of the changes are made or none.
+    """Return the configuration with changed values of keys in :data:`RUNTIME_KEYS`.
 
     Args:
-        config: the configuration in force; it stays as it is.
-        changes: new values as text, by RocketMQ's name or by dotted key. A plain integer is in the unit of its spelling.
+        config: the current configuration, which is not changed.
+        changes: new values as text, keyed by RocketMQ's name or by dotted key. A plain integer under RocketMQ's name is in
+            RocketMQ's unit.
 
     Raises:
-        ConfigError: a key may not be changed or is given twice, or a value does not fit.
+        ConfigError: a key may not be changed or is given twice, or a value is invalid.
     """
     return _changed(config, changes, RUNTIME_KEYS, "broker")
 
 
 def evolve_namesrv(config: NamesrvConfig, changes: Mapping[str, str]) -> NamesrvConfig:
-    """Return the name server's configuration with keys of :data:`NAMESRV_RUNTIME_KEYS` changed; see :func:`evolve`.
+    """Return a name server's configuration with changed values of keys in :data:`NAMESRV_RUNTIME_KEYS`; see :func:`evolve`.
 
     Raises:
-        ConfigError: a key may not be changed or is given twice, or a value does not fit.
+        ConfigError: a key may not be changed or is given twice, or a value is invalid.
     """
     return _changed(BrokerConfig(nameserver=config), changes, NAMESRV_RUNTIME_KEYS, "namesrv").nameserver
 
 
 def as_properties(config: BrokerConfig) -> dict[str, str]:
-    """Return the broker's configuration under RocketMQ's names, as request 26 (GET_BROKER_CONFIG) tells it; no secrets.
+    """Return a broker's configuration under RocketMQ's names, without secrets, to answer request 26 (GET_BROKER_CONFIG).
 
-    Unset keys have the value that is in force: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog``, ``useTLS``. Keys that
-    cannot be set are reported with what holds here (:data:`flintmq.config.rocketmq.names.FIXED`): a tool that asks for a
-    broker's configuration finds every name that RocketMQ 4.9 reports.
+    Unset keys have the value that the broker uses: ``brokerIP1``, ``haListenPort``, ``storePathCommitLog`` and ``useTLS``.
+    RocketMQ's keys that FlintMQ does not have are included with the value that describes its behavior
+    (:data:`flintmq.config.rocketmq.names.FIXED`). So tools find every name that RocketMQ 4.9 reports.
     """
-    from flintmq.config.rocketmq.names import FIXED  # a broker at rest does without
+    from flintmq.config.rocketmq.names import FIXED  # Imported late, because a broker needs it only for this request.
 
     flush_side = "flush.commit_real_time." if config.flush.strategy == "commit_real_time" else "flush.flush_real_time."
     found = {name: fixed.value for name, fixed in FIXED.items() if fixed.value is not None}
@@ -116,7 +117,7 @@ def as_properties(config: BrokerConfig) -> dict[str, str]:
 
 
 def namesrv_as_properties(config: NamesrvConfig) -> dict[str, str]:
-    """Return the name server's configuration under RocketMQ's names, as request 319 (GET_NAMESRV_CONFIG) tells it."""
+    """Return a name server's configuration under RocketMQ's names, for the answer to request 319 (GET_NAMESRV_CONFIG)."""
     found: dict[str, str] = {}
     for alias, names in aliases_in(NAMESERVER, "namesrv").items():
         _tell(found, alias, names[0], BrokerConfig(nameserver=config))
@@ -148,7 +149,12 @@ def _changed(config: BrokerConfig, changes: Mapping[str, str], allowed: Mapping[
 
 
 def meant(spelling: str, changeable: Iterable[str]) -> str:
-    """Return, for the refusal of a key that may not be changed, ``; did you mean 'x'?``; empty for a key that there is."""
+    """Return ``; did you mean 'x'?`` for the refusal of an unknown key; empty for a known key, which may not be changed.
+
+    Args:
+        spelling: the key of the request.
+        changeable: the keys that may be changed.
+    """
     from flintmq.config.rocketmq.names import FIXED
 
     known = spelling in KEYS or spelling in COMPOSITES or spelling in FIXED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 SHOWN: Final = "***"
-"""What ``repr`` and ``str`` of a secret are."""
+"""Text that ``repr`` and ``str`` return for a secret."""
 
 
 class Secret:
@@ -26,7 +26,7 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        import hmac  # brings OpenSSL's digests, which a process without secrets does not load
+        import hmac  # Imported late: it loads OpenSSL, which a process without secrets does not need.
 
         return hmac.compare_digest(self._text.encode("utf-8", "replace"), other._text.encode("utf-8", "replace"))
 

@@ -1,4 +1,4 @@
-"""Times as people write them and tools print them, to milliseconds since 1970."""
+"""Converts the times that users write and tools print to milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from flintmq.config.errors import ConfigError
 
 EARLIEST_MS: Final = 946_684_800_000
-"""The year 2000: no message was stored before. A time before it is another number, or of another unit."""
+"""Earliest time that is accepted: the year 2000, before which no message was stored. An earlier time is probably a mistake."""
 AHEAD_MAX_MS: Final = 10 * 366 * 86_400_000
-"""A time further ahead than ten years is another number, too."""
+"""Longest time ahead of now that is accepted, in ms: about ten years."""
 FORMS: Final = "2026-01-31, 2026-01-31T12:00:00, 20260131120000 or ms since 1970"
-"""What fits, for errors."""
+"""Examples of the accepted forms, for errors."""
 
 _TEXT_MAX: Final = 40
 _MS: Final = re.compile(r"[0-9]{1,7}|[0-9]{9,13}|[0-9]{15,16}|[0-9]{18,}")
@@ -27,18 +27,19 @@ _PARTS: Final = re.compile(
 
 
 def parse_timestamp(text: str, now_ms: int | None = None, zone: tzinfo | None = None) -> tuple[int, str]:
-    """Return the time that a text names, in ms since 1970, and what its reader should be told; that is mostly nothing.
+    """Return the time that a text names, in ms since 1970, and a warning for its writer, which is empty for most texts.
 
-    It takes ms since 1970; dates and times of ISO 8601; and what RocketMQ's clients and tools write: ``yyyyMMddHHmmss``, with
-    ``SSS`` behind it, and ``yyyy-MM-dd#HH:mm:ss:SSS``. A date is its first moment.
+    Accepted are ms since 1970, dates and times of ISO 8601, and the forms of RocketMQ's clients and tools: ``yyyyMMddHHmmss``,
+    optionally followed by ``SSS``, and ``yyyy-MM-dd#HH:mm:ss:SSS``. A date means its first moment.
 
     Args:
-        text: as written.
-        now_ms: the time now; the system's when None.
-        zone: of a text that names none; the system's when None.
+        text: the text.
+        now_ms: the current time in ms since 1970; None for the system's.
+        zone: the time zone of a text that names none; None for the system's.
 
     Raises:
-        ConfigError: it names no time, one before 2000 or more than ten years ahead, or a local time that does not exist.
+        ConfigError: the text is not a time, the time is before 2000 or more than ten years ahead, or it is a local time that
+            does not exist.
     """
     text = text.strip()
     found_ms, told = (int(text), "") if len(text) <= _TEXT_MAX and _MS.fullmatch(text) else _of_parts(text, zone)
@@ -60,14 +61,17 @@ def _of_parts(text: str, zone: tzinfo | None) -> tuple[int, str]:
 
 
 def _in_iso(found: re.Match[str]) -> str:
-    """Return what was found in the basic form of ISO 8601, to the millisecond."""
+    """Return a matched time in the basic form of ISO 8601, to the millisecond."""
     clock = (found["time"] or "").replace(":", "").ljust(6, "0")
     millis = (found["fraction"] or found["millis"] or "").ljust(3, "0")[:3]
     return f"{found['day'].replace('-', '')}T{clock}.{millis}{(found['zone'] or '').upper()}"
 
 
 def _of_local(named: datetime, text: str, zone: tzinfo | None) -> tuple[int, str]:
-    """Return when a clock of the zone shows a time; the first time, where it shows it twice, and that it does."""
+    """Return the time in ms since 1970 at which clocks of a zone show a time, and a warning if they show it twice.
+
+    In that case the first of the two times is returned.
+    """
     try:
         moments = [_ms(named.replace(tzinfo=zone, fold=fold)) for fold in (0, 1)]
         shown = [datetime.fromtimestamp(moment / 1000, zone).replace(tzinfo=None, fold=0) for moment in moments]

@@ -1,4 +1,7 @@
-"""Sizes and durations as people write them: ``64MiB``, ``10MB``, ``500ms``, ``2d``; a bare number is in the field's unit."""
+"""Reads and writes sizes and durations such as ``64MiB``, ``10MB``, ``500ms`` and ``2d``.
+
+A number without a unit is in the unit of its field.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ SIZE_UNITS: Final = {
     "gib": 1024**3,
     "tib": 1024**4,
 }
-"""Bytes in each unit of size, in lower case."""
+"""Numbers of bytes, keyed by unit of size in lower case."""
 
 DURATION_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-"""Milliseconds in each unit of time."""
+"""Numbers of milliseconds, keyed by unit of time."""
 
 _FIELD_UNITS_MS: Final = {"ms": 1, "s": 1000, "hours": 3_600_000}
 _INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
@@ -36,10 +39,10 @@ _TEXT_MAX = 40
 
 
 def parse_integer(text: str) -> int:
-    """Read ``42``, ``-1`` or ``6_000_000``.
+    """Return the integer that a text such as ``42``, ``-1`` or ``6_000_000`` names.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text is not an integer.
     """
     text = text.strip()
     if len(text) > _TEXT_MAX or _INTEGER.fullmatch(text) is None or not text.isascii():
@@ -48,10 +51,10 @@ def parse_integer(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Read a size in bytes: ``4096``, ``64KiB`` (1024), ``10MB`` (1000). Case does not count.
+    """Return the bytes that a text such as ``4096``, ``64KiB`` (1024) or ``10MB`` (1000) names. Case is ignored.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text is not a size.
     """
     number, unit = _quantity(text)
     factor = SIZE_UNITS.get(unit.lower() or "b")
@@ -61,15 +64,15 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str, unit: Unit = "ms", *, plain: Unit | None = None) -> int:
-    """Read a duration: ``500ms``, ``5s``, ``10m``, ``1h``, ``2d``, or a plain integer.
+    """Return the duration that a text such as ``500ms``, ``5s``, ``10m``, ``1h``, ``2d`` or a plain integer names.
 
     Args:
-        text: as written.
-        unit: what is returned: ``ms``, ``s`` or ``hours``.
-        plain: what a plain integer means; ``unit`` when None.
+        text: the text.
+        unit: the unit of the result: ``ms``, ``s`` or ``hours``.
+        plain: the unit of a plain integer; None for ``unit``.
 
     Raises:
-        ConfigError: it is something else, or no whole number of ``unit``.
+        ConfigError: the text is not a duration, or not a whole number of ``unit``.
     """
     number, suffix = _quantity(text)
     factor = DURATION_UNITS_MS.get(suffix) if suffix else _FIELD_UNITS_MS.get(plain or unit)
@@ -82,10 +85,10 @@ def parse_duration(text: str, unit: Unit = "ms", *, plain: Unit | None = None) -
 
 
 def parse_quantity(text: str, unit: Unit | None, *, plain: Unit | None = None) -> int:
-    """Read an integer of the given unit: a size, a duration, or a bare number when ``unit`` is None.
+    """Return the size or duration that a text names, in a unit; a plain integer if ``unit`` is None.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text is not of this kind.
     """
     if unit is None:
         return parse_integer(text)
@@ -93,7 +96,7 @@ def parse_quantity(text: str, unit: Unit | None, *, plain: Unit | None = None) -
 
 
 def format_size(value_bytes: int) -> str:
-    """Return the shortest exact form: ``64MiB``, ``6000000``."""
+    """Return the shortest exact text for a size, such as ``64MiB`` or ``6000000``."""
     for name in ("TiB", "GiB", "MiB", "KiB"):
         factor = SIZE_UNITS[name.lower()]
         if value_bytes and value_bytes % factor == 0:
@@ -102,7 +105,7 @@ def format_size(value_bytes: int) -> str:
 
 
 def size_text(count_bytes: float) -> str:
-    """Return a number of bytes for people, in the unit that fits: ``512 B``, ``1.5 MiB``."""
+    """Return a rounded text for a number of bytes, such as ``512 B`` or ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count_bytes) < 1024:
             return f"{count_bytes:.0f} B" if unit == "B" else f"{count_bytes:.1f} {unit}"
@@ -111,7 +114,7 @@ def size_text(count_bytes: float) -> str:
 
 
 def format_duration(value: int, unit: Unit = "ms") -> str:
-    """Return the shortest exact form of a duration given in ``unit``: ``5s``, ``1500ms``, ``3d``."""
+    """Return the shortest exact text for a duration in ``unit``, such as ``5s``, ``1500ms`` or ``3d``."""
     value_ms = value * _FIELD_UNITS_MS[unit]
     for name in ("d", "h", "m", "s"):
         factor = DURATION_UNITS_MS[name]
@@ -121,14 +124,14 @@ def format_duration(value: int, unit: Unit = "ms") -> str:
 
 
 def format_quantity(value: int, unit: Unit | None) -> str:
-    """Return the inverse of :func:`parse_quantity`."""
+    """Return the shortest exact text for a quantity, which :func:`parse_quantity` reads back with the same unit."""
     if unit is None:
         return str(value)
     return format_size(value) if unit == "bytes" else format_duration(value, unit)
 
 
 def in_unit(value: int, unit: Unit | None, wanted: Unit | None) -> int:
-    """Return a quantity in another unit of time, rounded up: a limit of 1,500 ms is not 1 s."""
+    """Return a quantity in another unit of time, rounded up, so that a limit of 1,500 ms becomes 2 s."""
     if wanted is None or unit is None or wanted == unit:
         return value
     return -(-value * _FIELD_UNITS_MS[unit] // _FIELD_UNITS_MS[wanted])

@@ -1,4 +1,4 @@
-"""Loading of the configuration: defaults, then a file, the environment and the command line; later ones win."""
+"""Loads the configuration from defaults, a file, the environment and the command line. Later sources override earlier ones."""
 
 from __future__ import annotations
 
@@ -31,55 +31,55 @@ REMOVED: Final[Mapping[str, str]] = {
     "plugin_budget": "plugins have no budgets of time; delete the section, and set 'plugin_failures_max' in place of its "
     "'errors'"
 }
-"""Sections that were settings, with the remedy for who still writes them."""
+"""Remedies for sections that are no longer supported, keyed by the section's name."""
 
 
 @attrs.frozen
 class LoadedConfig:
-    """A configuration with the place every value comes from. Immutable; safe to share between threads."""
+    """A configuration with the source of each value. Immutable; safe to share between threads."""
 
     config: BrokerConfig
-    """The values."""
+    """Values of the settings."""
     origins: Mapping[str, Origin]
-    """Where each dotted key's value comes from; every key is there."""
+    """Sources of the values, keyed by dotted key, for every setting."""
     sections: Mapping[str, RawMapping]
-    """Sections no built-in model describes, by dotted name (``my_plugin``, ``flush.my_strategy``): plugins' or mistakes."""
+    """Sections of plugins, and unknown sections, keyed by dotted name (``my_plugin``, ``flush.my_strategy``)."""
     role: Role = "broker"
-    """Whose meaning an ambiguous RocketMQ name had."""
+    """Process whose meaning an ambiguous RocketMQ name has."""
     layers: tuple[Layer, ...] = attrs.field(default=(), repr=False, eq=False)
-    """The sources, lowest first."""
+    """Sources of settings; later ones override earlier ones."""
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:
-        """Return the lines of RocketMQ files that change nothing here, for a warning at the start."""
+        """Return the lines of RocketMQ's files that have no effect in FlintMQ, for a warning at the start."""
         return tuple(entry for layer in self.layers for entry in layer.ignored)
 
     def section(self, name: str, model: type[M]) -> M:
-        """Return a plugin's section as an instance of the plugin's own attrs class; its defaults where nothing is written.
+        """Return a plugin's section as an instance of the plugin's attrs class. Settings that no source sets have defaults.
 
         Args:
-            name: ``my_plugin``, or ``flush.my_strategy`` for a flush strategy's settings.
-            model: an attrs class; :func:`flintmq.config.option` declares units and ranges, plain fields work too.
+            name: ``my_plugin``, or ``flush.my_strategy`` for the settings of a flush strategy.
+            model: an attrs class. Its fields may be declared with :func:`flintmq.config.option`, which adds units and ranges.
 
         Raises:
-            ConfigError: a key is unknown or missing, or a value does not fit; names the line.
+            ConfigError: a key is unknown or missing, or a value is invalid. The error names the line.
         """
         return bind_model(self.sections.get(name, RawMapping()), model, name)
 
     def written(self, key: str) -> Origin | None:
-        """Return where a setting is written: in a file, in the environment or on the command line; None for one that is not."""
+        """Return the file, environment variable or command line that sets a setting; None if it has its default."""
         origin = self.origins.get(key, DEFAULT)
         return None if origin.kind == "default" else origin
 
     def check_claimed(self, names: Iterable[str], switched_off: Sequence[str] = ()) -> None:
-        """Raise for a section that no plugin has claimed.
+        """Check that each section in :attr:`sections` belongs to a plugin.
 
         Args:
-            names: the sections that plugins claimed, dotted as in :attr:`sections`.
-            switched_off: plugins that were not asked, for the error.
+            names: dotted names of the sections of plugins.
+            switched_off: names of plugins that are switched off, for the error.
 
         Raises:
-            ConfigError: a section is not among them; suggests the nearest name.
+            ConfigError: a section belongs to no plugin. The error suggests the nearest name.
         """
         claimed = set(names)
         for name, found in self.sections.items():
@@ -92,10 +92,10 @@ class LoadedConfig:
                 raise found.origin.error(message, key=name, suggestion=near)
 
     def with_overrides(self, overrides: Sequence[str]) -> LoadedConfig:
-        """Return this configuration with further ``key=value`` settings on top.
+        """Return this configuration with further settings, ``key=value`` each, which override all others.
 
         Raises:
-            ConfigError: as :func:`load_config`.
+            ConfigError: a setting is unknown, malformed, out of range or set twice.
         """
         return assemble((*self.layers, override_layer(overrides, self.role)), self.role)
 
@@ -110,10 +110,11 @@ def load_config(
     """Load the configuration. Sections that no built-in model describes are checked by :meth:`LoadedConfig.check_claimed`.
 
     Args:
-        file: YAML, or RocketMQ's properties (``broker.conf``), recognised by its content; None for none.
-        overrides: ``key=value`` texts, as given to ``--set``.
-        environ: environment variables; None for the process's own, ``{}`` for none.
-        role: whether RocketMQ's ``listenPort`` and the like mean the broker's or the name server's.
+        file: path of a file of YAML or of RocketMQ's properties (``broker.conf``), which are distinguished by the content; None
+            for no file.
+        overrides: settings as ``key=value``, as for the option ``--set``.
+        environ: environment variables; None for those of the process.
+        role: process whose meaning an ambiguous RocketMQ name has, such as ``listenPort``.
 
     Raises:
         ConfigError: the file cannot be read, or a setting is unknown, malformed, out of range or set twice.
@@ -127,10 +128,15 @@ def load_config(
 
 
 def load_text(text: str, *, name: str = "configuration", role: Role = "broker") -> LoadedConfig:
-    """Load YAML text alone, without the environment; ``name`` is what errors call it.
+    """Load the configuration from YAML text, without the environment.
+
+    Args:
+        text: the YAML text.
+        name: name of the text in errors.
+        role: process whose meaning an ambiguous RocketMQ name has.
 
     Raises:
-        ConfigError: as :func:`load_config`.
+        ConfigError: a setting is unknown, malformed, out of range or set twice.
     """
     return assemble((_yaml_layer(text, name, role),), role)
 
@@ -144,22 +150,22 @@ def _file_layer(content: bytes, name: str, role: Role) -> Layer:
     try:
         return _yaml_layer(content, name, role)
     except ConfigError as error:
-        if error.key is None and has_rocketmq_keys(text, role):  # no YAML at all
+        if error.key is None and has_rocketmq_keys(text, role):  # The text is not YAML.
             error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
         raise
 
 
 def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
-    from flintmq.config.loading.yaml_source import parse_yaml  # a MiB that a broker without a file does without
+    from flintmq.config.loading.yaml_source import parse_yaml  # Imported late: it takes 1 MiB, only needed for a file.
 
     return mapping_layer(parse_yaml(content, name), role)
 
 
 def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
-    """Lay layers over the defaults, the first one lowest.
+    """Return the configuration from the defaults and layers. Later layers override earlier ones.
 
     Raises:
-        ConfigError: a value does not fit.
+        ConfigError: a value is invalid, or two values contradict each other.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT)
@@ -185,7 +191,7 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
         raise sections[name].origin.error(f"'{name}' is not a setting any more: {REMOVED[name]}", key=name)
     try:
         config: BrokerConfig = _build(BrokerConfig, "", values)
-    except ConfigError as error:  # values that are fine alone do not fit together
+    except ConfigError as error:  # Each value is valid, but two of them contradict each other.
         origin = _guilty(error.key or "", origins)
         raise origin.error(error.message, key=error.key, suggestion=error.suggestion) from error
     return LoadedConfig(config, MappingProxyType(origins), MappingProxyType(sections), role, layers)
@@ -203,7 +209,7 @@ def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
-    """Return where to look for the mistake: the key itself, or what else was written in its section."""
+    """Return the origin to name in an error: that of the key, or else that of another setting written in its section."""
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]
     return next((origins[name] for name in near if origins.get(name, DEFAULT) != DEFAULT), DEFAULT)

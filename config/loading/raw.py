@@ -1,7 +1,7 @@
-"""Settings as they were written: text with its place, before any model gives it a type.
+"""Settings as they are written in a source: texts with their places, before they get the types of their fields.
 
-A scalar stays text until the field it is for says what it is. So ``name: on`` is a name and ``delete_when: 04`` an hour,
-whatever YAML would have made of them, and the environment and the command line are read by the same rules as a file.
+A scalar stays text until it gets the type of its field. So ``name: on`` is a name and ``delete_when: 04`` is an hour, although
+YAML would make a boolean and an integer of them. The same rules hold for files, the environment and the command line.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ OriginKind = Literal["default", "file", "environment", "command line"]
 
 @attrs.frozen
 class Origin:
-    """Where a value comes from."""
+    """The source of a value."""
 
     kind: OriginKind
-    """The layer."""
+    """Kind of the source."""
     place: str | None = None
-    """The file, or ``environment`` and the variable's name."""
+    """Path of the file, or ``environment`` and the name of the variable; None for other kinds."""
     line: int | None = None
-    """1-based line in a file."""
+    """Line in the file, counted from 1; None for other kinds."""
 
     def __str__(self) -> str:
         text = self.place or self.kind
@@ -39,49 +39,49 @@ class Origin:
 
 
 DEFAULT = Origin("default")
-"""The origin of a default."""
+"""The origin of a value that no source sets."""
 
 
 @attrs.frozen
 class RawScalar:
-    """One text."""
+    """A scalar value as text."""
 
     text: str
-    """As written, without quotes."""
+    """Text as it is written, without quotes."""
     origin: Origin = DEFAULT
-    """Where."""
+    """Source of the text."""
     quoted: bool = False
-    """Quoted text is never null."""
+    """Whether the text is in quotes. Such a text is never null."""
     plain: Unit | None = None
-    """What a plain integer means; None where it is what the field says."""
+    """Unit of a plain integer; None for the unit of the field."""
 
     @property
     def is_null(self) -> bool:
-        """Return true for an empty text, ``~`` and ``null``."""
+        """Return whether the text is empty, ``~`` or ``null``, without quotes."""
         return not self.quoted and self.text in ("", "~", "null", "Null", "NULL")
 
 
 @attrs.frozen
 class RawList:
-    """Several values in order."""
+    """A list of values."""
 
     items: tuple[RawNode, ...]
-    """The values, each with its own line."""
+    """The values, each with its line."""
     origin: Origin = DEFAULT
-    """Where it starts."""
+    """Source and first line of the list."""
 
 
 @attrs.frozen
 class RawMapping:
-    """Named values."""
+    """A mapping of names to values."""
 
     entries: Mapping[str, RawNode] = attrs.field(factory=dict)
-    """The values; each one's origin is the line of its key."""
+    """Values, keyed by name. The origin of each has the line of its key."""
     origin: Origin = DEFAULT
-    """Where it starts."""
+    """Source and first line of the mapping."""
 
     def merged(self, other: RawMapping) -> RawMapping:
-        """Return this mapping with ``other`` laid over it: mappings are merged, everything else is replaced."""
+        """Return this mapping with the entries of ``other``. Mappings in both are merged; other values are replaced."""
         entries = dict(self.entries)
         for name, node in other.entries.items():
             mine = entries.get(name)
@@ -94,7 +94,7 @@ RawNode = RawScalar | RawList | RawMapping
 
 
 def nest(path: tuple[str, ...], node: RawNode) -> RawMapping:
-    """Return ``node`` under nested mappings: ``("a", "b")`` gives ``{a: {b: node}}``."""
+    """Return a node inside nested mappings; the path ``("a", "b")`` gives ``{a: {b: node}}``."""
     for name in reversed(path):
         node = RawMapping({name: node}, node.origin)
     assert isinstance(node, RawMapping)

@@ -1,4 +1,4 @@
-"""Every key by its dotted name, and RocketMQ's names for it, derived from the models."""
+"""Tables of all settings by dotted key, and of RocketMQ's names for them, derived from the classes of the sections."""
 
 from __future__ import annotations
 
@@ -18,48 +18,50 @@ from flintmq.config.fields import NO_SPEC, SPEC, FieldSpec, spec_of
 from flintmq.config.sections.models import BrokerConfig
 
 Role = Literal["broker", "namesrv"]
-"""Whose names count where RocketMQ uses one name for two things: ``listenPort`` is a broker's or a name server's port."""
+"""The process whose meaning a RocketMQ name has if both have it: ``listenPort`` is the port of a broker or of a name server."""
 
 NAMESERVER: Final = "nameserver"
-"""The section of the name server."""
+"""Name of the section of the name server."""
 
 FLUSH_DISK_TYPE: Final = "flushDiskType"
 TRANSIENT_POOL: Final = "transientStorePoolEnable"
 COMPOSITES: Final = (FLUSH_DISK_TYPE, TRANSIENT_POOL)
-"""RocketMQ's two keys that together mean ``flush.strategy``."""
+"""RocketMQ's two keys that together set ``flush.strategy``."""
 
 
 @attrs.frozen
 class Key:
-    """One setting."""
+    """One setting, with its place in the classes of the configuration."""
 
     name: str
-    """Dotted: ``flush.group_commit.sync_flush_timeout_ms``."""
+    """Dotted key, such as ``flush.group_commit.sync_flush_timeout_ms``."""
     model: type[Any]
-    """The section's class."""
+    """Class of the section."""
     field: attrs.Attribute[Any]
-    """The attrs field."""
+    """Field of the class."""
     hint: Any
-    """The field's type."""
+    """Type of the field."""
 
     @property
     def spec(self) -> FieldSpec:
-        """Return its unit, range and other names."""
+        """Return the unit, the allowed values and the RocketMQ names of the setting."""
         return spec_of(self.field)
 
     @property
     def doc(self) -> str:
-        """Return the docstring under the field; empty where the source is not at hand."""
+        """Return the text under the field as one line; empty if the source code is not available."""
         return field_docs(self.model).get(self.field.name, "")  # type: ignore[arg-type]  # a class is hashable
 
     @property
     def feature(self) -> str:
-        """Return the name of the plugin that does what the key says; empty for a key that every broker has."""
-        spec: FieldSpec = self.field.metadata.get(SPEC, NO_SPEC)  # faster than with its unit: each start asks all keys
+        """Return the name of the plugin that uses the setting; empty for a setting of every broker."""
+        spec: FieldSpec = self.field.metadata.get(
+            SPEC, NO_SPEC
+        )  # Faster than spec_of; each start reads it for all keys.
         return spec.feature or getattr(self.model, "FEATURE", "")
 
     def value_of(self, config: BrokerConfig) -> Any:
-        """Return the key's value."""
+        """Return the value of the setting in a configuration."""
         return functools.reduce(getattr, self.name.split("."), config)
 
 
@@ -78,13 +80,13 @@ def _walk(model: type[Any], prefix: str) -> Iterator[tuple[str, Key | type[Any]]
 _ALL = dict(_walk(BrokerConfig, ""))
 
 NAMES: Final = tuple(_ALL)
-"""Every key and section by dotted name, in the models' order."""
+"""Dotted names of all settings and sections, in the order of the classes."""
 
 KEYS: Final[Mapping[str, Key]] = MappingProxyType({n: k for n, k in _ALL.items() if isinstance(k, Key)})
-"""Every setting by dotted name, in the models' order."""
+"""All settings, keyed by dotted name, in the order of the classes."""
 
 SECTIONS: Final[Mapping[str, type[Any]]] = MappingProxyType({n: k for n, k in _ALL.items() if isinstance(k, type)})
-"""Every section's class by dotted name."""
+"""Classes of all sections, keyed by dotted name."""
 
 
 def _aliases(*, nameserver: bool) -> dict[str, tuple[str, ...]]:
@@ -105,12 +107,17 @@ _BY_ROLE: Final[Mapping[Role, Mapping[str, tuple[str, ...]]]] = {
 
 
 def aliases(role: Role = "broker") -> Mapping[str, tuple[str, ...]]:
-    """Return RocketMQ's names, each with the dotted keys it sets, as they count for a role outside any section."""
+    """Return the dotted keys that each RocketMQ name sets outside any section, keyed by RocketMQ's name, for a role."""
     return _BY_ROLE[role]
 
 
 def aliases_in(section: str, role: Role = "broker") -> Mapping[str, tuple[str, ...]]:
-    """Return RocketMQ's names that count inside a section (dotted; empty for the top level)."""
+    """Return the dotted keys that each RocketMQ name sets inside a section, keyed by RocketMQ's name.
+
+    Args:
+        section: the dotted name of the section; empty for the top level.
+        role: the process whose meaning of a name is used at the top level.
+    """
     if not section:
         return _BY_ROLE[role]
     table = _NAMESRV_ALIASES if section == NAMESERVER else _BROKER_ALIASES
@@ -120,7 +127,7 @@ def aliases_in(section: str, role: Role = "broker") -> Mapping[str, tuple[str, .
 
 @functools.cache
 def field_docs(model: type[Any]) -> Mapping[str, str]:
-    """Return the docstrings under the fields of a class, each as one line; empty where the source is not at hand."""
+    """Return the texts under the fields of a class as one line each, keyed by field; empty if the source is not available."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     except (OSError, TypeError, SyntaxError):
