@@ -24,7 +24,7 @@ FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", rebalance_int
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.timeout(400)
-def test_every_answer_is_read(peer: Peer, tmp_path: Path) -> None:
+def test_every_admin_answer_of_a_java_broker_is_decoded(peer: Peer, tmp_path: Path) -> None:
     async def run() -> None:
         async with AdminClient(peer.namesrv) as admin, asyncio.timeout(LIMIT_S):
             await until_registered(admin)

@@ -27,7 +27,7 @@ ACCOUNT = ("flintadmin", "flintsecret")
 ACCOUNTS = f"accounts:\n- accessKey: {ACCOUNT[0]}\n  secretKey: {ACCOUNT[1]}\n  admin: true\n"
 
 
-def test_the_page_tells_every_command() -> None:
+def test_the_page_lists_every_mqadmin_command() -> None:
     """A command that works and is not on the page is not found; one that is on it and never tried may not work."""
     told = set(re.findall(r"^\| `(\w+)", DOCS.read_text(), re.MULTILINE))
     assert told == {command.name for command in (*COMMANDS, *ACCESS_COMMANDS)}
@@ -94,7 +94,7 @@ async def looked_at(name_server: str, names: dict[str, str], signed: bool) -> As
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.parametrize("signed", [False, pytest.param(True, marks=pytest.mark.longest)])
-def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path, signed: bool) -> None:
+def test_every_mqadmin_command_works(peer: Peer, tmp_path: Path, signed: bool) -> None:
     """Also with access control, where mqadmin and all that it makes must sign."""
     overrides = access_control(tmp_path) if signed else ()
 
@@ -123,7 +123,7 @@ def test_every_command_of_the_real_mqadmin(peer: Peer, tmp_path: Path, signed: b
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_the_commands_for_access_control(peer: Peer, tmp_path: Path) -> None:
+def test_mqadmin_commands_for_access_control_work(peer: Peer, tmp_path: Path) -> None:
     async def run() -> list[str]:
         overrides = (*access_control(tmp_path), "acl.list_accounts=true")
         async with serving(tmp_path / "store", *overrides) as (name_server, broker):

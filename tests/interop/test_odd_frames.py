@@ -9,7 +9,7 @@ from .conftest import Peer
 pytestmark = [pytest.mark.slow, pytest.mark.java]
 
 
-def test_the_real_broker_and_odd_frames(peer: Peer) -> None:
+def test_a_java_broker_answers_unusual_frames_as_recorded(peer: Peer) -> None:
     """Each on a connection of its own, then a good request: closed, silent, or an answer of this code, opaque and meaning."""
     from odd_frames import REAL, odd_frames, try_frame
 

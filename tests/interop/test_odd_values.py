@@ -49,7 +49,7 @@ def group(wire: Wire, name: str, value: object) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_the_real_broker_loads_what_was_saved(peer: Peer, tmp_path: Path) -> None:
+def test_a_java_broker_loads_unusual_values_that_flintmq_saved(peer: Peer, tmp_path: Path) -> None:
     """It starts on the folder, and tells the same groups and topics as FlintMQ did."""
     store = tmp_path / "store"
     config = load_config(None, [f"store.path={store}", f"listen.port={peer.port}", *SIZES], {})

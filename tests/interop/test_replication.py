@@ -97,7 +97,9 @@ def readable(slave: str, bodies: list[bytes]) -> bool:
 @pytest.mark.parametrize(
     ("master_kind", "slave_kind"), [("flint", "java"), ("java", "flint"), ("flint", "flint"), ("java", "java")]
 )
-def test_every_pairing(peer: Peer, tmp_path: Path, master_kind: str, slave_kind: str) -> None:
+def test_every_pairing_of_brokers_replicates_the_same_log(
+    peer: Peer, tmp_path: Path, master_kind: str, slave_kind: str
+) -> None:
     """A cluster is moved from one broker to the other a node at a time: each must follow the other's log, whatever is in it."""
     master_port, slave_port = free_ports(2)
     with flintmq.NameServer(load_config(None, [f"nameserver.port={peer.namesrv_port}"], {})):

@@ -21,14 +21,14 @@ from spark_round_trip import check_round_trip  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(1_500)]
 
 
-def test_a_query_that_is_killed_loses_and_repeats_nothing(peer: Peer, tmp_path: Path) -> None:
+def test_a_killed_query_loses_and_repeats_no_message_of_a_java_broker(peer: Peer, tmp_path: Path) -> None:
     """The same promise as from our own broker: offsets, pulls and what counts as a loss are RocketMQ's."""
     need_spark()
     with peer.name_server(), peer.broker(tmp_path / "store"):
         killed_four_times(peer.namesrv, "Stream", tmp_path)
 
 
-def test_rows_are_sent_to_it_once_and_as_they_are(peer: Peer, tmp_path: Path) -> None:
+def test_rows_are_sent_to_a_java_broker_once_and_unchanged(peer: Peer, tmp_path: Path) -> None:
     """Batch messages, properties and routes are RocketMQ's; so is what comes back."""
     need_spark()
     with peer.name_server(), peer.broker(tmp_path / "store"):
