@@ -75,6 +75,11 @@ class ApiContext(PluginContext[S_co]):
     """The broker; for what is registered for a name server, the
     :class:`flintmq.programs.name_server.name_server.NameServer`."""
 
+    if not TYPE_CHECKING:  # a type checker reports the mistake itself
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(f"factory(context): expected context.settings, clock or api.{name}; found '{name}'")
+
 
 @attrs.frozen(kw_only=True)
 class PoolContext(PluginContext[S_co]):

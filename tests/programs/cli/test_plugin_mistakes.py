@@ -329,6 +329,14 @@ MISTAKES = [
     made(
         "process-async", PROCESSORS, "P()", "process(batch)", before="class P:\n  async def process(self, batch): ..."
     ),
+    made(
+        "processor-of-the-broker",
+        PROCESSORS,
+        "P(it)",
+        "AttributeError: factory(context): expected context.settings, clock or api.topics",
+        "found 'topics'",
+        before="class P(Processor):\n  def __init__(self, broker): self.topics = broker.topics",
+    ),
     made("process-arity", PROCESSORS, "P()", "process(batch)", before="class P:\n  def process(self): ..."),
     made(
         "listener-misspelt", LISTENERS, "L()", "none of", before="class L:\n  def on_channel_conect(self, channel): ..."
