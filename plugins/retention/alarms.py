@@ -1,4 +1,4 @@
-"""The alarms of retention: disks without room, and messages that are deleted unread or before they expired."""
+"""Makes the alarms of retention: full disks, and messages that are deleted before groups read them or before they expire."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SAME_DISK: Final = 0.01
 
 
 def retention_bound_won(group: str, messages: int, measured: str, key: str) -> Alarm:
-    """Return the alarm for messages that were kept for a group, and are deleted unread.
+    """Return the alarm for messages that were kept for a group and are deleted before the group has consumed them.
 
     Args:
         group: the group.
-        messages: how many of them.
-        measured: which bound was passed, and by how much.
-        key: the setting of the bound.
+        messages: number of these messages.
+        measured: the limit that was exceeded and the measured value, as a text.
+        key: the setting with the limit.
     """
     text = (
         f"{messages} messages that were kept for group {group} are deleted, and it has not consumed them: {measured}; "
@@ -35,10 +35,10 @@ def deleted_unexpired(files: int, messages: int, age: str, groups: str) -> Alarm
     """Return the alarm for messages that were deleted before they had expired, because the disk was nearly full.
 
     Args:
-        files: how many files of the log.
-        messages: how many messages were in them.
-        age: how old the newest of them is, in words.
-        groups: which groups lose how many, in words.
+        files: number of deleted files of the log.
+        messages: number of messages in these files.
+        age: age of the newest of these messages, as a text.
+        groups: the groups that lose messages, with the numbers, as a text.
     """
     text = (
         f"the disk was nearly full, and {files} files of the log were deleted before they had expired: {messages:,} messages, "
@@ -50,9 +50,14 @@ def deleted_unexpired(files: int, messages: int, age: str, groups: str) -> Alarm
 
 
 def disks(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> list[Alarm]:
-    """Return the alarms for the disks of a store, by the limits of retention, each disk once.
+    """Return the alarms for the disks of a store according to the limits of retention, at most one for each disk.
 
-    Where the commit log lies on several disks, a full one is a warning while another one takes the files.
+    If the commit log uses several disks, a full disk raises only a warning as long as another one has room.
+
+    Args:
+        log_disks: usage of the disks with files of the commit log.
+        queue_disk: usage of the disk with the consume queues; None if it was not measured.
+        policy: the limits of retention.
     """
     found: dict[Path, Alarm] = {}
     if queue_disk is not None and any(_is_same_disk(queue_disk, usage) for usage in log_disks):
@@ -76,5 +81,5 @@ def disks(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: 
 
 
 def _is_same_disk(one: DiskUsage, other: DiskUsage) -> bool:
-    """Return whether two folders seem to lie on one disk; they were measured one after the other."""
+    """Return whether two measurements are of the same disk: equal size, and nearly equal use, as they were not simultaneous."""
     return one.total_bytes == other.total_bytes and abs(one.used_ratio - other.used_ratio) < _SAME_DISK

@@ -1,4 +1,4 @@
-"""Registers retention: the service that deletes files, and the processor of the requests that ask for it."""
+"""Registers retention: the service that deletes files, and the processor of the requests that start deletions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports import Alarm
 
 RESIDENT_CHECK_S: Final = 1.0
-"""The time between two looks at the resident memory."""
+"""Interval between two checks of the resident memory."""
 RESIDENT_MAX_BYTES: Final = 128 * 1024 * 1024
-"""Below this nothing is given back: the newest part of the log, the slots of an index file and libraries fit in."""
+"""Resident bytes of mapped files up to which no pages are released. The newest part of the log, the slots of an index file and
+libraries fit in."""
 NEWEST_BYTES: Final = 64 * 1024 * 1024
-"""The part of the log that stays, because consumers that keep up, and slaves, read it soon after it was written."""
+"""Bytes at the log's end whose pages stay, because slaves and consumers that keep up read them soon."""
 _SLICE_S: Final = 0.001
-"""How long the loop's thread is occupied at once, or for one slice of bytes where that takes longer."""
+"""Time after which a slice of a round ends, in seconds. It is exceeded if the release of one part takes longer."""
 
 
 class RetentionPlugin:
-    """Registers the deletion of old files, the watch over the disks, and the return of pages to the kernel."""
+    """Registers the service that deletes old files, checks the disks and releases memory pages, and its request processor."""
 
     plugin_name = "retention"
 
@@ -47,10 +48,10 @@ class RetentionPlugin:
 
 
 class RetentionProcessor(DeclaredProcessor):
-    """Answers requests about the deletion of what has expired (docs/internals/protocol.md, Request codes). Loop thread.
+    """Answers requests that start the deletion of expired files (docs/internals/protocol.md, Request codes). Loop thread.
 
     Args:
-        api: the broker; a plugin may have put another service in the place of :class:`RetentionService`.
+        api: the broker. If a plugin has replaced :class:`RetentionService`, the requests are refused as unsupported.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -75,13 +76,14 @@ class RetentionProcessor(DeclaredProcessor):
 
 
 class RetentionService:
-    """Deletes what is old, refuses writes to a full disk, and keeps resident memory small. Loop thread.
+    """Deletes old files, makes the store refuse messages if the disk is full, and releases memory pages. Loop thread.
 
     Args:
         api: the broker.
 
     Raises:
-        ConfigError: files would be kept for groups no longer than without them.
+        ConfigError: ``store.keep_at_most_hours`` is less than ``store.file_reserved_hours``, so ``store.keep_for_groups`` would
+            have no effect.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -99,34 +101,34 @@ class RetentionService:
         self._pages = ResidentPages(files)
 
     def start(self) -> None:
-        """Measure the disks and expire topics now, and begin the rounds."""
+        """Measure the disks and expire topics now, and start the timers of the rounds."""
         self.cleaner.check_space()
         self.cleaner.expire_topics()
         timers = self._api.work
         timers.pace(self._api.settings.current.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
-        # Memory is filled by the world, not by the hours that a clock is advanced: they bring nothing to do.
+        # Memory fills with real time, so a simulation that advances its clock need not wake this timer.
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def alarms(self) -> list[Alarm]:
-        """Return what was wrong with the disks when they were measured last, and what was lost in the last hour."""
+        """Return the alarms of the last measurement of the disks, and those about messages deleted in the last hour."""
         return [*self.cleaner.alarms, *self.cleaner.lost_alarms, *self.cleaner.forced_alarms]
 
     def stop(self) -> None:
-        """Do nothing: the timers have ended."""
+        """Do nothing. The broker has already ended the timers."""
 
 
 class ResidentPages:
-    """Gives pages of older files back to the kernel, in rounds. Loop thread. A timer of the caller calls :meth:`tick`.
+    """Releases mapped pages of older files to the kernel, in rounds. Loop thread. A timer of the caller calls :meth:`tick`.
 
-    The kernel takes mapped pages away by itself when memory is short; until then every page that was written or read counts as
-    the broker's, although only the last few megabytes are used again. Limits of containers, and operators that look for a
-    leak, go by that figure. What is given back stays in the page cache: reading it again costs a page fault and nothing from
-    the disk.
+    The kernel reclaims mapped pages only if memory is short. Until then, every page that was written or read counts as memory
+    of the broker, although only the last few megabytes are used again. Container limits and operators that look for a memory
+    leak use that figure. Released pages stay in the page cache. To read them again costs a page fault, but no read from the
+    disk.
 
     Args:
         files: the files of the store.
-        max_bytes: how much of mapped files may be resident before pages are given back.
-        newest_bytes: how much of the log's end stays.
+        max_bytes: resident bytes of mapped files above which pages are released.
+        newest_bytes: bytes at the log's end whose pages are not released.
     """
 
     def __init__(self, files: LogFiles, max_bytes: int = RESIDENT_MAX_BYTES, newest_bytes: int = NEWEST_BYTES) -> None:
@@ -136,7 +138,7 @@ class ResidentPages:
         self._round: Iterator[None] | None = None
 
     def tick(self) -> float:
-        """Do a slice of the round under way, or begin one where too much is resident; return the seconds to the next call."""
+        """Run a slice of the current round, or begin one if too many bytes are resident; return seconds to the next call."""
         if self._round is None:
             if self._files.disk.resident_bytes() <= self._max_bytes:
                 return RESIDENT_CHECK_S
@@ -150,7 +152,7 @@ class ResidentPages:
         return RESIDENT_CHECK_S
 
     def _steps(self) -> Iterator[None]:
-        """Give back the log except its newest part, queues as far as they are synced, and the entries of the index."""
+        """Release the pages of the log except its newest part, of synced parts of queues, and of entries of the index."""
         files = self._files
         marks = files.log.marks
         behind = min(marks.flushed, marks.dispatched) - self._newest_bytes
