@@ -1,8 +1,8 @@
-"""Deletes what is old, and watches the disks (docs/internals/algorithms.md, Retention).
+"""Deletes old files and checks the disks, in rounds (docs/internals/algorithms.md, Retention).
 
-A round measures the disks, deletes commit log files, then the queue files and index files of deleted messages.
-It runs on the loop thread in small slices; large files are unlinked in the background. Readers that hold slices of a deleted
-file keep its map alive, so that they read whole messages to the end.
+A round measures the disks, deletes commit log files, then the queue files and index files of deleted messages. It runs on the
+loop thread in small slices. Large files are unlinked in a thread. A deleted file stays mapped while readers have views of it,
+so that they can read their messages to the end.
 """
 
 from __future__ import annotations
@@ -54,13 +54,16 @@ __all__ = ["MANUAL_ROUNDS", "CleanCommitLogService", "ConsumerOffsets", "Reason"
 
 
 class CleanCommitLogService:
-    """Deletes files in rounds. Loop thread. A timer of the caller calls :meth:`tick`; each round reads the settings again.
+    """Deletes old files in rounds; RocketMQ's CleanCommitLogService and CleanConsumeQueueService. Loop thread.
+
+    A timer of the caller calls :meth:`tick`. Each round reads the settings again.
 
     Args:
         files: the files of the store.
-        offsets: the groups' offsets, for the warning before unread messages go; they go with their queues. None without groups.
-        kept_topics: topics of which a feature remembers queue offsets, so that their queues stay when all messages have
-            expired.
+        offsets: consumer offsets, for the warning before unread messages are deleted. The offsets in a deleted queue are
+        removed.
+            None if there are no groups.
+        kept_topics: topics whose queues stay if all messages have expired, because a feature stores queue offsets of them.
     """
 
     def __init__(
@@ -71,9 +74,9 @@ class CleanCommitLogService:
         self._offsets = offsets
         self._clock = files.clock
         self.manual_rounds = 0
-        """Rounds left in which expired files are deleted at any hour (code 329)."""
+        """Number of further rounds that delete expired files at any hour (code 329)."""
         self.alarms: list[Alarm] = []
-        """What is wrong with the disks, by the last measurement."""
+        """Alarms about the disks, from the last measurement."""
         self._kept = KeptForGroups(files.clock)
         self._forced = ForcedDeletions(files.clock)
         self._bin = FileBin(files.disk, files.background)
@@ -85,18 +88,18 @@ class CleanCommitLogService:
 
     @property
     def lost_alarms(self) -> list[Alarm]:
-        """What went lately although it was kept for a group."""
+        """Alarms about messages that were kept for a group and were deleted in the last hour."""
         return self._kept.alarms()
 
     @property
     def forced_alarms(self) -> list[Alarm]:
-        """What went lately before it had expired."""
+        """Alarms about messages that were deleted in the last hour before they had expired."""
         return self._forced.alarms()
 
     # rounds
 
     def tick(self) -> float:
-        """Do a slice of the round under way, or begin one; return the seconds until the next call."""
+        """Run a slice of the current round, or begin a round; return the seconds until the next call."""
         if self._round is None:
             self._round = self.steps()
         try:
@@ -110,15 +113,15 @@ class CleanCommitLogService:
         return 0.0
 
     def run(self) -> None:
-        """Do a whole round at once."""
+        """Run a whole round without a pause."""
         for _ in self.steps():
             pass
 
     def steps(self) -> Iterator[None]:
-        """Do a round, slice by slice."""
+        """Run a round; each step of the iterator is one slice."""
         policy = RetentionPolicy.of(self._files.settings.store)
         space = self.check_space()
-        self._bin.empty()  # what could not be deleted before
+        self._bin.empty()  # files that could not be deleted in earlier rounds
         self._index_bin.empty()
         yield
         yield from self._clean_commit_log(policy, space)
@@ -214,14 +217,14 @@ class CleanCommitLogService:
             log.warning("disk.nearly_full", "the disk is nearly full, and no commit log file can be deleted")
 
     def _finder(self, policy: RetentionPolicy) -> UnreadFinder | None:
-        """Return what finds out who has not consumed what, as things are now; None without groups."""
+        """Return a finder of messages that groups have not consumed yet; None if there are no groups."""
         if self._offsets is None:
             return None
         files = self._files
         return UnreadFinder(files.queues, self._offsets, policy.keep_for_groups, files.log.reader.message_at)
 
     def _log_files(self) -> list[LogFile]:
-        """Return the oldest files, as many as one round may delete, and the one after them."""
+        """Return the files that one round may delete, the oldest first, and the file after them."""
         files = self._files
         oldest = files.files[: DELETE_FILES_MAX + 1]
         by_change = files.settings.store.compat == "strict"
@@ -236,7 +239,10 @@ class CleanCommitLogService:
         return found
 
     def _first_stored_ms(self, start_offset_bytes: int) -> int | None:
-        """Return when the first record of a file was stored, in ms since 1970: no record of the file before it is younger."""
+        """Return the store timestamp of a file's first record, in ms since 1970; None if the file does not begin with a record.
+
+        No record in the file before it is younger.
+        """
         head = self._files.log.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
         if head is None or rec.SIZE_AND_MAGIC.unpack_from(head)[1] not in (rec.MAGIC_V1, rec.MAGIC_V2):
             return None
@@ -247,7 +253,7 @@ class CleanCommitLogService:
     def _warn(
         self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool
     ) -> None:
-        """Warn once for each file, and again when a held file is deleted after all: one line, however many groups there are."""
+        """Log a warning about unread messages in a file, once if it is kept and once if it is deleted."""
         start, kind = deletion.file.start_offset_bytes, "held" if held or kept else "lost"
         named = self._kept.named(unread, policy)
         if held:
@@ -255,7 +261,7 @@ class CleanCommitLogService:
         elif kept:
             told, what = named, "it is kept (store.keep_for_groups)"
         else:
-            told = [one for one in unread if one.group not in policy.keep_for_groups]  # the bound that won is told
+            told = [one for one in unread if one.group not in policy.keep_for_groups]  # note_lost reports the others
             what = (
                 "it is deleted all the same (store.hold_max_bytes)"
                 if policy.hold_until_consumed
@@ -275,9 +281,9 @@ class CleanCommitLogService:
     # queues and the index
 
     def expire_topics(self) -> None:
-        """Move the minimum of the queues in topics with a retention of their own past what is older (``topic_retention``).
+        """Raise the minimum queue offset in topics with their own retention past expired messages (``topic_retention``).
 
-        Call it once after a start, too: recovery finds the minimum by what the log still holds.
+        Call it once after a start, too, because a recovery sets the minimum to the first message that is still in the log.
         """
         files = self._files
         retention_ms = files.settings.store.topic_retention_ms
@@ -286,7 +292,8 @@ class CleanCommitLogService:
                 self._expire(queue, self._is_older(queue, retention_ms[topic]))
 
     def _is_older(self, queue: QueueReader, retention_ms: int) -> Callable[[int], bool]:
-        """Return what tells whether a message of a queue is older than its topic's retention, and kept for nobody."""
+        """Return a predicate on physical offsets: whether a queue's message has expired by its topic's retention and is not
+        kept for a group."""
         policy = RetentionPolicy.of(self._files.settings.store)
         stored_ms, now_ms = self._files.log.store_timestamp_ms, self._clock.now_ms()
         finder = self._finder(policy)
@@ -304,7 +311,7 @@ class CleanCommitLogService:
         return is_older
 
     def _clean_queues(self) -> Iterator[None]:
-        """Delete the queue files and index files of messages that the log has lost."""
+        """Delete the queue files and index files whose messages were all deleted from the log."""
         files = self._files
         min_offset_bytes = files.log.min_offset_bytes
         if min_offset_bytes == self._cleaned_to_bytes:
@@ -336,9 +343,10 @@ class CleanCommitLogService:
             return False
 
     def clean_expired_queues(self) -> int:
-        """Remove queues whose newest message is deleted, and how far groups have come in them; return how many (code 306).
+        """Delete queues whose messages are all deleted, and the consumer offsets in them; return their number (code 306).
 
-        Those of ``kept_topics`` stay."""
+        Queues of ``kept_topics`` stay.
+        """
         files = self._files
         min_offset_bytes = files.log.min_offset_bytes
         expired = [
@@ -360,13 +368,15 @@ class CleanCommitLogService:
 
 
 class FileBin:
-    """A queue of files that are deleted off the loop thread, because a disk may need long to unlink a large one.
+    """A queue of files that are deleted in a thread, because a disk may need long to unlink a large file.
 
-    A file that cannot be deleted stays first, and :meth:`empty` tries it again: a log whose second file is gone while its first
-    one is not could not be opened again. What was not deleted when the broker stops is part of the log at the next start.
+    If a file cannot be deleted, it stays first in the queue and :meth:`empty` tries it again. A log without its second file,
+    but with its first one, could not be opened. Files that are not deleted before the broker stops belong to the log at the
+    next start.
 
     Args:
-        executor: where files are deleted; None deletes them on the caller's thread.
+        disk: deletes the files.
+        executor: runs the deletions; None deletes files on the caller's thread.
     """
 
     def __init__(self, disk: Disk, executor: Executor | None) -> None:
@@ -375,22 +385,23 @@ class FileBin:
         self._waiting: deque[tuple[Path, object]] = deque()
         self._lock = threading.Lock()
         self.failures = 0
-        """How often a file could not be deleted."""
+        """Number of failed attempts to delete a file."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, path: Path, kept_until_then: object = None) -> None:
-        """Take a file; call :meth:`empty` next.
+        """Add a file to the queue. The caller calls :meth:`empty` afterwards.
 
         Args:
             path: the file.
-            kept_until_then: is let go when the file is deleted, and on that thread: to unmap a large file takes a while too.
+            kept_until_then: object that is referenced until the file is deleted, and then released on the thread that deletes
+                it, because to unmap a large file takes long, too.
         """
         self._waiting.append((path, kept_until_then))
 
     def empty(self) -> None:
-        """Delete what waits, in the background where there is one."""
+        """Delete the files in the queue, in a thread if there is an executor."""
         if not self._waiting:
             return
         if self._executor is None:
