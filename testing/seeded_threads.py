@@ -1,4 +1,4 @@
-"""Do the work of threads on the thread of a seeded loop, after delays that the seed decides."""
+"""Runs the work of threads on the thread of a seeded loop, after delays that the seed decides."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LATE_MS_MAX: Final = 5
-"""How much later than it could at most a thread does its work."""
+"""Longest delay, in ms, that is added to the time at which the work of a thread is due."""
 
 
 class SeededThreads:
-    """The :class:`flintmq.core.io.threads.Threads` of a :class:`~flintmq.testing.seeded_loop.SeededLoop`."""
+    """Runs the work of threads on a :class:`~flintmq.testing.seeded_loop.SeededLoop`.
+
+    It implements :class:`flintmq.core.io.threads.Threads`.
+    """
 
     def __init__(self, loop: SeededLoop) -> None:
         self._loop = loop
@@ -46,8 +49,8 @@ class LoopRounds:
     """Runs the rounds of a service on a loop; it is also the :class:`flintmq.core.io.threads.Signal` that wakes the service.
 
     Args:
-        loop: runs the rounds.
-        service: whose rounds; they end when it is stopping.
+        loop: the loop that runs the rounds.
+        service: the service. Its rounds end when it is stopping.
     """
 
     def __init__(self, loop: SeededLoop, service: Rounds) -> None:
@@ -59,11 +62,11 @@ class LoopRounds:
         self._plan()
 
     def locked(self) -> bool:
-        """Return whether nobody has asked for a round."""
+        """Return whether no round has been requested since the last one began."""
         return not self._is_asked
 
     def release(self) -> None:
-        """Ask for a round."""
+        """Request a round, which begins after a delay and not before the rest of the service is over."""
         self._is_asked = True
         self._plan()
 
@@ -87,17 +90,17 @@ class LoopRounds:
 
 
 class InlineExecutor(Executor):
-    """Does everything at once, on the thread of its caller."""
+    """Runs each submitted function at once, on the thread of its caller."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         done: Future[Any] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
-        except BaseException as failure:  # as a thread of an executor does
+        except BaseException as failure:  # A thread of a real executor passes every exception to the future, too.
             done.set_exception(failure)
         return done
 
 
 def later(loop: SeededLoop, wait_s: float, work: Callable[[], object]) -> asyncio.TimerHandle:
-    """Call back when a thread of a machine would have come to it: after so many seconds, and a little more."""
+    """Call a function after ``wait_s`` seconds and a delay of 1 to :data:`LATE_MS_MAX` ms, as a real thread would run late."""
     return loop.call_later(wait_s + (1 + loop.choices.below(LATE_MS_MAX)) / 1000, work)

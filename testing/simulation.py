@@ -1,13 +1,13 @@
-"""Run brokers, name servers and clients in one thread, where a seed decides order, time, network and chance.
+"""Runs brokers, name servers and clients in one thread, where a seed decides the order, the network and the random numbers.
 
 ::
 
     simulation = Simulation(Choices(seed=7))
     simulation.run(main())     # the same seed gives the same run
 
-Each broker, name server and client takes ``clock=simulation.clock``, and each broker a
-:class:`~flintmq.testing.simulated_disk.SimulatedDisk`; brokers and name servers listen on the simulated network by themselves.
-``listen.loop_blocked_warn_ms`` must be 0: the watch over a blocked loop is a thread of the machine.
+Pass ``clock=simulation.clock`` to each broker, name server and client, and a
+:class:`~flintmq.testing.simulated_disk.SimulatedDisk` to each broker. Brokers and name servers use the simulated network
+automatically. Set ``listen.loop_blocked_warn_ms`` to 0, because the check for a blocked loop uses a real thread.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ T = TypeVar("T")
 
 
 class Simulation:
-    """One run. Not thread-safe.
+    """One simulated run. Not thread-safe.
 
-    Two runs of the same decisions are alike in the same process, and in two processes where ``PYTHONHASHSEED`` is the same,
-    but for the number of the process in the ids of messages.
+    Two runs with the same choices are equal in the same process, and in two processes with the same ``PYTHONHASHSEED``. Only
+    the process number in the ids of messages differs.
 
     Args:
-        choices: decides.
+        choices: the source of all decisions.
     """
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
-        """Its ``made`` is the trace of the run."""
+        """Source of the decisions. Its ``made`` is the trace of the run."""
         self.loop = SeededLoop(choices)
         self.clock = SeededClock(self.loop)
         self.network = SimulatedNetwork(self.loop)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, and return its result. Raises what :meth:`.SeededLoop.run` raises."""
-        lazy_numpy.load()  # else a thread of the machine imports it, and code takes another way when that is done
+        """Run a coroutine to its end and return its result. Exceptions of :meth:`.SeededLoop.run` are passed on."""
+        lazy_numpy.load()  # Otherwise a real thread would import numpy, and code would change its path when that is done.
         with chance.decided_by(random.Random(self.choices.seed)), opaques_from_one():
             return self.loop.run(main)
