@@ -1,7 +1,7 @@
-"""Lines of the log that programs can read: each has a stable id, and names for the values in its text.
+"""Writes lines of the log that programs can read: each has a stable id, a text, and named values.
 
-A call says all three, so that a text may change and its id stay. docs/log-events.md is derived from the calls, and a test
-refuses one that says less. Lines that others write to FlintMQ's loggers pass as they are, without an id.
+Each call contains all three, so that a text may change while its id stays. docs/log-events.md is derived from the calls, and a
+test checks them. Lines that other code writes to FlintMQ's loggers are written unchanged, without an id.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ ExcInfo: TypeAlias = bool | BaseException | None
 
 
 class EventLog:
-    """A logger whose calls say what their lines are about: an id, a text, and the values of the text as keywords. Any thread.
+    """A logger whose methods take the id of an event, a text, and the values in the text as keywords. Any thread.
 
     ``log.warning("acl.not_read_again", "the accounts stay as they are: %(error)s", error=error)`` writes the text with its
-    values. The record has the attributes ``event``, the id, and ``fields``, the values by name. Ids and texts are literals, and
-    the names in a text are the keywords, in the same order: tests/core/test_log_events.py holds that. ``exc_info`` is an
-    exception to write with its traceback, or whether to write the one that is handled.
+    values. The record has the attributes ``event``, which is the id, and ``fields``, which has the values keyed by name. Ids
+    and texts must be literals. The names in a text must be the keywords in the same order; tests/core/test_log_events.py checks
+    that. ``exc_info`` is an exception to write with its traceback, or whether to write the current exception.
 
     Args:
-        logger: what the lines go to; its level, filters and handlers hold.
+        logger: the logger that writes the lines, with its level, filters and handlers.
     """
 
     __slots__ = ("_logger",)
@@ -35,49 +35,49 @@ class EventLog:
         self._logger = logger
 
     def debug(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Write a line for developers."""
+        """Write a line at the level DEBUG, for developers."""
         if self._logger.isEnabledFor(logging.DEBUG):
             self._write(logging.DEBUG, event, text, exc_info, fields)
 
     def info(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Write a line about what happens as it should."""
+        """Write a line at the level INFO, about a normal event."""
         if self._logger.isEnabledFor(logging.INFO):
             self._write(logging.INFO, event, text, exc_info, fields)
 
     def warning(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Write a line about what somebody may have to look at."""
+        """Write a line at the level WARNING, about an event that an operator may have to check."""
         if self._logger.isEnabledFor(logging.WARNING):
             self._write(logging.WARNING, event, text, exc_info, fields)
 
     def error(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Write a line about what has failed."""
+        """Write a line at the level ERROR, about a failure."""
         if self._logger.isEnabledFor(logging.ERROR):
             self._write(logging.ERROR, event, text, exc_info, fields)
 
     def exception(self, event: str, text: str, /, *, exc_info: ExcInfo = True, **fields: object) -> None:
-        """Write a line about what has failed, with the traceback of the exception that is handled."""
+        """Write a line at the level ERROR, about a failure, with the traceback of the current exception."""
         if self._logger.isEnabledFor(logging.ERROR):
             self._write(logging.ERROR, event, text, exc_info, fields)
 
     def critical(self, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Write a line about what keeps the server from its work."""
+        """Write a line at the level CRITICAL, about an event that keeps the server from working."""
         if self._logger.isEnabledFor(logging.CRITICAL):
             self._write(logging.CRITICAL, event, text, exc_info, fields)
 
     def log(self, level: int, event: str, text: str, /, *, exc_info: ExcInfo = None, **fields: object) -> None:
-        """Write a line of a level of :mod:`logging`."""
+        """Write a line at a numeric level of :mod:`logging`."""
         if self._logger.isEnabledFor(level):
             self._write(level, event, text, exc_info, fields)
 
     def _write(self, level: int, event: str, text: str, exc_info: ExcInfo, fields: Mapping[str, object]) -> None:
         extra = {"event": event, "fields": fields}
         values = (fields,) if fields else ()
-        # The third frame is the caller's: its file and line are those of the record.
+        # With stacklevel 3, the record gets the file and line of the code that called the public method.
         self._logger.log(level, text, *values, exc_info=exc_info, extra=extra, stacklevel=3)
 
 
 def event_log(name: str) -> EventLog:
-    """Return the log of that name. The control characters of its lines are escaped, also in a traceback."""
+    """Return the log with a name. Control characters in its lines and tracebacks are escaped."""
     logger = logging.getLogger(name)
     if ESCAPE not in logger.filters:
         logger.addFilter(ESCAPE)
@@ -85,19 +85,24 @@ def event_log(name: str) -> EventLog:
 
 
 def client_log(name: str) -> EventLog:
-    """Return the log of that name, for lines that strangers cause: they are escaped and cut, and below ERROR a kind of line
-    comes at most :data:`~flintmq.core.client_log.LINES_PER_S` times a second, the next one saying how many were left out."""
+    """Return the log with a name, for lines that clients cause.
+
+    Its lines are escaped and truncated. Below ERROR, lines with the same text are limited to
+    :data:`~flintmq.core.client_log.LINES_PER_S` per second. The next such line contains the number of suppressed ones.
+    """
     logger = logging.getLogger(name)
     if not any(isinstance(known, Gate) for known in logger.filters):
-        logger.filters.insert(0, Gate())  # it tells lines apart by their texts, and ESCAPE leaves nothing of a text
+        logger.filters.insert(
+            0, Gate()
+        )  # It must run before ESCAPE, which replaces the texts by which it groups lines.
     return EventLog(logger)
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes each record as a line of JSON: time, level, logger, event, message, fields, error. Any thread.
+    """Formats each record as a line of JSON with time, level, logger, event, message, fields and error. Any thread.
 
     Args:
-        broker: written with each line, where several processes write to one log; empty for none.
+        broker: name of the broker to add to each line, if several processes write to one log; empty for none.
     """
 
     def __init__(self, broker: str = "") -> None:
@@ -105,7 +110,7 @@ class JsonFormatter(logging.Formatter):
         self._broker = broker
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return a record as one line of JSON, without a line break at its end."""
         fields: Mapping[str, object] = getattr(record, "fields", {})
         told: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

@@ -1,4 +1,4 @@
-"""The seam to chance: every queue, id and nonce that is drawn is drawn here, so that a simulation can decide what comes."""
+"""Returns the random numbers and bytes for queues, ids and nonces from one source, which a simulation can replace."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ _secret: Callable[[int], bytes] = os.urandom
 
 
 def below(count: int) -> int:
-    """Return a number from 0 up to ``count``, which it does not reach. Any thread."""
+    """Return a random number from 0 to ``count`` - 1. Any thread."""
     return _numbers.randrange(count)
 
 
 def bits(count: int) -> int:
-    """Return a number of so many random bits. Others can guess it. Any thread."""
+    """Return a number of ``count`` random bits. It is not suitable for secrets, because it can be predicted. Any thread."""
     return _numbers.getrandbits(count)
 
 
 def secret_bytes(length_bytes: int) -> bytes:
-    """Return bytes that nobody can guess: what ``secrets.token_bytes`` does, without the OpenSSL that comes with its module.
-    Any thread."""
+    """Return random bytes for secrets, as ``secrets.token_bytes`` does, but without loading OpenSSL. Any thread."""
     return _secret(length_bytes)
 
 
 @contextmanager
 def decided_by(source: random.Random) -> Iterator[None]:
-    """Draw everything from one source, secret bytes too, until the end of the ``with`` statement. For simulations, which run
-    in one thread."""
+    """Use one source for all random numbers and bytes, secret ones included, until the end of the ``with`` statement.
+
+    It is for simulations, which run in one thread.
+    """
     global _numbers, _secret
     before = _numbers, _secret
     _numbers, _secret = source, source.randbytes

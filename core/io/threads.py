@@ -1,8 +1,8 @@
-"""The seam to threads: whatever is done outside the loop's thread begins here, so that a simulation can do it in its own order.
+"""Starts all work outside the loop's thread, so that a simulation can run this work in an order that it decides.
 
-Functions that block are given to the event loop (:func:`background`, :func:`submit`), because a loop may decide itself where
-they run. Threads that live longer come from :func:`threads_here`: the machine's, or those of a loop that has none and does
-their work itself, as :class:`flintmq.testing.seeded_loop.SeededLoop` does.
+Blocking functions are passed to the event loop (:func:`background`, :func:`submit`), which decides where they run. Work of
+longer duration uses :func:`threads_here`. It returns the threads of the machine, or an object of the running loop that does the
+work on the loop's own thread, as :class:`flintmq.testing.seeded_loop.SeededLoop` has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Signal(Protocol):
-    """What wakes a service. A ``threading.Lock`` is one: locked while nobody has asked for a round."""
+    """Wakes a service. A ``threading.Lock`` is a signal: it is locked until :meth:`release` requests a round."""
 
     def locked(self) -> bool: ...
 
@@ -29,18 +29,18 @@ class Signal(Protocol):
 
 
 class Rounds(Protocol):
-    """A service that works in rounds: when it is woken, and when a time is over."""
+    """A service that works in rounds. A round begins when the service is woken, or when its waiting time is over."""
 
     rest_s: float
-    """How long it rests after each round, whatever wakes it meanwhile."""
+    """Seconds without a round after each round, even if the service is woken earlier."""
 
     @property
     def stopping(self) -> bool:
-        """Whether no round is wanted any more."""
+        """Return whether the service stops, so that no further round begins."""
         ...
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next round if nobody asks for one; None waits for that alone."""
+        """Return the seconds until the next round if the service is not woken; None if it only waits to be woken."""
         ...
 
     def run_once(self, now_s: float) -> None:
@@ -49,24 +49,26 @@ class Rounds(Protocol):
 
 
 class Threads(Protocol):
-    """Where the work of threads is done."""
+    """Runs the work of threads, either in threads or on the loop of a simulation."""
 
     def run_rounds(self, service: Rounds) -> Signal | None:
-        """Have a service's rounds run without a thread of its own, and return what wakes it; None where it needs a thread."""
+        """Run the rounds of a service on the loop, and return the signal that wakes it. Return None if it needs a thread."""
         ...
 
     def repeat(self, name: str, interval_s: float, call: Callable[[], object]) -> Callable[[], None]:
-        """Call something again and again, first after one interval. Return the function that ends it after the call that
-        runs then."""
+        """Call a function after each interval, and return a function that ends this.
+
+        The returned function waits for a call that is under way.
+        """
         ...
 
     def worker(self, name: str) -> Executor:
-        """Return an executor that does one thing after the other."""
+        """Return an executor that runs one function at a time."""
         ...
 
 
 class MachineThreads:
-    """The threads of the machine."""
+    """Runs the work of threads in threads of the operating system."""
 
     def run_rounds(self, service: Rounds) -> Signal | None:
         return None
@@ -95,29 +97,34 @@ MACHINE_THREADS: Final = MachineThreads()
 
 
 def threads_here() -> Threads:
-    """Return the threads of the loop that runs in the caller's thread, where it has some of its own; else the machine's."""
+    """Return the attribute ``threads`` of the loop that runs in the caller's thread; without one, the machine's threads."""
     return cast("Threads", getattr(running_loop(), "threads", MACHINE_THREADS))
 
 
 def daemon_thread(target: Callable[[], object], name: str) -> threading.Thread:
-    """Return a thread that is not started yet, and that cannot keep the interpreter from exiting."""
+    """Return a daemon thread that is not started yet. It does not keep the interpreter from exiting."""
     return threading.Thread(target=target, name=name, daemon=True)
 
 
 def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """Return an executor with so many threads at most."""
+    """Return an executor with at most ``threads`` threads, whose names begin with ``name``."""
     return ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
 async def background(call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Run something that blocks in a thread of the running loop's executor, and return what it returns."""
+    """Run a blocking function in the executor of the running loop, and return its result."""
     return await asyncio.to_thread(call, *arguments, **named)
 
 
 def submit(executor: Executor | None, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> asyncio.Future[T]:
-    """Run something that blocks in an executor, the running loop's own where it is None; return the promise of its result.
+    """Run a blocking function in an executor, and return a future of its result.
+
+    Args:
+        executor: the executor; None for that of the running loop.
+        call: the function.
+        arguments: its arguments.
 
     Raises:
-        RuntimeError: the executor takes nothing any more.
+        RuntimeError: the executor is shut down.
     """
     return asyncio.get_running_loop().run_in_executor(executor, call, *arguments)
