@@ -1,15 +1,16 @@
-"""The short ways of the hot path: a request's JSON header becomes a typed object in one call, and an answer's is formatted.
+"""Fast decoders for the JSON headers of frequent requests, and fast encoders for the answers to sends and pulls.
 
-fastjson and every known client write ``code`` first, so the bytes up to the first comma say which typed decoder fits::
+fastjson and every known client write ``code`` first, so the bytes up to the first comma select the typed decoder::
 
     decoder = FAST_JSON.get(header[: header.find(b",")])
 
-What it returns has ``code, flag, opaque, version, language, ext``, with ``ext`` the typed header of the code. A decoder
-raises ``msgspec.MsgspecError`` (or ``RecursionError``) for everything unusual; the caller then goes the general way
-(``decode_command``, ``decode_header``), which ends in the same typed header or in the right refusal. The typed way keeps
-no extFields: with an authenticator in force, which signs over all of them, only the general way will do.
+A decoder returns an object with ``code, flag, opaque, version, language, ext``; ``ext`` is the typed header of the code. It
+raises ``msgspec.MsgspecError`` (or ``RecursionError``) for everything unusual. The caller then uses the general decoders
+(``decode_command``, ``decode_header``), which return the same typed header or raise the right refusal. The typed decoders do
+not keep the extFields. Authenticators need all of them for the signature, so with an authenticator only the general decoders
+are used.
 
-The functions that write answers return everything of a frame but its body, which the caller writes behind it.
+The encoders of answers return a frame without its body, which the caller writes after it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class TypedRequest(Protocol):
-    """What the decoders of :data:`FAST_JSON` return."""
+    """A request as the decoders of :data:`FAST_JSON` return it."""
 
     code: int
     flag: int
@@ -66,15 +67,17 @@ HOT_HEADERS: Final[dict[RequestCode, type[CommandHeader]]] = {
     RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
     RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
 }
-"""The codes that clients send often, with the headers that their processors declare. Unlike in the general way, unknown fields
-have no bound but the header's: RocketMQ takes them."""
+"""Types of the headers of frequent requests, keyed by request code. Their processors declare the same types.
+
+Unlike in the general decoders, the number of unknown fields is limited only by the size of the header. RocketMQ accepts them.
+"""
 
 
 def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
-    """Return a decoder for whole headers whose extFields are of the model.
+    """Return a decoder for whole headers whose extFields have the type ``model``.
 
-    Every field must be there under its own name: one that is missing may be there under another (``OPAQUE``), which only the
-    general way knows.
+    Every field of the header is required. A field that seems to be missing may have another spelling (``OPAQUE``), which only
+    the general decoder reads.
     """
     typed_request = msgspec.defstruct(
         f"Typed{model.__name__}",
@@ -96,7 +99,7 @@ _DECODERS: Final = {model: _decoder(model) for model in set(HOT_HEADERS.values()
 FAST_JSON: Final[dict[bytes, msgspec.json.Decoder[TypedRequest]]] = {
     b'{"code":%d' % code: _DECODERS[model] for code, model in HOT_HEADERS.items()
 }
-"""Typed decoders by the header's bytes up to its first comma."""
+"""Typed decoders, keyed by the bytes of a header up to its first comma."""
 
 
 _pack_prefix: Final = struct.Struct(">II").pack
@@ -116,13 +119,14 @@ def json_text(text: str) -> bytes:
 
 
 def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) -> Callable[[int, int, int, int], bytes]:
-    """Return a function that writes answers to stored sends: ``encode(opaque, queue_id, commit_log_offset,
-    queue_offset)`` → a frame.
+    """Return a function that encodes the answer to a stored send as a frame.
+
+    It is called as ``encode(opaque, queue_id, commit_log_offset_bytes, queue_offset)``.
 
     Args:
-        region_id: the broker's region, which every send answer repeats.
-        trace_on: likewise.
-        store_host_hex: the first part of every message id.
+        region_id: the broker's region, which is part of every answer.
+        trace_on: whether clients may trace messages, which is part of every answer.
+        store_host_hex: the broker's address in hexadecimal, the first part of every message id.
     """
     template = _send_ok_template(region_id, trace_on, store_host_hex.encode("ascii") + b"%016X")
     pack_prefix = _pack_prefix
@@ -138,8 +142,11 @@ def make_send_ok_encoder(region_id: str, trace_on: bool, store_host_hex: str) ->
 def make_batch_ok_encoder(
     region_id: str, trace_on: bool, store_host_hex: str
 ) -> Callable[[int, int, Sequence[int], int], bytes]:
-    """Return a function that writes answers to stored batches: ``encode(opaque, queue_id, positions, queue_offset)`` →
-    a frame."""
+    """Return a function that encodes the answer to a stored batch as a frame.
+
+    It is called as ``encode(opaque, queue_id, positions_bytes, first_queue_offset)``. The arguments of this function are those
+    of :func:`make_send_ok_encoder`.
+    """
     template = _send_ok_template(region_id, trace_on, b"%b")
 
     def encode_batch_ok(opaque: int, queue_id: int, positions_bytes: Sequence[int], first_queue_offset: int) -> bytes:
@@ -151,7 +158,7 @@ def make_batch_ok_encoder(
 
 
 def _send_ok_template(region_id: str, trace_on: bool, message_id: bytes) -> bytes:
-    """To be filled with queue id, what ``message_id`` wants, queue offset and opaque."""
+    """Return a template to format with the queue id, the values in ``message_id``, the queue offset and the opaque."""
     region = json_text(region_id).replace(b"%", b"%%")
     said = b'"TRACE_ON":"%b","MSG_REGION":%b,"msgId":"%b"' % (b"true" if trace_on else b"false", region, message_id)
     return b'{"code":0,"extFields":{"queueId":"%d",' + said + b',"queueOffset":"%d"},' + _OPAQUE + _END
@@ -167,8 +174,10 @@ def encode_pull_response_json(
     status: bytes,
     body_length: int,
 ) -> bytes:
-    """Return a pull answer up to its body; ``status`` is the store's status name (``FOUND``…), which needs no
-    escapes."""
+    """Return the frame of an answer to a pull, without its body of ``body_length`` bytes.
+
+    ``status`` is the name of the store's status, such as ``FOUND``. It is written without escapes.
+    """
     offsets = (next_begin_queue_offset, max_queue_offset, min_queue_offset)
     header = _PULL_TEMPLATE % (code, suggest_which_broker_id, *offsets, opaque, status)
     length = len(header)

@@ -1,11 +1,11 @@
-"""Headers of the name server, and what a broker registers there (docs/internals/protocol.md, Request codes and Registration).
+"""Headers of requests to the name server, and the body of a broker's registration.
 
-Compressed, the body of a registration is a zlib stream of::
+See docs/internals/protocol.md, Request codes and Registration. A compressed body of a registration is a zlib stream of::
 
     int32 length | DataVersion JSON | int32 topics | (int32 length | "name read write perm SINGLE_TAG") * topics |
     int32 length | filter server list JSON
 
-which loses a topic's ``order`` and system flag.
+This form does not contain a topic's ``order`` and system flag.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from flintmq.remoting.wire.json_body import decode_body, dumps
 
 
 class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
-    """105: which brokers hold a topic."""
+    """The header of request 105, which asks for the brokers and queues of a topic."""
 
     topic: str
     accept_standard_json_only: bool = False
-    """True: the body must be strict JSON."""
+    """Whether the body of the answer must be standard JSON."""
 
 
 LEFT_BROKERS: Final = "flintLeftBrokers"
-"""A field of the answer to 105, FlintMQ's own: brokers that had the topic and are registered no more, separated by ``;``."""
+"""Field of the answer to request 105 that only FlintMQ has: brokers that had the topic and are no longer registered, separated
+by ``;``."""
 
 
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):
-    """104 and 322: which broker leaves, or asks whether what is known of it is still current."""
+    """The header of request 104, which unregisters a broker, and of request 322, which asks for its data version."""
 
     broker_name: str
     broker_addr: str
@@ -50,20 +51,20 @@ class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):
 
 
 class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader, kw_only=True):
-    """103: a broker is alive and holds these topics."""
+    """The header of request 103, which registers a broker with its topics."""
 
     ha_server_addr: str
     compressed: bool = False
     body_crc32: Int = 0
-    """CRC-32 of the body & 0x7FFFFFFF; 0 is not checked."""
+    """CRC-32 of the body & 0x7FFFFFFF; 0 if it is not to be checked."""
     flint_advertised: str | None = None
-    """Other addresses of the broker (:mod:`flintmq.core.broker.address`); RocketMQ's name server does not look at it."""
+    """Other addresses of the broker (:mod:`flintmq.core.broker.address`). RocketMQ's name server ignores the field."""
     flint_whole: bool = False
-    """The topics are all that the broker has; RocketMQ's name server does not look at it."""
+    """Whether the body has all topics of the broker. RocketMQ's name server ignores the field."""
 
 
 class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):
-    """Filled for a slave only."""
+    """The header of the answer to request 103. A slave gets the addresses of its master; for a master the fields are None."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -74,14 +75,14 @@ class QueryDataVersionResponseHeader(CommandHeader, kw_only=True):
 
 
 class KVKeyRequestHeader(CommandHeader, kw_only=True):
-    """101 and 102: about one value."""
+    """The header of requests 101 and 102, which read and delete the value of a key."""
 
     namespace: str
     key: str
 
 
 class PutKVConfigRequestHeader(KVKeyRequestHeader, kw_only=True):
-    """100."""
+    """The header of request 100, which sets the value of a key."""
 
     value: str
 
@@ -91,26 +92,26 @@ class GetKVConfigResponseHeader(CommandHeader, kw_only=True):
 
 
 class GetKVListByNamespaceRequestHeader(CommandHeader, kw_only=True):
-    """219."""
+    """The header of request 219, which lists the keys and values of a namespace."""
 
     namespace: str
 
 
 class DeleteTopicFromNamesrvRequestHeader(CommandHeader, kw_only=True):
-    """216."""
+    """The header of request 216, which removes a topic from the routes."""
 
     topic: str
     cluster_name: str | None = None
 
 
 class GetTopicsByClusterRequestHeader(CommandHeader, kw_only=True):
-    """224."""
+    """The header of request 224, which lists the topics of a cluster."""
 
     cluster: str
 
 
 class BrokerNameRequestHeader(CommandHeader, kw_only=True):
-    """205 and 327: takes a broker's topics out of writing, and puts them back."""
+    """The header of requests 205 and 327, which remove and restore the write permission of a broker's topics."""
 
     broker_name: str
 
@@ -126,16 +127,20 @@ class AddWritePermOfBrokerResponseHeader(CommandHeader, kw_only=True):
 _INT32: Final = struct.Struct(">i")
 _COMPRESSION_LEVEL: Final = 9
 CRC32_MASK: Final = 0x7FFFFFFF
-"""What of a CRC-32 a registration carries: Java's int has a sign."""
+"""Bits of a CRC-32 in a registration. The highest bit is left out, because Java's int is signed."""
 
 
 def body_crc32(data: bytes) -> int:
-    """Return the checksum a registration carries for its body as sent."""
+    """Return the checksum for the header of a registration.
+
+    Args:
+        data: the body as it is sent, compressed or not.
+    """
     return zlib.crc32(data) & CRC32_MASK
 
 
 def encode_register_broker_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-    """Return the body of a REGISTER_BROKER request."""
+    """Return the body of a REGISTER_BROKER request as bytes, in JSON or in the compressed form of this module's docstring."""
     if not compressed:
         return body.encode()
     wrapper = body.topic_config_serialize_wrapper
@@ -156,17 +161,17 @@ def _sized(part: bytes) -> bytes:
 
 
 def decode_register_broker_body(data: bytes, *, compressed: bool, version: int, crc32: int = 0) -> RegisterBrokerBody:
-    """Return the body of a REGISTER_BROKER request; an absent one is DataVersion {0,0} with no topics.
+    """Return the decoded body of a REGISTER_BROKER request. An empty body has no topics and the data version {0,0}.
 
     Args:
-        data: as received.
-        compressed: the header's flag.
-        version: the broker's version ordinal: before V3_0_11 the body is the bare topic table.
-        crc32: the header's ``bodyCrc32``; 0 is not checked.
+        data: the body as received.
+        compressed: the field ``compressed`` of the header.
+        version: the ordinal of the broker's version. Before V3_0_11 the body is only the table of topics.
+        crc32: the field ``bodyCrc32`` of the header; 0 if it is not to be checked.
 
     Raises:
         RefusedError: the checksum differs (``crc32 not match``).
-        JsonSyntaxError: it cannot be read.
+        JsonSyntaxError: the body is malformed, or has too many topics.
     """
     if crc32 and body_crc32(data) != crc32:
         raise RefusedError(

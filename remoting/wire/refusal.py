@@ -17,12 +17,18 @@ from flintmq.remoting.wire.codes import OF_ROCKETMQ_5
 
 
 def system_error(message: str, *, reason: str, measured: str = "", key: str = "") -> RefusedError:
-    """SYSTEM_ERROR, which is RocketMQ's answer wherever it has no code of its own. Arguments: see :class:`RefusedError`."""
+    """Return a refusal with SYSTEM_ERROR, RocketMQ's code for errors without a special code.
+
+    The arguments are those of :class:`RefusedError`.
+    """
     return RefusedError(ResponseCode.SYSTEM_ERROR, message, reason=reason, measured=measured, key=key)
 
 
 def unsupported(code: int) -> RefusedError:
-    """REQUEST_CODE_NOT_SUPPORTED, in the words of RocketMQ; of codes of RocketMQ 5 also why, and what helps instead."""
+    """Return the refusal REQUEST_CODE_NOT_SUPPORTED with RocketMQ's remark.
+
+    For a code of RocketMQ 5, the remark also has the reason and a remedy.
+    """
     name, why = OF_ROCKETMQ_5.get(code, ("", ""))
     told = f" ({name}): {why}" if name else ""
     return RefusedError(
