@@ -1,4 +1,4 @@
-"""Headers of administration on a broker, and of what a broker passes on to a client.
+"""Headers of requests that administer a broker, and of requests that a broker forwards to a client.
 
 See docs/internals/protocol.md, Request codes.
 """
@@ -16,7 +16,7 @@ class CreateTopicRequestHeader(CommandHeader, kw_only=True):
 
     topic: str
     default_topic: str = ""
-    """Not needed, though RocketMQ calls it required; likewise ``order``."""
+    """Name of a default topic, which is not used. RocketMQ's header requires it and ``order``; here both are optional."""
     read_queue_nums: Int
     write_queue_nums: Int
     perm: Int
@@ -32,7 +32,7 @@ class GetBrokerConfigResponseHeader(CommandHeader, kw_only=True):
 
 
 class CreateAccessConfigRequestHeader(CommandHeader, kw_only=True):
-    """50."""
+    """The header of request 50, which creates an account or changes it."""
 
     access_key: str
     secret_key: str | None = None
@@ -41,25 +41,25 @@ class CreateAccessConfigRequestHeader(CommandHeader, kw_only=True):
     default_topic_perm: str | None = None
     default_group_perm: str | None = None
     topic_perms: str | None = None
-    """``name=PERM,name=PERM``."""
+    """Permissions in topics: ``name=PERM,name=PERM``."""
     group_perms: str | None = None
 
 
 class DeleteAccessConfigRequestHeader(CommandHeader, kw_only=True):
-    """51."""
+    """The header of request 51, which deletes an account."""
 
     access_key: str
 
 
 class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader, kw_only=True):
-    """53."""
+    """The header of request 53, which sets the addresses from which requests are accepted."""
 
     global_white_addrs: str
     acl_file_full_path: str | None = None
 
 
 class GetBrokerAclConfigResponseHeader(CommandHeader, kw_only=True):
-    """52."""
+    """The header of the answer to request 52, which asks for the version of the accounts."""
 
     version: str
     all_acl_file_version: str | None = None
@@ -75,13 +75,13 @@ class TopicRequestHeader(CommandHeader, kw_only=True):
 
 
 class GetProducerConnectionListRequestHeader(CommandHeader, kw_only=True):
-    """204."""
+    """The header of request 204, which lists the connections of a producer group."""
 
     producer_group: str
 
 
 class DeleteSubscriptionGroupRequestHeader(CommandHeader, kw_only=True):
-    """207."""
+    """The header of request 207, which deletes a consumer group."""
 
     group_name: str
     remove_offset: bool = False
@@ -101,7 +101,7 @@ class GroupRequestHeader(CommandHeader, kw_only=True):
 
 
 class TopicGroupRequestHeader(CommandHeader, kw_only=True):
-    """303."""
+    """The header of request 303, which asks for the time span of a topic's messages and the delay of a group."""
 
     topic: str
     group: str
@@ -115,14 +115,14 @@ class ResetOffsetRequestHeader(TopicGroupRequestHeader, kw_only=True):
 
 
 class GetConsumerStatusRequestHeader(TopicGroupRequestHeader, kw_only=True):
-    """221 and 223."""
+    """The header of requests 221 and 223, which ask for the offsets that a group's consumers have in memory."""
 
     client_addr: str | None = None
-    """A client id, despite the field's name; None: all clients."""
+    """Client id of one consumer, despite the field's name; None for all consumers."""
 
 
 class GetConsumerRunningInfoRequestHeader(CommandHeader, kw_only=True):
-    """307."""
+    """The header of request 307, which asks a consumer for its running info."""
 
     consumer_group: str
     client_id: str
@@ -130,7 +130,7 @@ class GetConsumerRunningInfoRequestHeader(CommandHeader, kw_only=True):
 
 
 class ConsumeMessageDirectlyRequestHeader(CommandHeader, kw_only=True):
-    """309."""
+    """The header of request 309, which has a consumer consume one message."""
 
     consumer_group: str
     client_id: str | None = None
@@ -142,7 +142,7 @@ class ConsumeMessageDirectlyRequestHeader(CommandHeader, kw_only=True):
 
 
 class QueryCorrectionOffsetRequestHeader(CommandHeader, kw_only=True):
-    """308."""
+    """The header of request 308, which asks for the smallest offsets of groups in a topic."""
 
     filter_groups: str | None = None
     compare_group: str
@@ -150,7 +150,7 @@ class QueryCorrectionOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class CloneGroupOffsetRequestHeader(CommandHeader, kw_only=True):
-    """314."""
+    """The header of request 314, which copies the offsets of one group to another."""
 
     src_group: str
     dest_group: str
@@ -159,21 +159,21 @@ class CloneGroupOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class ViewBrokerStatsDataRequestHeader(CommandHeader, kw_only=True):
-    """315."""
+    """The header of request 315, which reads a counter over the last minute, hour and day."""
 
     stats_name: str
     stats_key: str
 
 
 class GetBrokerConsumeStatsRequestHeader(CommandHeader, kw_only=True):
-    """317."""
+    """The header of request 317, which asks for the offsets and lags of all groups of a broker."""
 
     is_order: bool = False
-    """Not needed, though RocketMQ calls it required."""
+    """Whether only ordered topics are returned. RocketMQ's header requires the field; here it is optional."""
 
 
 class QueryConsumeQueueRequestHeader(CommandHeader, kw_only=True):
-    """321."""
+    """The header of request 321, which reads entries of a consume queue."""
 
     topic: str | None = None
     queue_id: Int = 0

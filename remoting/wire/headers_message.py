@@ -26,7 +26,7 @@ class SentRequestHeader(CommandHeader, kw_only=True):
     born_timestamp_ms: Long = field(name="bornTimestamp")
     flag: Int
     properties: str = ""
-    """``name 0x01 value 0x02`` …"""
+    """Properties of the message, as ``name 0x01 value 0x02`` for each."""
     reconsume_times: Int = 0
     unit_mode: bool = False
 
@@ -62,7 +62,7 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
 
 BORN_TIMESTAMP: Final = "g"
 PROPERTIES: Final = "i"
-"""Wire names of the fields of that header that differ between sends to the same queue."""
+"""Names of those fields of :class:`SendMessageRequestHeaderV2` that differ between sends to the same queue."""
 
 
 class SendMessageResponseHeader(CommandHeader, kw_only=True):
@@ -220,12 +220,12 @@ class EndTransactionRequestHeader(CommandHeader, kw_only=True):
     tran_state_table_offset: Long
     """Queue offset of the half message."""
     commit_log_offset_bytes: Long = field(name="commitLogOffset")
-    """Of the half message."""
+    """Physical offset of the half message in the commit log."""
     commit_or_rollback: Int
     """The state of the transaction: 8 commit, 12 rollback, 0 not known yet."""
     from_transaction_check: bool = False
     msg_id: str = ""
-    """Of the half message; RocketMQ's broker takes an end without it, although its header calls the field required."""
+    """Message id of the half message. RocketMQ's header requires the field, but its broker accepts requests without it."""
     transaction_id: str | None = None
     broker_name: str | None = field(name="bname", default=None)
 
