@@ -1,12 +1,12 @@
-"""Headers that are no plain JSON of the right types, but that fastjson reads as a command.
+"""Decodes headers that are not plain JSON with the right types, but that fastjson accepts as a command.
 
-RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which takes more than JSON: names without quotes,
-single quotes, comments, commas too many, ``+28``, numbers as text and text as numbers, names in another case. Java decodes its
-text before: what is not UTF-8 becomes U+FFFD, and half a surrogate pair leaves the broker as ``?``. Here all this is understood
-in the same way. The usual header never gets here: see ``decode_json_header``.
+RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which accepts more than JSON: names without quotes,
+single quotes, comments, extra commas, ``+28``, numbers as text and text as numbers, and names in another case. Before that,
+Java decodes the bytes: those that are not UTF-8 become U+FFFD. A lone half of a surrogate pair is sent on as ``?``. This module
+reads such headers in the same way. Usual headers are decoded by ``decode_json_header`` and do not reach it.
 
-There are two readers, the fast one first: Python's own, which takes broken texts and raw control characters, then the one of
-:mod:`flintmq.core.io.fastjson`. Their time is bounded by a count of the characters that each cost a step.
+Two readers are tried. The first is Python's own, which is fast and accepts broken texts and raw control characters. The second
+is that of :mod:`flintmq.core.io.fastjson`. The number of characters that cost a step is limited, which bounds the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class JsonHeader(msgspec.Struct):
-    """A header's members, under the names of the wire."""
+    """The members of a JSON header. ``ext`` has the extFields."""
 
     code: int
     ext: dict[str, str] | None = None
@@ -42,22 +42,26 @@ class JsonHeader(msgspec.Struct):
 def header_error(
     message: str, *, reason: str, measured: str = "", code: int = ResponseCode.SYSTEM_ERROR
 ) -> HeaderError:
-    """Return what is wrong with a header, and the refusal for its sender."""
+    """Return an error for a header that cannot be used, with the refusal for its sender."""
     return HeaderError(message, refusal=RefusedError(code, message, reason=reason, measured=measured))
 
 
 def frame_error(message: str, *, reason: str, measured: str = "", key: str = "", rest: bytes = b"") -> FrameError:
-    """Return what is wrong with a frame's lengths, and the answer to its sender before the connection ends.
+    """Return an error for wrong lengths in a frame, with the refusal that its sender gets before the connection is closed.
 
     Args:
-        rest: what there is of the frame, without its length.
+        message: description of the error, also the remark of the refusal.
+        reason: id of the refusal's reason.
+        measured: the wrong value.
+        key: the setting with the limit; empty if there is none.
+        rest: the received bytes of the frame, without its length.
     """
     refusal = RefusedError(ResponseCode.SYSTEM_ERROR, message, reason=reason, measured=measured, key=key)
     return FrameError(message, refusal=refusal, rest=rest)
 
 
 def malformed(message: str, measured: str = "") -> HeaderError:
-    """Return a header that cannot be read."""
+    """Return an error for a header that cannot be read, with the refusal for its sender."""
     return header_error(message, reason="header.malformed", measured=measured)
 
 
@@ -68,14 +72,17 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def java_text(data: bytes) -> str:
-    """Bytes as ``new String(data, UTF_8)`` reads them: a malformed sequence becomes U+FFFD, a surrogate in three bytes one."""
+    """Return bytes as text, as Java's ``new String(data, UTF_8)`` does: each malformed sequence becomes U+FFFD.
+
+    A surrogate that is encoded in three bytes becomes one U+FFFD.
+    """
     if b"\xed" in data:
         data = _SURROGATE_BYTES.sub(b"\xef\xbf\xbd", data)
     return data.decode("utf-8", "replace")
 
 
 def _sendable(text: str) -> str:
-    """Return a text as it leaves a Java broker again: what is not half of a pair as it is, a lone half as ``?``."""
+    """Return a text as a Java broker sends it: each lone half of a surrogate pair becomes ``?``."""
     if text.isascii() or _SURROGATE.search(text) is None:
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -106,7 +113,7 @@ _read_plain: Final = json.JSONDecoder(
 
 
 class _HeaderReader(Reader):
-    """A reader of the dialect that keeps numbers as they were written."""
+    """A reader of fastjson's dialect that returns fractions as ``Decimal``, so that their digits are kept."""
 
     @staticmethod
     def made(text: str, is_integer: bool) -> Any:
@@ -117,7 +124,7 @@ def decode_lenient_header(header: bytes) -> JsonHeader:
     """Return the members of a header, as RocketMQ understands them.
 
     Raises:
-        HeaderError: fastjson would not take it either, or it is too costly to read.
+        HeaderError: fastjson would not accept the header either, or reading it would take too long.
     """
     if len(header) > limits.HEADER_LENIENT_MAX_BYTES:
         raise header_error(
@@ -154,7 +161,7 @@ def _read(text: str) -> Any:
 
 
 def _smart(name: str) -> str:
-    """Return a member's name as fastjson compares it when it knows none that is spelt so."""
+    """Return a member's name in the form in which fastjson compares it if no name matches exactly."""
     return name.replace("_", "").replace("-", "").lower()
 
 
@@ -182,7 +189,11 @@ def _members(raw: dict[str, Any]) -> JsonHeader:
 
 
 def check_field_count(count: int) -> None:
-    """Refuse a header of too many fields. Raises ``HeaderError``."""
+    """Check the number of fields of a header.
+
+    Raises:
+        HeaderError: the header has more than ``HEADER_FIELDS_MAX`` fields.
+    """
     if count > limits.HEADER_FIELDS_MAX:
         raise header_error(
             f"the header has more than {limits.HEADER_FIELDS_MAX} fields",
@@ -195,7 +206,11 @@ _INTEGER_TEXT: Final = re.compile(r"([+-]?[0-9]{1,32})(?:\.[0-9]{0,32})?")
 
 
 def _as_int32(name: str, value: Any) -> int:
-    """Return a number as fastjson casts it: what is none there is 0, what follows the point is dropped."""
+    """Return a value as an integer of 32 bits, as fastjson converts it: null and empty text are 0, fractions are truncated.
+
+    Raises:
+        HeaderError: the value is not a number of 32 bits.
+    """
     if value is None or value in ("", "null", "NULL"):
         return 0
     number: int | None = None
@@ -231,7 +246,11 @@ def _as_text(value: Any) -> str:
 
 
 def _document(value: Any) -> str:
-    """Return a value of another type than a text, as JSON."""
+    """Return an object or a list as JSON text.
+
+    Raises:
+        HeaderError: the value cannot be written as JSON.
+    """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=float)
     except (TypeError, ValueError) as failure:
@@ -251,21 +270,24 @@ _FLAG: Final = re.compile(rb"""(?i)(?<!\\)["']?\bflag["']?\s*:\s*["']?([+-]?[0-9
 
 
 def begins_no_object(frame: bytes) -> bool:
-    """Return whether a frame (without its length) has a JSON header that begins no object: no client of RocketMQ wrote
-    it."""
+    """Return whether a frame has a JSON header that does not begin an object, which no client of RocketMQ sends.
+
+    Args:
+        frame: the bytes of the frame, without its length.
+    """
     header = frame[4 : 4 + int.from_bytes(frame[1:4], "big")].lstrip(b" \t\r\n")
     return frame[0] == 0 and header != b"" and header[:1] not in (b"{", b"/", b"\xef")
 
 
 def may_begin_a_header(frame: bytes) -> bool:
-    """Return whether bytes behind a wrong length may be a command's: those of other protocols hardly ever are."""
+    """Return whether the bytes after a wrong length may belong to a command. Bytes of other protocols hardly ever look so."""
     if len(frame) < 5:
         return frame[:1] in (b"", b"\0", b"\1")
     return frame[0] == 1 or (frame[0] == 0 and frame[4:5] in (b"{", b" ", b"\t", b"\r", b"\n", b"/"))
 
 
 class Known(msgspec.Struct):
-    """The request that waits for an answer although its header cannot be read."""
+    """The fields found in an unreadable header that are needed to answer its request."""
 
     opaque: int
     flag: int
@@ -273,7 +295,11 @@ class Known(msgspec.Struct):
 
 
 def what_is_known(frame: bytes) -> Known | None:
-    """Return opaque and flag of a frame (without its length) whose header cannot be read; None when it has no opaque."""
+    """Return the opaque, flag and codec of a frame whose header cannot be read; None if no opaque is found.
+
+    Args:
+        frame: the bytes of the frame, without its length.
+    """
     codec, header = frame[0] if frame else 0, frame[4 : 4 + 2 * LOOKED_AT_BYTES]
     if codec == 1 and header[:1] not in (b"{", b"["):
         if len(header) < 9:
@@ -282,7 +308,7 @@ def what_is_known(frame: bytes) -> Known | None:
         flag = int.from_bytes(header[9:13], "big", signed=True) if len(header) >= 13 else 0
         return Known(opaque, flag, codec)
     header_end = 4 + int.from_bytes(frame[1:4], "big")
-    if min(header_end, len(frame)) > 4 + len(header):  # RocketMQ writes flag and opaque behind the fields
+    if min(header_end, len(frame)) > 4 + len(header):  # RocketMQ writes flag and opaque after the fields.
         header = header[:LOOKED_AT_BYTES] + frame[max(0, header_end - LOOKED_AT_BYTES) : header_end]
     opaque_found, flag_found = _OPAQUE.search(header), _FLAG.search(header)
     if opaque_found is None:
