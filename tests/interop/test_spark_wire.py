@@ -21,6 +21,7 @@ from spark_round_trip import check_round_trip  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.spark, pytest.mark.timeout(1_500)]
 
 
+@pytest.mark.longest
 def test_a_killed_query_loses_and_repeats_no_message_of_a_java_broker(peer: Peer, tmp_path: Path) -> None:
     """The same promise as from our own broker: offsets, pulls and what counts as a loss are RocketMQ's."""
     need_spark()
