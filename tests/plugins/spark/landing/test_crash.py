@@ -56,7 +56,7 @@ def journal(little_log: LittleLog, task: LandingTask) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 7])
-def test_killed_behind_every_operation(little_log: LittleLog, every: int) -> None:
+def test_a_kill_after_any_disk_operation_loses_and_doubles_no_row(little_log: LittleLog, every: int) -> None:
     """Before and after each write, sync, renaming and manifest: a process that is killed there."""
     task = little_log.task(ZONE)
     disk = journal(little_log, task)
@@ -70,7 +70,7 @@ def test_killed_behind_every_operation(little_log: LittleLog, every: int) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_power_goes_behind_every_operation(little_log: LittleLog, kind: str) -> None:
+def test_a_power_cut_after_any_disk_operation_loses_and_doubles_no_row(little_log: LittleLog, kind: str) -> None:
     """What was not synced may be missing, half there, or there under a name that was not synced."""
     task = little_log.task(ZONE)
     disk = journal(little_log, task)
@@ -83,7 +83,7 @@ def test_the_power_goes_behind_every_operation(little_log: LittleLog, kind: str)
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 11])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_an_operation_that_fails_can_be_tried_again(little_log: LittleLog, error: int, every: int) -> None:
+def test_a_lander_succeeds_after_a_failed_disk_operation(little_log: LittleLog, error: int, every: int) -> None:
     """A full or failing disk at each operation in turn: the same lander tries again and nothing is doubled or lost."""
     task = little_log.task(ZONE)
     count = journal(little_log, task).count
@@ -135,7 +135,9 @@ print("landed")
 
 
 @pytest.mark.parametrize("renamings", [1, 2, 3, 6])
-def test_a_process_killed_between_data_and_manifest(tmp_path: Path, little_log: LittleLog, renamings: int) -> None:
+def test_a_lander_killed_between_data_and_manifest_lands_each_message_once(
+    tmp_path: Path, little_log: LittleLog, renamings: int
+) -> None:
     """The real thing: SIGKILL right after the manifest, or after some of the files got their names, on a real disk."""
     zone = tmp_path / "zone"
     task = little_log.task(zone)

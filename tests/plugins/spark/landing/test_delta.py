@@ -30,7 +30,7 @@ def land(lander: Lander, ends: list[int]) -> None:
     lander.close()
 
 
-def test_it_goes_on_where_its_last_transaction_was(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_new_lander_continues_at_the_position_of_the_last_transaction(tmp_path: Path, little_log: LittleLog) -> None:
     """The position is the transaction's: a new lander takes it from the table, whoever makes it."""
     zone = tmp_path / "zone"
     task = little_log.task(zone, format="delta", compression="zstd")
@@ -46,8 +46,8 @@ def test_it_goes_on_where_its_last_transaction_was(tmp_path: Path, little_log: L
     assert deltalake.DeltaTable(str(zone)).transaction_version(f"flintmq:{SOURCE.store_id}") == little_log.end
 
 
-def test_a_process_killed_behind_the_transaction(tmp_path: Path, little_log: LittleLog) -> None:
-    """Nobody heard that it had happened; it is not done twice."""
+def test_a_transaction_is_not_repeated_after_a_kill(tmp_path: Path, little_log: LittleLog) -> None:
+    """A killed process could not report its transaction, so the next one must find it in the table."""
     zone = tmp_path / "zone"
     task = little_log.task(zone, format="delta", compression="zstd")
     program = """

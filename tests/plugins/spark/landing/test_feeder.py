@@ -84,7 +84,7 @@ class Bench:
         self.feeder.offer(self.readable)
 
 
-def test_little_waits_for_its_time_and_much_does_not() -> None:
+def test_few_bytes_land_after_the_roll_interval_and_many_at_once() -> None:
     """roll_interval_ms bounds the age of what is not there yet, roll_bytes the size of a file."""
     bench = Bench()
     feeder = bench.feeder
@@ -106,7 +106,7 @@ def test_little_waits_for_its_time_and_much_does_not() -> None:
     assert feeder.committed() == 100 + 64 * KIB
 
 
-def test_more_than_the_budget_makes_it_catch_up_from_the_log() -> None:
+def test_a_feeder_over_its_budget_catches_up_from_the_log() -> None:
     """Backpressure: with too much waiting, hand-overs are dropped, the log is read in steps, and then it follows again."""
     bench = Bench()
     feeder = bench.feeder
@@ -132,8 +132,8 @@ def test_more_than_the_budget_makes_it_catch_up_from_the_log() -> None:
     assert bench.lander.committed_bytes == bench.readable
 
 
-def test_what_was_missed_while_it_was_off_is_caught_up() -> None:
-    """The manifest says where it was; the log has the rest."""
+def test_messages_stored_while_landing_was_off_land_later() -> None:
+    """The manifest holds the last position, and the log holds the messages after it."""
     bench = Bench(committed=500)
     bench.readable = 500 + 300 * KIB
     assert bench.feeder.committed() == 500
@@ -144,7 +144,7 @@ def test_what_was_missed_while_it_was_off_is_caught_up() -> None:
     assert bench.readable - bench.lander.committed_bytes < 64 * KIB
 
 
-def test_trouble_is_tried_again_with_a_growing_pause() -> None:
+def test_failed_landing_steps_are_retried_with_growing_pauses() -> None:
     """A full disk or a dead process is no reason to stop, and no reason to write a log line a second."""
     bench = Bench()
     feeder = bench.feeder
@@ -182,7 +182,7 @@ def test_trouble_is_tried_again_with_a_growing_pause() -> None:
     ("error", "lost"),
     [(LandingLossError("deleted; raise store.file_reserved_hours", 100, 5_100), 5_000), (LandingError("foreign"), 0)],
 )
-def test_what_only_a_person_can_decide_stops_it_loudly(
+def test_an_error_that_no_retry_can_mend_stops_landing_with_a_critical_log(
     error: Exception, lost: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No retry can bring deleted files back: it stops, says so in log and figures, and the broker goes on."""
@@ -199,7 +199,7 @@ def test_what_only_a_person_can_decide_stops_it_loudly(
     assert bench.lander.steps == []
 
 
-def test_a_stop_lands_what_is_there() -> None:
+def test_a_stop_lands_all_waiting_messages() -> None:
     """A clean stop leaves nothing waiting, so that the files are whole without another start."""
     bench = Bench()
     bench.feeder.start()
@@ -210,7 +210,7 @@ def test_a_stop_lands_what_is_there() -> None:
     assert bench.lander.closed == 1
 
 
-def test_a_stop_does_not_wait_for_ever() -> None:
+def test_a_stop_gives_up_a_hanging_lander_after_the_stop_timeout() -> None:
     """A landing zone on a disk that hangs must not keep the broker from stopping."""
     bench = Bench(attrs.evolve(SETTINGS, stop_timeout_ms=50))
     bench.begin = 0
@@ -232,8 +232,8 @@ def test_a_stop_does_not_wait_for_ever() -> None:
     assert bench.lander.steps == []
 
 
-def test_offering_never_waits_for_the_lander() -> None:
-    """The dispatcher's side while the landing zone hangs in the middle of a step."""
+def test_the_dispatcher_never_waits_for_the_lander() -> None:
+    """The broker must keep its speed while a step of the landing zone hangs."""
     bench = Bench()
     bench.feeder.run_once()
     bench.lander.gate.clear()

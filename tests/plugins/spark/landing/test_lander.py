@@ -42,7 +42,7 @@ def test_every_visible_message_lands_once(tmp_path: Path, little_log: LittleLog,
     assert offsets(on_disk(tmp_path / "zone")) == sorted(little_log.landing)
 
 
-def test_limits_are_kept_at_every_boundary(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_lander_reads_no_record_beyond_its_limit(tmp_path: Path, little_log: LittleLog) -> None:
     """What the broker has not vouched for is not read: each append's end is a limit once."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
@@ -76,7 +76,7 @@ def test_readers_find_topics_and_days_as_columns(tmp_path: Path, little_log: Lit
         assert positions == sorted(positions), f"{path} keeps the log's order"
 
 
-def test_chosen_topics_and_system_topics(tmp_path: Path, little_log: LittleLog) -> None:
+def test_only_chosen_topics_land_and_system_topics_by_option(tmp_path: Path, little_log: LittleLog) -> None:
     """Only what is asked for lands; the broker's own topics do when somebody insists."""
     for name, changes, wanted in (
         ("one", {"topics": ("Payments",)}, {"Payments"}),
@@ -90,7 +90,7 @@ def test_chosen_topics_and_system_topics(tmp_path: Path, little_log: LittleLog) 
         assert {path.name for path in (tmp_path / name).glob("topic=*")} == {topic_folder(topic) for topic in wanted}
 
 
-def test_a_stretch_without_rows_leaves_no_commit(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_part_of_the_log_without_rows_makes_no_commit(tmp_path: Path, little_log: LittleLog) -> None:
     """A busy topic that does not land must not fill the manifest; the next row's commit covers the stretch."""
     lander = Lander(little_log.task(tmp_path / "zone", topics=("Payments",)), 0)
     try:
@@ -103,7 +103,7 @@ def test_a_stretch_without_rows_leaves_no_commit(tmp_path: Path, little_log: Lit
     assert (commit.start_offset_bytes, commit.end_offset_bytes) == (0, little_log.ends[1])
 
 
-def test_landing_goes_on_where_it_was(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_new_lander_continues_at_the_position_in_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
     """A new lander takes the position from the manifest, not from whoever makes it; the commits form one chain."""
     zone = tmp_path / "zone"
     for end in (little_log.ends[20], little_log.ends[40], little_log.end):
@@ -122,7 +122,7 @@ def test_landing_goes_on_where_it_was(tmp_path: Path, little_log: LittleLog) -> 
     assert sum(len(commit.files) for commit in commits) == len(visible(on_disk(zone)))
 
 
-def test_old_commits_are_joined_and_still_tell_everything(tmp_path: Path, little_log: LittleLog) -> None:
+def test_joined_commits_keep_all_entries_of_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
     """A commit each ten seconds makes three million files a year; joined, the chain stays whole and readable."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone), 0)
@@ -178,7 +178,9 @@ def test_two_landers_never_share_a_zone(tmp_path: Path, little_log: LittleLog) -
     ZoneLock(tmp_path / "zone", wait_s=0.1).release()
 
 
-def test_what_retention_deleted_is_loud_or_noted(tmp_path: Path, little_log: LittleLog) -> None:
+def test_messages_deleted_before_landing_are_an_error_or_a_gap_in_the_manifest(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """No silent gap: an error that names the keys, or with consent a gap in the manifest."""
     store = tmp_path / "store"
     shutil.copytree(little_log.root / "commitlog", store / "commitlog")
@@ -244,7 +246,7 @@ def test_a_manifest_with_a_hole_or_damage_is_refused(tmp_path: Path, little_log:
         Lander(little_log.task(zone), 0)
 
 
-def test_no_topic_leaves_the_zone() -> None:
+def test_a_topic_name_becomes_a_folder_name_inside_the_zone() -> None:
     """A topic is a client's text (or another maker's store's): it becomes one folder's name, never a path."""
     assert topic_folder("Orders-1_x") == "topic=Orders-1_x"
     assert topic_folder("%RETRY%g|1") == "topic=%25RETRY%25g%7C1"

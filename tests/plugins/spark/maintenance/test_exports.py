@@ -47,7 +47,7 @@ def positions(folder: Path) -> list[int]:
 
 
 def test_export_writes_every_message(tmp_path: Path, template: Path, engine: Engine) -> None:
-    """All of them, but the broker's own topics; one file a piece, nothing unfinished."""
+    """The rows are all messages except those in topics of the broker, and no unfinished file stays behind."""
     out = tmp_path / "out"
     done = export(StoreFiles(template), out, engine, broker_name="broker-a")
     wanted = [record.commit_log_offset_bytes for record in records(template) if is_plain(record)]
@@ -61,8 +61,10 @@ def test_export_writes_every_message(tmp_path: Path, template: Path, engine: Eng
         export(StoreFiles(template), out, engine)
 
 
-def test_export_of_a_time_range_and_of_topics(tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exact to the millisecond, with pieces outside the range left unread."""
+def test_an_export_contains_only_the_chosen_times_and_topics(
+    tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bounds are exact to the millisecond, and pieces outside the range are not read."""
     monkeypatch.setattr(export_module, "SLACK_MS", 1_000)
     begin, end = BEGIN_MS + 70_100, BEGIN_MS + 90_000
     done = export(
@@ -83,7 +85,7 @@ def test_export_of_a_time_range_and_of_topics(tmp_path: Path, template: Path, mo
     assert done.pieces_left_out > 3
 
 
-def test_a_clock_that_went_back_hides_nothing(tmp_path: Path) -> None:
+def test_an_export_finds_messages_stored_while_the_clock_was_behind(tmp_path: Path) -> None:
     """Pieces are left out with ten minutes to spare: what was stored while the clock was wrong is still found."""
     clock = ManualClock(BEGIN_MS)
     store = open_store(tmp_path / "store", config=config_of(tmp_path / "store"), clock=clock)
@@ -130,8 +132,8 @@ def test_compaction_takes_the_last_over_pieces(tmp_path: Path) -> None:
     assert sorted(table["queueOffset"].to_pylist()) == [97, 98, 99]
 
 
-def test_an_audit_of_a_sound_store(template: Path, engine: Engine) -> None:
-    """Counts by topic, and nothing found."""
+def test_an_audit_of_a_sound_store_counts_messages_and_finds_no_error(template: Path, engine: Engine) -> None:
+    """The counts by topic equal those made from the records."""
     found = audit(StoreFiles(template), engine)
     counted = Counter(record.topic for record in records(template))
     assert {topic: count["messages"] for topic, count in found["topics"].items()} == counted
@@ -147,8 +149,8 @@ def test_an_audit_of_a_sound_store(template: Path, engine: Engine) -> None:
     }
 
 
-def test_an_audit_finds_what_is_wrong(tmp_path: Path, template: Path) -> None:
-    """A changed body, a queue with a hole, a message that was sent twice: each with its place."""
+def test_an_audit_finds_changed_bodies_holes_and_duplicates(tmp_path: Path, template: Path) -> None:
+    """Each finding names its place, so that an operator can look at the message."""
     root = tmp_path / "store"
     shutil.copytree(template, root)
     store = open_store(root, config=config_of(root), clock=ManualClock(1_800_000_000_000))
@@ -187,8 +189,8 @@ def test_an_audit_finds_what_is_wrong(tmp_path: Path, template: Path) -> None:
     assert audit(StoreFiles(root), InlineEngine(), duplicates=False).get("duplicates") is None
 
 
-def test_damage_is_told_with_its_place(tmp_path: Path, template: Path) -> None:
-    """None of them passes over bytes it cannot read."""
+def test_export_compaction_and_audit_name_the_position_of_damage(tmp_path: Path, template: Path) -> None:
+    """Each of the three must stop at unreadable bytes, because skipped messages would be missed by nobody."""
     root = tmp_path / "store"
     shutil.copytree(template, root)
     second = sorted((root / "commitlog").iterdir())[1]
@@ -207,7 +209,7 @@ def test_an_unknown_engine_is_named() -> None:
         engine_of("flink")
 
 
-def test_nothing_is_read_behind_what_a_running_broker_vouches_for(tmp_path: Path, template: Path) -> None:
+def test_exports_and_audits_of_a_running_broker_end_at_the_given_offset(tmp_path: Path, template: Path) -> None:
     """The tail that is being written looks torn; at any boundary the work ends there, as if the log did."""
     all_of_it = records(template)
     files = StoreFiles(template)

@@ -36,7 +36,7 @@ def store(tmp_path: Path, template: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_it_equals_the_brokers_own(tmp_path: Path, store: Path, engine: Engine) -> None:
+def test_rebuilt_queues_and_index_equal_those_of_the_broker(tmp_path: Path, store: Path, engine: Engine) -> None:
     """Also what the live broker wrote in the first place; old files are kept, the broker's own checks find nothing."""
     before, index_before = queues_of(store), index_of(store)
     loop_rebuilt(store, tmp_path / "loop", config_of(store))
@@ -60,8 +60,8 @@ def test_it_equals_the_brokers_own(tmp_path: Path, store: Path, engine: Engine) 
         assert told == sorted(told)
 
 
-def test_another_folder_leaves_the_store_alone(tmp_path: Path, store: Path) -> None:
-    """To look at first, or for a store on slow disks."""
+def test_a_rebuild_into_another_folder_does_not_change_the_store(tmp_path: Path, store: Path) -> None:
+    """An operator may inspect the result first, or the store may lie on slow disks."""
     before = queues_of(store)
     shutil.rmtree(store / "consumequeue")
     made = rebuilt(store, out=tmp_path / "new")
@@ -72,7 +72,7 @@ def test_another_folder_leaves_the_store_alone(tmp_path: Path, store: Path) -> N
         rebuilt(store, out=tmp_path / "new")
 
 
-def test_a_file_is_cut_where_records_begin(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_a_log_file_begin_at_records(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One large file would be one task: the cuts are records, however many pieces are wanted, forged records or not."""
     monkeypatch.setattr(pieces, "PIECE_BYTES", 2_000)
     files = StoreFiles(store)
@@ -87,8 +87,8 @@ def test_a_file_is_cut_where_records_begin(tmp_path: Path, store: Path, monkeypa
     assert queues_of(store) == before
 
 
-def test_a_body_that_looks_like_a_record_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A producer can put whole records into a body, with the place they lie at: no piece may begin there."""
+def test_no_piece_begins_at_a_forged_record_inside_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer can put whole records, with their positions, into a body."""
     root = tmp_path / "store"
     fill(root, 5)
     raw = (root / "commitlog" / f"{0:020d}").read_bytes()
@@ -112,7 +112,7 @@ def test_a_body_that_looks_like_a_record_is_none(tmp_path: Path, monkeypatch: py
     assert (queues_of(root), index_of(root)) == (before, index_before)
 
 
-def test_a_log_whose_beginning_is_deleted(tmp_path: Path, store: Path) -> None:
+def test_a_queue_whose_first_messages_are_deleted_begins_with_fillers(tmp_path: Path, store: Path) -> None:
     """Condition 2: a queue that begins above 0 begins with fillers, and with the file that its first message lies in."""
     for file in sorted((store / "commitlog").iterdir())[:3]:
         file.unlink()
@@ -126,7 +126,7 @@ def test_a_log_whose_beginning_is_deleted(tmp_path: Path, store: Path) -> None:
     assert any(data.startswith(filler) for data in made.values())
 
 
-def test_a_topic_that_was_deleted_and_made_again(tmp_path: Path, store: Path) -> None:
+def test_a_queue_of_a_recreated_topic_is_rebuilt_in_order(tmp_path: Path, store: Path) -> None:
     """Condition 1: offsets begin anew at 0; that queue, and no other, is made by the broker's own code, in order."""
     opened = open_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000))
     try:
@@ -143,8 +143,8 @@ def test_a_topic_that_was_deleted_and_made_again(tmp_path: Path, store: Path) ->
     assert index_of(store) == index_of(tmp_path / "loop")
 
 
-def test_a_topic_that_was_deleted_for_good(tmp_path: Path, store: Path) -> None:
-    """Its messages are a run, and no queue names them any more."""
+def test_a_deleted_topic_has_no_rebuilt_queue(tmp_path: Path, store: Path) -> None:
+    """Its messages are still in the log, but no queue names them any more."""
     with closing(open_store(store, config=config_of(store), clock=ManualClock(1_800_000_000_000))) as opened:
         opened.delete_topic("Orders")
         opened.dispatch()
@@ -155,7 +155,7 @@ def test_a_topic_that_was_deleted_for_good(tmp_path: Path, store: Path) -> None:
     assert not any("Orders" in str(name) for name in queues_of(store))
 
 
-def test_a_hole_in_a_queue(tmp_path: Path, store: Path) -> None:
+def test_a_hole_in_a_queue_is_filled_as_the_broker_does(tmp_path: Path, store: Path) -> None:
     """Condition 1 again: messages lost with damage leave fillers, as the broker's own code decides."""
     first = store / "commitlog" / f"{0:020d}"
     raw = bytearray(first.read_bytes())
@@ -171,7 +171,7 @@ def test_a_hole_in_a_queue(tmp_path: Path, store: Path) -> None:
     assert queues_of(store) == queues_of(tmp_path / "loop")
 
 
-def test_delivery_times_need_the_brokers_levels(tmp_path: Path, store: Path) -> None:
+def test_units_of_delayed_messages_depend_on_the_delay_levels(tmp_path: Path, store: Path) -> None:
     """Condition 4: the tags code of a delayed message is the time of its delivery."""
     before = queues_of(store)
     other = {level: delay + 1_000 for level, delay in DELAY_LEVEL_MS.items()}
@@ -181,7 +181,7 @@ def test_delivery_times_need_the_brokers_levels(tmp_path: Path, store: Path) -> 
     assert all("SCHEDULE_TOPIC_XXXX" in name for name in changed)
 
 
-def test_a_message_of_several_queues_is_refused(tmp_path: Path, store: Path) -> None:
+def test_a_message_with_multi_dispatch_is_refused(tmp_path: Path, store: Path) -> None:
     """Condition 6: which queues those were only the broker knew. The name in a body means nothing."""
     root = store
     name = "INNER_MULTI_DISPATCH"
@@ -223,7 +223,7 @@ def test_a_running_or_crashed_store_is_refused(tmp_path: Path, store: Path) -> N
     assert queues_of(store) == before
 
 
-def test_damage_is_refused_with_its_place(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_refuses_damage_and_names_its_position(tmp_path: Path, store: Path) -> None:
     """What the broker's start would quarantine or cut is not skipped here; nothing has changed afterwards."""
     before = queues_of(store)
     third = sorted((store / "commitlog").iterdir())[2]
@@ -238,7 +238,7 @@ def test_damage_is_refused_with_its_place(tmp_path: Path, store: Path) -> None:
         rebuilt(store)
 
 
-def test_a_file_made_ahead_is_the_logs_end(tmp_path: Path) -> None:
+def test_a_preallocated_log_file_is_the_end_of_the_log(tmp_path: Path) -> None:
     """A broker makes the next file before it is needed: zeros behind the last record, in two files; records there are not
     passed over."""
     root = tmp_path / "store"
@@ -271,8 +271,8 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path: Path, store: Path, mon
     assert queues_of(store) == before
 
 
-def test_without_an_index(tmp_path: Path, store: Path) -> None:
-    """``index.enable: false``: none is made."""
+def test_no_index_is_rebuilt_if_it_is_switched_off(tmp_path: Path, store: Path) -> None:
+    """A store with ``index.enable: false`` must not get index files."""
     config = config_of(store)
     config = attrs.evolve(config, index=attrs.evolve(config.index, enable=False))
     made = rebuild(store, config, DELAY_LEVEL_MS, InlineEngine())
@@ -280,7 +280,7 @@ def test_without_an_index(tmp_path: Path, store: Path) -> None:
 
 
 def test_units_are_written_big_endian(tmp_path: Path, store: Path) -> None:
-    """numpy joins big-endian arrays to native order without a word: the bytes are looked at, not the values."""
+    """The test reads bytes, because numpy silently converts big-endian arrays to native order."""
     rebuilt(store)
     name, data = next((name, data) for name, data in queues_of(store).items() if "Payments/1/" in name)
     assert name.endswith(f"{0:020d}")
@@ -290,7 +290,9 @@ def test_units_are_written_big_endian(tmp_path: Path, store: Path) -> None:
     assert int.from_bytes(log[physical + 28 : physical + 36].tobytes(), "big") == physical
 
 
-def test_a_kill_in_the_middle_of_the_swap(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_repairs_a_store_killed_during_the_swap(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The old ones are set aside and the new ones not in place: the next start of a broker makes what is missing."""
     from flintmq.plugins.spark.maintenance import rebuild as module
 
@@ -315,7 +317,7 @@ def test_a_kill_in_the_middle_of_the_swap(tmp_path: Path, store: Path, monkeypat
     assert queues_of(store) == before
 
 
-def test_delivery_times_are_kept_where_nobody_tells_the_levels(
+def test_delivery_times_are_kept_if_the_delay_levels_are_unknown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A store of a RocketMQ with its own levels: its queues tell them, and are not made anew with others."""

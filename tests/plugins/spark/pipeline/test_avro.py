@@ -85,14 +85,14 @@ def test_every_type_has_a_column() -> None:
     assert row == expected
 
 
-def test_bad_bodies_are_null_and_hurt_no_other() -> None:
+def test_an_undecodable_avro_body_is_null_and_affects_no_other_row() -> None:
     """One body of garbage in a batch of good ones must cost one row, wherever it breaks."""
     good = encoded(ORDER)
     bad = [b"", good[:-1], good + b"x", b"\xff" * 40, None]
     assert [row is None for row in decode([good, *bad, good])] == [False, *(True for _ in bad), False]
 
 
-def test_headers_are_checked() -> None:
+def test_a_body_without_the_expected_header_is_null() -> None:
     """A schema registry's and Avro's own header: without it, or with that of another schema, a body is none."""
     good = encoded(ORDER)
     registry = b"\x00\x00\x00\x00\x07"
@@ -102,7 +102,7 @@ def test_headers_are_checked() -> None:
     assert [row is None for row in rows] == [False, True, True]
 
 
-def test_the_fingerprint_is_avros() -> None:
+def test_the_fingerprint_equals_that_of_the_avro_specification() -> None:
     """The value that Avro's specification and Java give for the schema "int", little-endian."""
     assert fingerprint('"int"').hex() == "8f5c393f1ad57572"
 
@@ -121,7 +121,7 @@ def test_the_fingerprint_is_avros() -> None:
         ('{"type": "record", "name": "A", "fields": [{"name": "x", "type": "null"}]}', "record.x is always null"),
     ],
 )
-def test_a_schema_that_cannot_be_used_says_why(schema: str, says: str) -> None:
-    """Found before anything runs, with the field's name."""
+def test_the_error_about_an_unusable_schema_names_the_field(schema: str, says: str) -> None:
+    """The mistake must be found before a query runs."""
     with pytest.raises(ConfigError, match=says):
         avro_type(parse_avro(schema))

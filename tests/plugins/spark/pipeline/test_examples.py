@@ -17,7 +17,7 @@ FOLDER = Path(str(flintmq.__file__)).parent / "examples" / "pipelines"
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
-def test_an_example_is_a_pipeline(file: Path) -> None:
+def test_an_example_file_is_a_valid_pipeline(file: Path) -> None:
     """People begin by copying one: keys, options of the source and files beside it must be right."""
     loaded = load_pipeline(file)
     assert check_source(loaded)
@@ -25,7 +25,7 @@ def test_an_example_is_a_pipeline(file: Path) -> None:
     assert schema_file is None or loaded.read("decode.schema_file", schema_file)
 
 
-def test_the_demo_works_in_its_own_folder() -> None:
+def test_all_paths_of_the_demo_are_relative_to_its_folder() -> None:
     """The demo runs the example that lies there to be edited, with its folder for ``./``: all it reads and writes is there."""
     pipeline = load_pipeline(FOLDER / "demo.yaml").pipeline
     places = [pipeline.source["path"], *(sink.path for sink in pipeline.sinks if isinstance(sink, FileSink))]
@@ -37,7 +37,7 @@ def test_the_demo_works_in_its_own_folder() -> None:
     assert "examples/pipelines/demo.yaml" in packaged["flintmq"], "it is installed, too"
 
 
-def test_the_demo_has_something_to_reject() -> None:
-    """Otherwise it would show nothing of how broken bodies are dealt with."""
+def test_the_demo_contains_broken_bodies() -> None:
+    """Without them the demo would not show how rejected bodies are handled."""
     bodies = list(orders(1_000))
     assert sum(body == b'{"id": ' for body in bodies) == 1_000 // BROKEN_EVERY

@@ -38,6 +38,6 @@ UnboundLocalError: cannot access local variable 'reader' where it is not associa
         (MASKED, "there is no topic T"),
     ],
 )
-def test_the_reason_is_told_and_the_rest_left_out(said: str, words: str) -> None:
-    """Plans and stacks of hundred lines hide the one that helps."""
+def test_only_the_reason_of_an_error_is_shown(said: str, words: str) -> None:
+    """An error of Spark contains a plan and a stack of a hundred lines, which hide the line that helps."""
     assert first_words(RuntimeError(said)) == words

@@ -48,7 +48,7 @@ stream:
 """
 
 
-def test_a_whole_pipeline_is_read() -> None:
+def test_all_sections_of_a_pipeline_file_are_read() -> None:
     """The file of the documentation: every section and kind of sink arrives as what it says, defaults filled in."""
     pipeline = load_pipeline_text(WHOLE).pipeline
     assert (pipeline.name, pipeline.is_streaming, pipeline.views) == ("orders", True, ("messages", "big", "sums"))
@@ -91,7 +91,7 @@ def test_a_whole_pipeline_is_read() -> None:
         ("name: orders", "name: or/ders", 1, "letters, digits"),
     ],
 )
-def test_a_mistake_has_its_line(old: str, new: str, line: int, says: str) -> None:
+def test_the_error_about_a_wrong_key_names_its_line(old: str, new: str, line: int, says: str) -> None:
     """Somebody who mistypes a key must not have to search: the line, and the nearest name there is."""
     assert old in WHOLE
     with pytest.raises(ConfigError) as failure:
@@ -107,14 +107,14 @@ def test_no_plain_secret_is_repeated_in_the_error() -> None:
     assert "hunter2" not in str(failure.value)
 
 
-def test_batches_refuse_what_belongs_to_streams() -> None:
+def test_stream_settings_are_refused_in_a_batch_pipeline() -> None:
     """Without 'stream' a watermark or an output mode would silently do nothing."""
     batch = WHOLE[: WHOLE.index("stream:")]
     with pytest.raises(ConfigError, match=r"'steps\[1\].watermark' has a meaning only with 'stream'"):
         load_pipeline_text(batch)
 
 
-def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
+def test_command_line_settings_override_the_pipeline_file(tmp_path: Path) -> None:
     """One file serves several machines: --set changes single values, and is named where it is wrong."""
     file = tmp_path / "some-orders.yaml"
     file.write_text(WHOLE.replace("name: orders\n", ""))
@@ -127,21 +127,21 @@ def test_settings_are_laid_over_the_file(tmp_path: Path) -> None:
         load_pipeline(file, ["sinks.path=x"])
 
 
-def test_names_of_sinks_without_one_are_their_formats() -> None:
+def test_unnamed_sinks_are_named_after_their_formats() -> None:
     """Checkpoints lie under these names, so they must not depend on anything but the file."""
     text = "source: {path: /s}\nsinks: [{format: console}, {format: parquet, path: /a}, {format: parquet, path: /b}]\n"
     assert [sink.name for sink in load_pipeline_text(text).pipeline.sinks] == ["console", "parquet2", "parquet3"]
 
 
 def test_a_pipeline_needs_a_source_and_a_sink() -> None:
-    """An empty file, or half of one, says what is missing."""
+    """The error must say which section is missing."""
     with pytest.raises(ConfigError, match="'source' is required"):
         load_pipeline_text("")
     with pytest.raises(ConfigError, match="'sinks' is required"):
         load_pipeline_text("source: {path: /s}\n")
 
 
-def test_rejected_bodies_have_a_view_of_their_own() -> None:
+def test_rejected_bodies_are_available_as_a_view() -> None:
     """Sinks find it by name; the last view stays the one they take by default."""
     text = WHOLE.replace("on_error: drop", "on_error: reject").replace("    from: big", "    from: rejects")
     pipeline = load_pipeline_text(text).pipeline

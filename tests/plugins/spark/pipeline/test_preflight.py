@@ -40,15 +40,15 @@ def check(served: Served, source: str, sinks: str, stream: str = "") -> None:
         ("nameServer: '127.0.0.1:1', subscribe: orders", r"source\.nameServer.*127\.0\.0\.1:1"),
     ],
 )
-def test_the_source_is_looked_for(served: Served, source: str, says: str) -> None:
-    """A wrong path is told as that, not as a missing topic."""
+def test_the_error_about_a_missing_source_names_its_cause(served: Served, source: str, says: str) -> None:
+    """A wrong path must not be reported as a missing topic."""
     with pytest.raises(ConfigError, match=says) as raised:
         check(served, source, "{format: console}")
     assert raised.value.file == "p.yaml"
 
 
-def test_the_places_of_sinks_are_looked_for(served: Served, tmp_path: Path) -> None:
-    """Folders that cannot be made, that are taken, and topics that nobody makes."""
+def test_unusable_paths_and_topics_of_sinks_are_refused(served: Served, tmp_path: Path) -> None:
+    """A pipeline must not run for an hour before it finds that its result cannot be written."""
     source = "path: STORE, subscribe: orders"
     file = tmp_path / "file"
     file.write_bytes(b"")
@@ -65,8 +65,8 @@ def test_the_places_of_sinks_are_looked_for(served: Served, tmp_path: Path) -> N
         check(served, source, "{format: console}", f"stream: {{checkpoint: {file}}}\n")
 
 
-def test_what_is_right_passes(served: Served, tmp_path: Path) -> None:
-    """By files and over the wire, into a new folder, one that is added to, one elsewhere, and a topic."""
+def test_a_correct_pipeline_passes_the_check(served: Served, tmp_path: Path) -> None:
+    """The check must accept both transports and every kind of usable sink."""
     sinks = f"{{format: parquet, path: {tmp_path}/new}}, {{format: parquet, path: {tmp_path}, mode: append}}, "
     sinks += "{format: parquet, path: 's3a://bucket/x'}, {format: flintmq, nameServer: 'NAMES', topic: orders}"
     for source in ("path: STORE, subscribe: orders", "nameServer: 'NAMES', subscribe: orders"):
@@ -74,7 +74,7 @@ def test_what_is_right_passes(served: Served, tmp_path: Path) -> None:
 
 
 def test_local_sessions_have_few_partitions() -> None:
-    """200 tasks behind each shuffle are for clusters; elsewhere Spark's default stays."""
+    """Spark's default of 200 shuffle tasks is meant for clusters, and stays the default there."""
     assert _few_partitions("local[3]") == _few_partitions("local[3,4]") == {"spark.sql.shuffle.partitions": "3"}
     assert _few_partitions("local") == {"spark.sql.shuffle.partitions": "1"}
     assert int(_few_partitions("local[*]")["spark.sql.shuffle.partitions"]) >= 1

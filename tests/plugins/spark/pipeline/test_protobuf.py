@@ -33,7 +33,7 @@ def decode(bodies: list[bytes | None]) -> list[Any]:
     return decode_array(pa.array(bodies, pa.binary()), decoder(), arrow_type).to_pylist()  # type: ignore[no-any-return]
 
 
-def test_every_kind_has_a_column() -> None:
+def test_every_kind_of_protobuf_field_has_a_column() -> None:
     """Scalars, unsigned numbers, enums, messages, lists, maps and well-known types arrive as Spark's own mapping has them."""
     spark = protobuf_type(message_descriptor(descriptor_set(), MESSAGE)).simpleString()
     assert spark == (
@@ -75,7 +75,7 @@ def test_an_empty_body_is_a_message_of_defaults() -> None:
     )
 
 
-def test_bad_bodies_are_null_and_hurt_no_other() -> None:
+def test_an_undecodable_protobuf_body_is_null_and_affects_no_other_row() -> None:
     """A timestamp beyond what a column can hold is as bad as garbage."""
     good, late = new_order(), new_order()
     good.id = 1
@@ -84,7 +84,7 @@ def test_bad_bodies_are_null_and_hurt_no_other() -> None:
     assert [row is None for row in rows] == [False, True, True, True, False]
 
 
-def test_the_registry_header_is_taken_off() -> None:
+def test_the_schema_registry_header_is_removed() -> None:
     """Zero, schema number, then the message's path: 0 alone stands for the first message of the file."""
     assert behind_registry_header(b"\x00\x00\x00\x00\x01\x00body") == b"body"
     assert behind_registry_header(b"\x00\x00\x00\x00\x01\x04\x02\x00body") == b"body"
@@ -98,8 +98,8 @@ def test_the_registry_header_is_taken_off() -> None:
             behind_registry_header(bad)
 
 
-def test_a_message_that_is_not_there_says_which_are() -> None:
-    """The package is easily forgotten."""
+def test_the_error_about_an_unknown_message_lists_the_known_messages() -> None:
+    """Users often forget the package before the name of the message."""
     with pytest.raises(ConfigError, match=r"there is no message 'Order', only .*shop\.Order"):
         message_descriptor(descriptor_set(), "Order")
     with pytest.raises(ConfigError, match="no descriptor set"):

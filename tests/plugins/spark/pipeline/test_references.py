@@ -20,8 +20,8 @@ def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"x" * 70_000])
-def test_a_secret_that_is_not_there_says_where_it_should_be(tmp_path: Path, content: bytes | None) -> None:
-    """An empty password sent to a database is a riddle for whoever has to find out."""
+def test_the_error_about_a_missing_secret_names_its_place(tmp_path: Path, content: bytes | None) -> None:
+    """A database would answer an empty password with an error that does not name the cause."""
     file = tmp_path / "password"
     if content is not None:
         file.write_bytes(content)
@@ -31,16 +31,16 @@ def test_a_secret_that_is_not_there_says_where_it_should_be(tmp_path: Path, cont
         Reference(env="PW").resolve()
 
 
-def test_a_reference_names_one_place() -> None:
-    """Which of two would count nobody could tell."""
+def test_a_reference_with_two_places_or_none_is_refused() -> None:
+    """With two places, users could not know which of them counts."""
     with pytest.raises(ConfigError, match="either"):
         Reference(env="A", file=Path("b"))
     with pytest.raises(ConfigError, match="either"):
         Reference()
 
 
-def test_what_was_revealed_is_taken_out_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans and Java's errors repeat options; also where one secret is part of another."""
+def test_revealed_secrets_are_removed_from_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans and errors of Java repeat options; a secret may also be part of another secret."""
     monkeypatch.setenv("SHORT", "abc")
     monkeypatch.setenv("LONG", "abcdef")
     redactor = Redactor()
@@ -49,7 +49,7 @@ def test_what_was_revealed_is_taken_out_of_text(monkeypatch: pytest.MonkeyPatch)
     assert redactor.clean("jdbc:x;password=abcdef user=abc") == "jdbc:x;password=*** user=***"
 
 
-def test_names_that_hold_secrets_are_known() -> None:
+def test_options_that_hold_secrets_are_recognized_by_their_names() -> None:
     """The options of JDBC, object stores and registries that must not stand in a file."""
     assert all(map(names_a_secret, ("password", "fs.s3a.secret.key", "accessKey", "oauthToken", "sslPrivateKey")))
     assert not any(map(names_a_secret, ("user", "url", "partitionColumn", "subscribe", "batchsize")))

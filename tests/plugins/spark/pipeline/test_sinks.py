@@ -28,8 +28,8 @@ def check(sink_format: str, options: str, *, is_our_delta: bool = False) -> None
         ("delta", "mergeSchema: 'TRUE'", True),
     ],
 )
-def test_what_a_format_has_passes(sink_format: str, options: str, ours: bool) -> None:
-    """Whatever the case, and with the formats' own settings."""
+def test_options_of_a_format_are_accepted(sink_format: str, options: str, ours: bool) -> None:
+    """Names of options are accepted in any case, as Spark accepts them."""
     check(sink_format, options, is_our_delta=ours)
 
 
@@ -42,8 +42,8 @@ def test_what_a_format_has_passes(sink_format: str, options: str, ours: bool) ->
         ("delta", "mergeSchema: 'yes'", True, "must be true or false, not 'yes'"),
     ],
 )
-def test_what_it_does_not_have_is_refused(sink_format: str, options: str, ours: bool, says: str) -> None:
-    """With the line and the name that was probably meant."""
+def test_unknown_options_of_a_format_are_refused(sink_format: str, options: str, ours: bool, says: str) -> None:
+    """The error names the line and the option that was probably meant."""
     with pytest.raises(ConfigError, match=says) as raised:
         check(sink_format, options, is_our_delta=ours)
     assert raised.value.line == 5
@@ -51,7 +51,7 @@ def test_what_it_does_not_have_is_refused(sink_format: str, options: str, ours: 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "errorifexists", "ignore"])
 def test_every_mode_has_a_name_that_spark_connect_knows(mode: str) -> None:
-    """It refuses errorifexists, which is the default of files."""
+    """Spark Connect refuses ``errorifexists``, which is the default mode of files."""
     loaded = load_pipeline_text(
         f"source: {{path: /s}}\nsinks: [{{format: parquet, path: /out, mode: {mode}}}]\n", name="p.yaml"
     )

@@ -75,7 +75,7 @@ def test_every_visible_message_is_read_once_in_the_order_of_the_log(filled: Path
 
 @pytest.mark.parametrize("partition_bytes", ["500", "5000", "20000", "64m"])
 @pytest.mark.parametrize("chosen", [{}, {"subscribe": "orders,payments,%RETRY%group,SCHEDULE_TOPIC_XXXX"}])
-def test_parts_cover_all_and_never_overlap(filled: Path, partition_bytes: str, chosen: dict[str, str]) -> None:
+def test_parts_cover_the_log_without_overlap(filled: Path, partition_bytes: str, chosen: dict[str, str]) -> None:
     """However small they are asked to be, whether all of the log is read or what the queues name."""
     reader, parts = planned(filled, includeSystemTopics="true", maxPartitionBytes=partition_bytes, **chosen)
     pieces = [piece for part in parts for piece in part.pieces]
@@ -88,8 +88,8 @@ def test_parts_cover_all_and_never_overlap(filled: Path, partition_bytes: str, c
         assert len(parts) > 5
 
 
-def test_min_partitions_makes_more_of_them(filled: Path) -> None:
-    """For more cores than the driver's machine has."""
+def test_min_partitions_makes_more_parts(filled: Path) -> None:
+    """A cluster may have more cores than the machine of the driver."""
     reader, parts = planned(filled, includeSystemTopics="true", minPartitions="20")
     assert len(parts) >= 20
     assert read_parts(reader, parts) == all_rows(filled)
@@ -114,7 +114,7 @@ def test_min_partitions_makes_more_of_them(filled: Path) -> None:
         ({"subscribePattern": "none"}, lambda row: False),
     ],
 )
-def test_options_choose_the_rows_that_a_filter_would(filled: Path, options: dict[str, str], wanted: Any) -> None:
+def test_options_select_the_same_rows_as_a_filter(filled: Path, options: dict[str, str], wanted: Any) -> None:
     """Pruning through the queues equals filtering all rows; a tag with the same hash is another tag."""
     assert batch(filled, **options) == [row for row in all_rows(filled) if wanted(row)]
     small = batch(filled, **options, maxPartitionBytes="9000", batchRows="30")
@@ -122,10 +122,10 @@ def test_options_choose_the_rows_that_a_filter_would(filled: Path, options: dict
 
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders", "tags": "Aa"}, {"subscribePattern": "pay.*"}])
-def test_little_is_read_without_asking_the_queues(
+def test_small_reads_walk_the_log_without_the_queues(
     filled: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stream's small batches: all of the log is walked, and the same rows come out."""
+    """Small batches of a stream are faster from the log, and must have the same rows."""
     rows = batch(filled, **options)
     monkeypatch.undo()
     _reader, parts = planned(filled, **options)
@@ -133,8 +133,8 @@ def test_little_is_read_without_asking_the_queues(
     assert batch(filled, **options) == rows
 
 
-def test_batches_end_at_rows_and_at_bytes(filled: Path) -> None:
-    """Ten thousand messages of 4 MiB would be 40 GB."""
+def test_arrow_batches_are_bounded_in_rows_and_bytes(filled: Path) -> None:
+    """A batch of ten thousand messages of 4 MiB would need 40 GB of memory."""
     reader, parts = planned(filled, batchRows="7")
     assert all(one.num_rows <= 7 for part in parts for one in reader.read(part))
     assert all(
@@ -146,8 +146,8 @@ def test_batches_end_at_rows_and_at_bytes(filled: Path) -> None:
     assert all(sum(size[:-1]) < 1_000 for size in sizes)
 
 
-def test_only_the_columns_asked_for_are_there(filled: Path) -> None:
-    """In the order asked for."""
+def test_a_read_returns_only_the_chosen_columns(filled: Path) -> None:
+    """Spark expects the columns in the order of the option."""
     reader, parts = planned(filled, columns="queueOffset,topic")
     (one, *_) = reader.read(parts[0])
     assert one.schema.names == ["queueOffset", "topic"]
@@ -155,7 +155,7 @@ def test_only_the_columns_asked_for_are_there(filled: Path) -> None:
 
 @pytest.mark.parametrize("start", [0, 250, 599, 10_000])
 @pytest.mark.parametrize("end", [None, 333, 10_000])
-def test_times_bound_a_read(filled: Path, start: int, end: int | None) -> None:
+def test_a_read_is_bounded_by_store_times(filled: Path, start: int, end: int | None) -> None:
     """By store time, start inclusive and end exclusive, to the millisecond."""
     first_ms, end_ms = 1_700_000_000_005 + start * 10, 1_700_000_000_005 + (end or 0) * 10
     options = {"startingTimestamp": str(first_ms), "startingOffsetsByTimestampStrategy": "latest"}
@@ -169,13 +169,13 @@ def test_times_bound_a_read(filled: Path, start: int, end: int | None) -> None:
     assert batch(filled, includeSystemTopics="true", **options) == [row for row in all_rows(filled) if fits(row)]
 
 
-def test_a_start_behind_everything_is_an_error_unless_told_otherwise(filled: Path) -> None:
+def test_a_start_after_the_last_message_is_an_error_by_default(filled: Path) -> None:
     """Kafka's rule for startingTimestamp, and its option."""
     with pytest.raises(OptionError, match="startingOffsetsByTimestampStrategy=latest"):
         batch(filled, startingTimestamp="1900000000000")
 
 
-def test_queues_begin_and_end_at_offsets_of_their_own(filled: Path) -> None:
+def test_each_queue_is_read_between_its_own_offsets(filled: Path) -> None:
     """rocketmq-spark's JSON; queues that are not named are read in full."""
     start = '{"orders": {"broker-a": {"0": 5, "1": -1, "2": -2}}}'
     end = '{"orders": {"broker-a": {"0": 20, "2": 7}}, "payments": {"broker-a": {"0": -2}}}'
@@ -189,14 +189,14 @@ def test_queues_begin_and_end_at_offsets_of_their_own(filled: Path) -> None:
     assert batch(filled, startingOffsets=start, endingOffsets=end) == [row for row in all_rows(filled) if fits(row)]
 
 
-def test_a_queue_that_ends_where_it_begins_has_no_row(filled: Path) -> None:
+def test_a_queue_with_equal_start_and_end_offsets_has_no_row(filled: Path) -> None:
     """The same JSON for both: nothing of that queue, and not all of it."""
     place = '{"orders": {"broker-a": {"0": 5}}}'
     rows = batch(filled, startingOffsets=place, endingOffsets=place, subscribe="orders")
     assert rows == [row for row in all_rows(filled) if row["topic"] == "orders" and row["queueId"] != 0]
 
 
-def test_physical_offsets_bound_a_read(filled: Path) -> None:
+def test_a_read_is_bounded_by_physical_offsets(filled: Path) -> None:
     """Only where a record begins; the end is exclusive."""
     rows = batch(filled)
     low, high = rows[10]["physicalOffset"], rows[200]["physicalOffset"]
@@ -228,17 +228,17 @@ def test_physical_offsets_bound_a_read(filled: Path) -> None:
         ({"path": "/nonexistent/store"}, OptionError, "there is no such folder"),
     ],
 )
-def test_a_mistake_is_named_on_the_driver(
+def test_wrong_options_are_refused_on_the_driver(
     filled: Path, options: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    """Before any task runs, with the option to change."""
+    """The error must come before any task runs, and must name the option to change."""
     given = {"path": str(filled), **options}
     with pytest.raises(error, match=message):
         planned(Path(given.pop("path")), **given)
 
 
 def test_an_offset_out_of_range_is_clamped_when_loss_is_allowed(filled: Path) -> None:
-    """failOnDataLoss=false takes the nearest."""
+    """With ``failOnDataLoss=false`` a read begins at the nearest offset that exists."""
     start = '{"orders": {"b": {"0": 999, "1": 999, "2": 999}}, "payments": {"b": {"0": 999, "1": 999}}}'
     rows = batch(filled, startingOffsets=start, failOnDataLoss="false")
     assert rows == [row for row in batch(filled) if (row["topic"], row["queueId"]) == ("payments", 2)]
@@ -259,7 +259,7 @@ BOUNDS = [
 
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("chosen", [{}, {"subscribe": "orders,payments", "tags": "Aa||BB"}])
-def test_bounds_leave_out_nothing_that_lies_inside(filled: Path, bounds: Bounds, chosen: dict[str, str]) -> None:
+def test_pushed_bounds_omit_no_matching_row(filled: Path, bounds: Bounds, chosen: dict[str, str]) -> None:
     """Spark filters again, so more may come, but never less."""
     reader = transport(filled, **chosen)
     narrowed = reader.narrowed(bounds)
@@ -282,7 +282,7 @@ def test_bounds_leave_out_nothing_that_lies_inside(filled: Path, bounds: Bounds,
     assert rows == [row for row in batch(filled, **chosen) if inside(row)]
 
 
-def test_files_deleted_before_planning_or_reading_are_loss(tmp_path: Path) -> None:
+def test_log_files_deleted_before_planning_or_reading_are_reported_as_loss(tmp_path: Path) -> None:
     """Retention runs beside a read: an error that names the option, or on with what is there."""
     clock = ManualClock(1_700_000_000_000)
     store = open_store(tmp_path, clock=clock, commit_log_file_bytes=4096, max_index_num=4000)

@@ -33,7 +33,7 @@ def end_of(root: Path, **options: object) -> ends.VisibleEnd:
     return visible_end(root, LogFiles([root / "commitlog"]), None, reads_torn=False, now_ms=NOW_MS, **options)  # type: ignore[arg-type]
 
 
-def test_a_store_being_written_is_read_up_to_what_consumers_see(tmp_path: Path) -> None:
+def test_a_store_in_use_is_read_up_to_its_last_dispatched_message(tmp_path: Path) -> None:
     """Without a feed the last unit tells; what is not dispatched yet may be half written."""
     store = open_store(tmp_path)
     try:
@@ -54,7 +54,7 @@ def test_a_store_being_written_is_read_up_to_what_consumers_see(tmp_path: Path) 
     assert len(batch(tmp_path, visibility="flushed")) == 15
 
 
-def test_units_of_the_last_dispatch_are_not_relied_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_units_of_the_last_dispatch_are_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker writes a batch's units queue by queue: one queue may show a message before another shows an older one."""
     monkeypatch.setattr(ends, "IN_FLIGHT", 6)
     store = open_store(tmp_path)
@@ -74,7 +74,9 @@ def test_units_of_the_last_dispatch_are_not_relied_on(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("visibility", "expected"), [("dispatched", 9), ("flushed", 6), ("confirmed", 3), (None, 6)])
-def test_a_feed_says_how_far(tmp_path: Path, visibility: str | None, expected: int) -> None:
+def test_the_visibility_option_chooses_the_mark_of_the_feed(
+    tmp_path: Path, visibility: str | None, expected: int
+) -> None:
     """Each of its marks is what the option of that name waits for."""
     store = open_store(tmp_path)
     try:
@@ -99,7 +101,7 @@ def test_a_feed_says_how_far(tmp_path: Path, visibility: str | None, expected: i
         store.close()
 
 
-def test_a_feed_left_behind_is_not_believed(tmp_path: Path) -> None:
+def test_a_feed_of_a_stopped_or_killed_broker_is_ignored(tmp_path: Path) -> None:
     """A broker that has stopped, or one that was killed long ago and followed by another that feeds nobody."""
     store = open_store(tmp_path)
     try:
@@ -143,7 +145,7 @@ def last_record(root: Path) -> tuple[Path, int, int]:
 
 
 def test_a_crashed_store_is_read_to_its_last_whole_record(killed: Path) -> None:
-    """Whatever its queues lost: they are not asked."""
+    """The queues of a crashed store may have lost units, so the read must not depend on them."""
     assert end_of(killed).state == "crashed"
     whole = batch(killed)
     assert len(whole) == 10
@@ -155,7 +157,7 @@ def test_a_crashed_store_is_read_to_its_last_whole_record(killed: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["second half", "size only", "body", "garbage behind"])
-def test_a_torn_tail_is_an_error_that_says_what_to_do(killed: Path, damage: str) -> None:
+def test_the_error_about_a_torn_tail_names_the_remedy(killed: Path, damage: str) -> None:
     """A start of the broker would cut it; badRecords=skip reads up to there."""
     file, start, size = last_record(killed)
     raw = bytearray(file.read_bytes())
@@ -176,8 +178,8 @@ def test_a_torn_tail_is_an_error_that_says_what_to_do(killed: Path, damage: str)
         assert len(batch(killed)) == 10  # a recovery of the Java broker leaves such bytes: they are behind the end
 
 
-def test_damage_in_the_middle_is_named_or_stepped_over(killed: Path) -> None:
-    """By the next record that a queue names, not by one that looks like a record."""
+def test_damage_in_the_middle_is_an_error_or_skipped(killed: Path) -> None:
+    """The read continues at the next record that a queue names, because bodies may look like records."""
     rows = batch(killed)
     fake = decode_record(sorted((killed / "commitlog").iterdir())[0].read_bytes())
     assert fake.topic == "orders"
@@ -192,7 +194,7 @@ def test_damage_in_the_middle_is_named_or_stepped_over(killed: Path) -> None:
     assert places(batch(killed, badRecords="skip", subscribe="orders")) == places(rows[:3] + rows[4:])
 
 
-def test_a_log_elsewhere_is_found_by_its_option(killed: Path, tmp_path: Path) -> None:
+def test_commit_log_path_names_the_folders_of_the_log(killed: Path, tmp_path: Path) -> None:
     """storePathCommitLog may name another disk, or several."""
     (killed / "abort").unlink()
     rows = batch(killed)

@@ -53,7 +53,7 @@ def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path / "crashed"
 
 
-def test_a_batch_read_leaves_earlier_lives_out(root: Path) -> None:
+def test_a_batch_read_omits_messages_of_deleted_topics(root: Path) -> None:
     """By the log, and by its queues where they are asked."""
     options = {"includeSystemTopics": "false", "badRecords": "skip"}
     for more in ({}, {"subscribe": "A,B"}):
@@ -61,7 +61,7 @@ def test_a_batch_read_leaves_earlier_lives_out(root: Path) -> None:
         assert [(row["body"], row["topic"], row["queueOffset"]) for row in rows] == EXPECTED
 
 
-def test_an_export_leaves_earlier_lives_out_and_an_audit_finds_no_holes(root: Path, tmp_path: Path) -> None:
+def test_an_export_omits_messages_of_deleted_topics_and_an_audit_finds_no_holes(root: Path, tmp_path: Path) -> None:
     """Of a store whose broker crashed, too."""
     pytest.importorskip("pyarrow")
     assert export(StoreFiles(root), tmp_path / "out", InlineEngine()).rows == len(EXPECTED)

@@ -59,7 +59,10 @@ def crash(root: Path) -> None:
 
 @pytest.mark.parametrize("state", [lambda root: None, crash], ids=["stopped", "crashed"])
 def test_only_the_subscribed_queues_are_opened(many: Path, opened: list[str], state: Callable[[Path], None]) -> None:
-    """And those that the last records of the log name, to know how far dispatching had come."""
+    """Reads of a store with many topics would otherwise take seconds;
+
+    only queues of the log's last records are opened as well.
+    """
     state(many)
     rows = batch(many, subscribe="topic7", startingTimestamp="2001-01-01T00:00:00Z")
     assert sorted(int(row["body"]) for row in rows) == [
@@ -87,7 +90,7 @@ def first_part(name: str) -> str:
     return name.split("/", maxsplit=1)[0]
 
 
-def test_a_store_that_is_written_is_read_alike(
+def test_a_store_in_use_with_many_topics_is_read_to_its_last_dispatched_message(
     tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end is the last message of the log that its own queue names; what is not dispatched is not read."""
@@ -114,7 +117,7 @@ def test_a_store_that_is_written_is_read_alike(
 
 @pytest.mark.parametrize("damage", ["a body", "half a record", "the middle", "no queues"])
 @pytest.mark.parametrize("state", [lambda root: None, crash], ids=["stopped", "crashed"])
-def test_what_is_damaged_is_told_as_with_few_topics(
+def test_damage_is_reported_as_in_a_store_with_few_topics(
     many: Path, monkeypatch: pytest.MonkeyPatch, damage: str, state: Callable[[Path], None]
 ) -> None:
     """Rows, and errors, are those of a read that asks every queue."""
@@ -157,7 +160,7 @@ def test_min_partitions_counts_the_messages_that_are_read(many: Path, least: int
     assert max(counts) - min(counts) <= 1
 
 
-def test_min_partitions_of_a_topic_that_lies_in_one_place(tmp_path: Path) -> None:
+def test_min_partitions_divides_a_topic_stored_in_one_part_of_the_log(tmp_path: Path) -> None:
     """Its messages, of a hundredth of the log, are shared all the same."""
     store = open_store(tmp_path, commit_log_file_bytes=65536, consume_queue_file_bytes=20000)
     for number in range(1000):

@@ -43,7 +43,9 @@ def stopped(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders"}, {"subscribe": "payments"}])
 @pytest.mark.parametrize("rows", [1, 7, 1000])
-def test_batches_hold_exactly_so_many_messages(stopped: Path, options: dict[str, str], rows: int) -> None:
+def test_max_offsets_per_trigger_fills_every_batch_but_the_last(
+    stopped: Path, options: dict[str, str], rows: int
+) -> None:
     """maxOffsetsPerTrigger: every batch but the last is full, and together they are all messages once."""
     reader = transport(stopped, **options)
     batches, end = stream(reader, reader.initial("earliest"), Limit(max_rows=rows))
@@ -53,7 +55,7 @@ def test_batches_hold_exactly_so_many_messages(stopped: Path, options: dict[str,
 
 
 @pytest.mark.parametrize("size", [1, 500, 3000, 10**9])
-def test_batches_hold_at_most_so_many_bytes_but_one_message(stopped: Path, size: int) -> None:
+def test_max_bytes_per_trigger_bounds_batches_of_several_messages(stopped: Path, size: int) -> None:
     """maxBytesPerTrigger; a message larger than it must not stop the query."""
     reader = transport(stopped)
     batches, _end = stream(reader, reader.initial("earliest"), Limit(max_bytes=size))
@@ -82,7 +84,7 @@ def half_told(request: pytest.FixtureRequest, stopped: Path) -> Path:
 
 @pytest.mark.parametrize(("options", "step_bytes"), [({}, 200), ({"subscribePattern": "pay.*"}, 1 << 20)])
 @pytest.mark.parametrize("limit", [Limit(max_rows=7), Limit(max_bytes=1500), Limit(9, 600)])
-def test_limits_hold_where_queues_do_not_tell_all(
+def test_batch_limits_hold_if_queues_are_incomplete(
     half_told: Path, limit: Limit, options: dict[str, str], step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy of a log without its queues, or what a crash has left of them: what they do not name is found by walking."""
@@ -101,7 +103,7 @@ def test_limits_hold_where_queues_do_not_tell_all(
     assert 5 <= reader.rows_between(reader.initial("earliest"), end, 5) <= len(joined(batches))
 
 
-def test_a_stream_goes_on_where_the_log_grows(tmp_path: Path) -> None:
+def test_a_stream_reads_each_message_of_a_growing_log_once(tmp_path: Path) -> None:
     """Each message once, in order, while a broker writes."""
     store = open_store(tmp_path)
     try:
@@ -118,7 +120,7 @@ def test_a_stream_goes_on_where_the_log_grows(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_batch_that_is_run_again_reads_the_same(stopped: Path) -> None:
+def test_a_repeated_batch_reads_the_same_rows(stopped: Path) -> None:
     """Spark repeats the last batch after a crash, by the offsets it wrote down; more may lie behind it by then."""
     reader = transport(stopped)
     start = reader.initial("earliest")
@@ -130,7 +132,7 @@ def test_a_batch_that_is_run_again_reads_the_same(stopped: Path) -> None:
     assert read_parts(again, again.plan(kept_start, kept_end)) == first
 
 
-def test_how_many_messages_wait(stopped: Path) -> None:
+def test_rows_between_counts_the_waiting_messages_of_chosen_topics(stopped: Path) -> None:
     """minOffsetsPerTrigger counts those that are read."""
     reader = transport(stopped, subscribe="payments")
     start, end = reader.initial("earliest"), reader.latest()
@@ -139,7 +141,7 @@ def test_how_many_messages_wait(stopped: Path) -> None:
     assert reader.rows_between(end, end, 5) == 0
 
 
-def test_starts_of_queues_hold_for_all_batches_and_after_a_restart(tmp_path: Path) -> None:
+def test_start_offsets_of_queues_hold_after_a_restart(tmp_path: Path) -> None:
     """ "latest" of a queue is what it was when the query began, not when it was restarted."""
     store = open_store(tmp_path)
     try:
@@ -158,7 +160,7 @@ def test_starts_of_queues_hold_for_all_batches_and_after_a_restart(tmp_path: Pat
 
 
 def test_a_checkpoint_of_the_other_transport_is_refused(stopped: Path) -> None:
-    """Its numbers mean something else."""
+    """The numbers in a checkpoint of the transport ``broker`` are queue offsets, not positions in the log."""
     reader = transport(stopped)
     wire = {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 3}}}}
     for use in (reader.checked, lambda offset: reader.plan(offset, offset)):
@@ -167,7 +169,7 @@ def test_a_checkpoint_of_the_other_transport_is_refused(stopped: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [{"v": 2}, {"phys": "7"}, {"phys": -1}, {"phys": True}])
-def test_an_offset_of_another_form_is_refused(stopped: Path, offset: dict[str, object]) -> None:
+def test_a_malformed_checkpoint_offset_is_refused(stopped: Path, offset: dict[str, object]) -> None:
     """A later version's, or a file that somebody edited."""
     with pytest.raises(CheckpointError, match="checkpoint"):
         transport(stopped).checked({"v": 1, "transport": "store", "phys": 0, **offset})
@@ -206,7 +208,7 @@ def test_a_checkpoint_behind_the_end_is_refused(stopped: Path) -> None:
         reader.checked({**latest, "phys": latest["phys"] + 1})
 
 
-def test_what_retention_deleted_behind_a_checkpoint_is_loss(stopped: Path) -> None:
+def test_messages_deleted_after_a_checkpoint_are_reported_as_loss(stopped: Path) -> None:
     """An error by default; else on with the oldest there is."""
     reader = transport(stopped)
     start = reader.initial("earliest")
@@ -243,7 +245,7 @@ def caught_up(stopped: Path) -> Offset:
     return stream(reader, reader.initial("earliest"), Limit())[1]
 
 
-def test_what_retention_deletes_between_batches_of_a_history_is_loss(stopped: Path, caught_up: Offset) -> None:
+def test_history_messages_deleted_between_batches_are_reported_as_loss(stopped: Path, caught_up: Offset) -> None:
     """The reader goes on without a restart: an error by default, else on with the oldest there is."""
     reader = transport(stopped, subscribe=BOTH)
     start = reader.limited(caught_up, reader.latest(), FIVE)
@@ -258,7 +260,7 @@ def test_what_retention_deletes_between_batches_of_a_history_is_loss(stopped: Pa
     assert places(joined(batches)) == places_of(stopped)
 
 
-def test_a_history_of_which_retention_left_nothing_is_loss(tmp_path: Path) -> None:
+def test_a_completely_deleted_history_is_reported_as_loss(tmp_path: Path) -> None:
     """Messages of the added topic lie in the first file alone: no later batch would come across the loss."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -277,7 +279,7 @@ def test_a_history_of_which_retention_left_nothing_is_loss(tmp_path: Path) -> No
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_what_retention_deletes_of_a_planned_batch_of_a_history_is_loss(stopped: Path, caught_up: Offset) -> None:
+def test_deleted_messages_of_a_planned_history_batch_are_reported_as_loss(stopped: Path, caught_up: Offset) -> None:
     """The driver died before it was read, also when the batch is the history's first."""
     reader = transport(stopped, subscribe=BOTH)
     end = reader.limited(caught_up, reader.latest(), FIVE)
@@ -289,7 +291,7 @@ def test_what_retention_deletes_of_a_planned_batch_of_a_history_is_loss(stopped:
     assert read_parts(lenient, lenient.plan(caught_up, end)) == []
 
 
-def test_a_planned_batch_tells_the_loss_of_topics_that_options_leave_out_now(stopped: Path) -> None:
+def test_a_planned_batch_reports_the_loss_of_topics_that_are_no_longer_chosen(stopped: Path) -> None:
     """A batch of two topics is planned, only one of them is asked for since, and the other's messages are gone."""
     reader = transport(stopped, subscribe=BOTH)
     start = reader.initial("earliest")
@@ -299,7 +301,7 @@ def test_a_planned_batch_tells_the_loss_of_topics_that_options_leave_out_now(sto
         transport(stopped, subscribe="payments").plan(start, end)
 
 
-def test_a_history_begins_with_the_oldest_that_retention_left(stopped: Path, caught_up: Offset) -> None:
+def test_a_history_begins_with_the_oldest_message_that_exists(stopped: Path, caught_up: Offset) -> None:
     """What was gone when the topic was added is no loss, and later batches read what lies between the same places."""
     expire(stopped)
     reader = transport(stopped, subscribe=BOTH)
@@ -309,7 +311,7 @@ def test_a_history_begins_with_the_oldest_that_retention_left(stopped: Path, cau
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_loss_is_told_of_topics_that_were_read_before_only(tmp_path: Path, is_known: bool) -> None:
+def test_loss_is_reported_only_for_topics_that_were_read_before(tmp_path: Path, is_known: bool) -> None:
     """A query reads one topic, another one in its place, then the first one again and one that is new to it."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -331,7 +333,7 @@ def test_loss_is_told_of_topics_that_were_read_before_only(tmp_path: Path, is_kn
     assert places(joined(batches)) == places_of(root)
 
 
-def test_loss_of_topics_that_are_left_out_meanwhile_is_told_when_they_are_back(tmp_path: Path) -> None:
+def test_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(tmp_path: Path) -> None:
     """A query leaves a topic out, retention deletes unread messages of it, and the query goes on behind them."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -353,7 +355,9 @@ def test_loss_of_topics_that_are_left_out_meanwhile_is_told_when_they_are_back(t
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_an_end_of_an_earlier_version_does_not_say_where_a_history_began(stopped: Path, caught_up: Offset) -> None:
+def test_an_offset_without_the_start_of_a_history_reads_the_messages_that_exist(
+    stopped: Path, caught_up: Offset
+) -> None:
     """Its batch reads what there is."""
     reader = transport(stopped, subscribe=BOTH)
     end = reader.limited(caught_up, reader.latest(), FIVE)
@@ -365,7 +369,7 @@ def test_an_end_of_an_earlier_version_does_not_say_where_a_history_began(stopped
 
 
 def test_an_offset_is_read_as_it_was_written() -> None:
-    """Through Spark's JSON and back."""
+    """Spark stores offsets as JSON; a field lost on the way would change the next batch."""
     offset = StoreOffset(123, "ab" * 16, "cd" * 8, {"t": {"0": 5}})
     assert StoreOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
     assert offset.moved_to(200, None).queue_starts == {"t": {"0": 5}}

@@ -87,7 +87,9 @@ CHOICES: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("partition_bytes", ["2000", "64m"])
 @pytest.mark.parametrize("options", CHOICES)
-def test_units_give_the_rows_that_the_log_gives(filled: Path, options: dict[str, str], partition_bytes: str) -> None:
+def test_rows_read_from_units_equal_rows_read_from_the_log(
+    filled: Path, options: dict[str, str], partition_bytes: str
+) -> None:
     """In the same order, whatever is chosen, however it is cut."""
     units, log = both(filled, maxPartitionBytes=partition_bytes, **options)
     assert units == log
@@ -104,7 +106,7 @@ def test_units_give_the_rows_that_the_log_gives(filled: Path, options: dict[str,
         Bounds(store_timestamp_ms=Range(1_700_000_001_000, 1_700_000_002_000)),
     ],
 )
-def test_the_query_s_own_bounds_hold(filled: Path, bounds: Bounds) -> None:
+def test_pushed_bounds_omit_the_same_rows_from_units_and_log(filled: Path, bounds: Bounds) -> None:
     """What is pushed down leaves out the same rows."""
 
     def rows(**options: str) -> list[Row]:
@@ -129,8 +131,8 @@ def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "orders"}, {"batchRows": "3"}])
-def test_the_log_is_not_read_where_units_tell_all(tmp_path: Path, options: dict[str, str], no_log: None) -> None:
-    """That is what it is for; with a column of the record's own it must be."""
+def test_the_log_is_not_read_if_units_hold_all_columns(tmp_path: Path, options: dict[str, str], no_log: None) -> None:
+    """Units are read for speed; a column that only records hold needs the log."""
     root = fill(tmp_path / "store", hidden=False)
     rows = batch(root, **UNITS_ALONE, **options)
     assert len(rows) > 100
@@ -139,8 +141,8 @@ def test_the_log_is_not_read_where_units_tell_all(tmp_path: Path, options: dict[
         batch(root, **FROM_LOG, **options)
 
 
-def test_batches_have_the_rows_they_may(filled: Path) -> None:
-    """No more, and no empty one."""
+def test_batches_read_from_units_keep_the_row_limit(filled: Path) -> None:
+    """A batch is never empty, because Spark would pass it through the query for nothing."""
     reader, parts = planned(filled, **UNITS_ALONE, batchRows="7")
     assert {one.num_rows for part in parts for one in reader.read(part)} <= set(range(1, 8))
 
@@ -237,7 +239,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize("gaps_max", [1, 1000])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_where_units_disagree_with_the_log_the_log_counts(
+def test_the_log_decides_if_units_disagree_with_it(
     store: Path, damage: Callable[[Path], None], gaps_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every message once, in order, and by its own words."""
@@ -252,7 +254,7 @@ def test_where_units_disagree_with_the_log_the_log_counts(
 
 @pytest.mark.parametrize("damage", [swap_two_topics, name_messages_by_two_queues, name_messages_twice, shift_a_queue])
 @pytest.mark.parametrize("topics", ["orders", "payments,orders"])
-def test_queues_that_are_chosen_are_compared_with_the_log_too(
+def test_units_of_chosen_queues_are_compared_with_the_log(
     store: Path, damage: Callable[[Path], None], topics: str
 ) -> None:
     """Without the other queues nobody sees gaps, but records tell whose they are."""
@@ -261,8 +263,8 @@ def test_queues_that_are_chosen_are_compared_with_the_log_too(
     assert units == log
 
 
-def test_a_light_queue_has_no_messages_of_its_own(store: Path) -> None:
-    """Its units lead to messages of other topics."""
+def test_a_light_queue_gives_no_rows(store: Path) -> None:
+    """Its units name messages of other topics, which would otherwise be read twice."""
     name_messages_by_two_queues(store)
     assert both(store, subscribe="%LMQ%x") == ([], [])
 
@@ -274,7 +276,7 @@ def steps(root: Path) -> Iterator[int]:
         yield len(step)
 
 
-def test_steps_are_bounded_and_few(filled: Path) -> None:
+def test_units_are_read_in_bounded_and_few_steps(filled: Path) -> None:
     """Memory does not grow with the log, nor does a queue of its own pace make a step of each unit."""
     sizes = list(steps(filled))
     assert sum(sizes) == 294
