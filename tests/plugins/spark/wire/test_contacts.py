@@ -90,8 +90,8 @@ def test_a_stream_outlives_a_restart_of_its_only_broker(first: Served, way: str)
         assert bodies(one, start, end) == [b"new"]
 
 
-def test_a_checkpoint_is_taken_up_while_the_broker_is_away(first: Served) -> None:
-    """A query that is started again then knows the broker from its checkpoint alone."""
+def test_a_query_starts_from_its_checkpoint_while_the_broker_is_down(first: Served) -> None:
+    """The restarted query knows the broker from its checkpoint alone."""
     with contextlib.closing(stream(first)) as before:
         kept = before.initial("earliest")
     first.stop_broker()
@@ -102,7 +102,7 @@ def test_a_checkpoint_is_taken_up_while_the_broker_is_away(first: Served) -> Non
         assert len(bodies(one, start, one.limited(start, one.latest(), Limit()))) == 10
 
 
-def test_the_other_broker_is_read_meanwhile(first: Served, second: Served) -> None:
+def test_other_brokers_are_read_while_a_broker_is_down(first: Served, second: Served) -> None:
     """One broker that is away must not hold up the rest; its place stays in the offset, and its age is told."""
     with contextlib.closing(stream(first)) as one:
         start = one.checked(one.latest())
@@ -129,7 +129,9 @@ def test_a_task_waits_for_a_broker_that_restarts(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_a_bound_ends_the_patience(first: Served, lossy: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_down_longer_than_max_broker_away_is_an_error_or_a_warning(
+    first: Served, lossy: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The user says how long; then the error names the broker, the time and the option, or it is a warning."""
     with contextlib.closing(stream(first, maxBrokerAway="10m", failOnDataLoss=str(not lossy).lower())) as one:
         contacts = one._queues.contacts
@@ -151,8 +153,8 @@ def test_a_bound_ends_the_patience(first: Served, lossy: bool, caplog: pytest.Lo
             one.latest()
 
 
-def test_a_deleted_topic_is_not_waited_for(first: Served) -> None:
-    """Its broker is there and has it no more: nothing is away."""
+def test_a_stream_does_not_wait_for_a_deleted_topic(first: Served) -> None:
+    """The broker answers that it has no such topic, so it does not count as a broker that is down."""
     with contextlib.closing(stream(first)) as one:
         start = one.checked(one.latest())
         first.delete_topic(TOPIC)
@@ -162,7 +164,7 @@ def test_a_deleted_topic_is_not_waited_for(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_a_batch_does_not_return_a_part_in_silence(
+def test_a_batch_with_a_broker_down_is_an_error_or_a_warning(
     first: Served, second: Served, lossy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """5 of 15 messages are at a broker that is down: an error with its name, or a warning and the rest."""
@@ -178,7 +180,7 @@ def test_a_batch_does_not_return_a_part_in_silence(
         assert "broker-b is away" in caplog.text
 
 
-def test_a_topic_whose_only_broker_is_down_is_not_called_unknown_alone(first: Served) -> None:
+def test_the_unknown_topic_error_names_the_broker_that_is_down(first: Served) -> None:
     """A batch has no checkpoint that knows the broker; the name server does."""
     first.stop_broker()
     one = WireTransport(options_of(first))
@@ -186,7 +188,7 @@ def test_a_topic_whose_only_broker_is_down_is_not_called_unknown_alone(first: Se
         one.final()
 
 
-def test_a_query_that_ends_waits_for_the_broker(first: Served) -> None:
+def test_an_available_now_query_waits_for_a_restarting_broker(first: Served) -> None:
     """AvailableNow takes what there is now: also what a broker has that is just starting again."""
     with contextlib.closing(stream(first)) as one:
         start = one.checked(one.initial("earliest"))
@@ -200,7 +202,7 @@ def test_a_query_that_ends_waits_for_the_broker(first: Served) -> None:
         assert len(bodies(one, start, found[0])) == 10
 
 
-def test_lag_is_told_in_messages_bytes_and_time(first: Served) -> None:
+def test_the_progress_shows_the_lag_in_messages_bytes_and_time(first: Served) -> None:
     """Operators see it in the query's progress without asking a broker."""
     with contextlib.closing(stream(first)) as one:
         start, end = one.initial("earliest"), one.latest()
@@ -212,7 +214,7 @@ def test_lag_is_told_in_messages_bytes_and_time(first: Served) -> None:
         assert one.reported(end, end)["lag"] == {"messages": 0, "bytes": 0, "ms": 0}
 
 
-def test_the_group_is_told_of_brokers_that_are_there(first: Served, second: Served) -> None:
+def test_group_offsets_are_committed_at_reachable_brokers(first: Served, second: Served) -> None:
     """One that is away must not keep the others' offsets from being committed."""
     with contextlib.closing(stream(first, commitGroup="lag")) as one:
         at = one.checked(one.latest())
@@ -221,8 +223,8 @@ def test_the_group_is_told_of_brokers_that_are_there(first: Served, second: Serv
     assert first.committed("lag", TOPIC, 0) == 10
 
 
-def test_memory_is_by_topic_and_broker() -> None:
-    """What was deleted is forgotten, what answers is away no more."""
+def test_contacts_forget_deleted_topics_and_answering_brokers() -> None:
+    """A stream would otherwise wait for queues that no longer exist."""
     contacts = Contacts(options_for_memory(), clock=lambda: 5.0)
     contacts.know([MessageQueue("b1", 0, "t"), MessageQueue("b2", 0, "t")])
     contacts.silent({"b1": "refused"})
@@ -238,7 +240,7 @@ def options_for_memory() -> ReadOptions:
     return ReadOptions.parse({"nameServer": "h:1", "subscribe": "t"}).for_stream()
 
 
-def test_nobody_answers_at_first(first: Served) -> None:
+def test_the_error_about_a_name_server_that_never_answered_names_the_option(first: Served) -> None:
     """Where nothing is known yet, an address that is wrong is told after some attempts."""
     one = WireTransport(options_of(first, nameServer="127.0.0.1:1").for_stream())
     with contextlib.closing(one), pytest.raises(SparkPluginError, match=r"nameServer 127\.0\.0\.1:1"):
@@ -247,7 +249,7 @@ def test_nobody_answers_at_first(first: Served) -> None:
 
 @pytest.mark.parametrize("topics", [{"subscribe": TOPIC}, {"subscribePattern": "ord.*"}])
 def test_swapped_addresses_are_recognized(first: Served, topics: dict[str, str]) -> None:
-    """'refused with code 3' helps nobody; the other option does."""
+    """The error names the option to use, because "refused with code 3" would not help a user."""
     for options, says in (
         ({"nameServer": first.address}, "address of a broker: give it as option brokerAddr"),
         ({"brokerAddr": first.namesrv}, "address of a name server: give it as option nameServer"),

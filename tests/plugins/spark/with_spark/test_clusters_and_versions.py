@@ -54,7 +54,7 @@ def check(place: Place, python: Path, spark_home: Path, folder: Path, environmen
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
-def test_it_holds_wherever_tasks_run(
+def test_the_contract_holds_on_executors_and_behind_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """In this process, on the executors of a standalone cluster, and behind a Spark Connect server."""
@@ -101,10 +101,10 @@ def another_pyspark(folder: Path, version: str) -> tuple[Path, Path]:
         *[pytest.param(version, "standalone", marks=pytest.mark.longest) for version in OTHERS],
     ],
 )
-def test_it_holds_on_other_versions_of_pyspark(
+def test_the_contract_holds_on_other_versions_of_pyspark(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, version: str, place: str
 ) -> None:
-    """What clusters have today is not the newest one."""
+    """Most clusters do not run the newest version."""
     python, spark_home = another_pyspark(tmp_path / "venv", version)
     check(PLACES[place], python, spark_home, tmp_path, environment)
 
@@ -123,7 +123,7 @@ except RuntimeMissingError as error:
 
 @pytest.mark.longest
 def test_executors_without_flintmq_are_named(needs_spark: None, environment: dict[str, str], tmp_path: Path) -> None:
-    """Before any query: where, which Python, what is missing there, and what to do."""
+    """The error comes before any query, and names the executor, its Python, the missing package and the remedy."""
     import pyspark
 
     bare = tmp_path / "bare"

@@ -36,8 +36,8 @@ def scanned(frame: Any) -> list[list[str]]:
     return [[output.apply(number).name() for number in range(output.size())] for output in outputs]
 
 
-def test_a_query_makes_what_it_uses(spark: Any, filled: Path) -> None:
-    """Of filters, groups, joins and functions; a count takes the cheapest column, and a whole row all of them."""
+def test_a_query_decodes_only_the_columns_it_uses(spark: Any, filled: Path) -> None:
+    """Unused columns would cost most of the time of a read."""
     frame = spark.read.format("flintmq").load(str(filled))
     assert scanned(frame.groupBy().count()) == [["queueOffset"]]
     assert scanned(frame.select("body", "topic")) == [["topic", "body"]]
@@ -55,8 +55,8 @@ def test_a_query_makes_what_it_uses(spark: Any, filled: Path) -> None:
     assert narrow.count() == COUNT
 
 
-def test_the_rows_are_the_same(spark: Any, filled: Path) -> None:
-    """Again and again of one frame, whose scans ask for other columns each time; cached ones included."""
+def test_column_pruning_does_not_change_the_rows(spark: Any, filled: Path) -> None:
+    """Each scan of the same frame asks for other columns, and a cached frame must keep its own."""
     frame = spark.read.format("flintmq").load(str(filled))
     whole = frame.orderBy("physicalOffset").collect()
     assert frame.count() == len(whole) == COUNT
@@ -78,15 +78,15 @@ def test_the_rows_are_the_same(spark: Any, filled: Path) -> None:
     )
 
 
-def test_filters_that_prune_are_kept(spark: Any, filled: Path) -> None:
-    """With the option pushdown Spark has asked the reader already: its columns stay."""
+def test_pushed_filters_keep_their_columns(spark: Any, filled: Path) -> None:
+    """With the option ``pushdown``, Spark asks the reader before the columns are pruned."""
     frame = spark.read.format("flintmq").option("pushdown", True).load(str(filled))
     assert frame.where("tags = 'a'").count() == COUNT // 3
     assert frame.where("topic = 'orders' and queueOffset < 5").select("body").count() == 10
 
 
-def test_tables_of_the_catalog_keep_their_options(spark: Any, filled: Path) -> None:
-    """Whichever columns are left of them."""
+def test_catalog_tables_keep_their_options_with_pruned_columns(spark: Any, filled: Path) -> None:
+    """A pruned read of a table must still choose the same topics."""
     spark.sql("DROP TABLE IF EXISTS used_columns")
     spark.sql(f"CREATE TABLE used_columns USING flintmq OPTIONS (path '{filled}', subscribe 'orders')")
     try:
@@ -96,8 +96,8 @@ def test_tables_of_the_catalog_keep_their_options(spark: Any, filled: Path) -> N
         spark.sql("DROP TABLE used_columns")
 
 
-def test_the_rule_is_there_once(spark: Any) -> None:
-    """However often a program registers the source; rules of others stay."""
+def test_the_pruning_rule_is_registered_once(spark: Any) -> None:
+    """A program may register the source several times, and rules of other packages must stay."""
     from flintmq.plugins.spark import register
 
     register(spark)

@@ -61,7 +61,7 @@ def found(row: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_every_row_is_what_the_dump_says(
+def test_every_row_equals_the_dump_of_the_java_broker(
     spark: Any, load_golden: Callable[[str], Any], name: str, tmp_path: Path
 ) -> None:
     """All columns of all visible messages; prepared and rolled-back ones are not there; by topic the same."""
@@ -78,7 +78,9 @@ def test_every_row_is_what_the_dump_says(
     assert read(subscribe=topic, maxPartitionBytes="2000") == [row for row in wanted if row["topic"] == topic]
 
 
-def test_bodies_are_what_was_sent(spark: Any, load_golden: Callable[[str], Any], tmp_path: Path) -> None:
+def test_compressed_bodies_are_read_as_they_were_sent(
+    spark: Any, load_golden: Callable[[str], Any], tmp_path: Path
+) -> None:
     """zlib, lz4 and zstd are undone: each message's body is the one that the client was given."""
     golden = load_golden("store-basic")
     root = golden.unpack(tmp_path / "store")

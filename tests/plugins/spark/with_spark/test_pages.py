@@ -30,7 +30,7 @@ IS_SAID = "`spark-submit` takes the address of a cluster too. It does not submit
 
 @pytest.mark.longest
 @pytest.mark.parametrize("place", [pytest.param(place, marks=pytest.mark.xdist_group(place)) for place in PLACES])
-def test_what_the_pages_show_works_there(
+def test_the_blocks_of_the_spark_pages_run_in_every_place(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """Each block of the pages runs, streams included; a command that cannot run there is one of which the page says so."""
@@ -58,8 +58,8 @@ def test_what_the_pages_show_works_there(
     assert {re.search(r"spark-submit|spark://|sc://", line)[0] for line in skipped} == ELSEWHERE[place]  # type: ignore[index]
 
 
-def test_every_block_about_spark_is_one_that_runs() -> None:
-    """But those that install, which .ci/run does, and that measure."""
+def test_every_block_about_spark_is_run() -> None:
+    """Blocks that install packages or measure are the only exceptions."""
     left_out = {str(one) for page in PAGES[1:] for one in snippets(ROOT, page)} - {str(one) for one in blocks()}
     first_lines = {one.first_line for page in PAGES for one in snippets(ROOT, page) if str(one) in left_out}
     assert all("pip install" in line or "flintmq bench" in line for line in first_lines), first_lines

