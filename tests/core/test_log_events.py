@@ -109,7 +109,7 @@ def test_every_log_call_has_an_event_id(lines: list[Any]) -> None:
 
 
 def test_each_event_id_is_used_by_one_call(lines: list[Any]) -> None:
-    """What was copied with its id would be taken for what the other call says."""
+    """Operators could not tell two calls with the same id from each other."""
     calls = Counter(line.event for line in lines if line.event)
     assert {event for event, count in calls.items() if count > 1} == SHARED
 

@@ -37,7 +37,7 @@ def test_names_from_clients_are_escaped_and_shortened_in_alarms() -> None:
 
 
 def test_an_unknown_alarm_level_is_refused() -> None:
-    """What a plugin misspells would be neither shown in its place nor counted by an exit code."""
+    """An alarm with a misspelled level would be neither shown in its place nor counted in an exit code."""
     with pytest.raises(ValueError, match="level"):
         Alarm("a.slow", "grave", "", "slow")  # type: ignore[arg-type]
 

@@ -41,7 +41,7 @@ def reachable(api: BrokerApi) -> dict[str, int]:
 
 
 def test_the_number_of_public_members_of_the_broker_api_is_bounded(tmp_path: Path) -> None:
-    """Of a broker that runs, so that nothing hides behind a protocol."""
+    """The test counts at a running broker, so that no member hides behind a protocol."""
 
     async def live() -> dict[str, int]:
         config = flintmq.load_config(None, [f"store.path={tmp_path}", "listen.enable=false"], {})
@@ -76,7 +76,7 @@ def test_every_member_of_the_broker_api_is_documented() -> None:
 
 
 def test_the_broker_api_does_not_expose_the_broker_state(tmp_path: Path) -> None:
-    """What a feature needs of the broker is a verb of the api, which says what it does."""
+    """Features must use verbs of the API, which say what they do, and not the tables behind them."""
 
     async def live() -> None:
         config = flintmq.load_config(None, [f"store.path={tmp_path}", "listen.enable=false"], {})

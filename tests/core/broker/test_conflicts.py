@@ -34,7 +34,7 @@ USUAL = member(("T", "x"), ("U", "*"))
 
 
 def test_members_that_agree_have_no_conflict() -> None:
-    """Nor has a group with a single member, or none that reported."""
+    """A group with a single member, or with none that reported, has no conflict either."""
     assert find_conflicts({"a": USUAL, "b": USUAL, "c": USUAL}) == ()
     assert find_conflicts({"a": USUAL}) == find_conflicts({}) == ()
     assert describe_conflicts(()) == ""
@@ -78,7 +78,7 @@ def test_each_kind_of_difference_between_members_is_described(odd: Behaviour, ab
 
 
 def test_a_conflict_of_two_members_names_both() -> None:
-    """Neither is the majority."""
+    """Neither of the two is the majority, so either may be the wrong member."""
     found = find_conflicts({"b": member(("T", "x")), "a": member()})
     assert describe_conflicts(found) == "subscription to T: 'x' of b, nothing of a"
 
@@ -136,7 +136,7 @@ def test_conflicts_do_not_depend_on_the_order_of_members(members: dict[str, Beha
 
 @given(st.integers(3, 12), behaviours)
 def test_a_member_that_differs_from_all_others_is_the_only_odd_member(count: int, odd: Behaviour) -> None:
-    """And nobody else."""
+    """The operator must be pointed at the wrong member, and not at those that agree."""
     members = {f"m{number}": USUAL for number in range(count)} | {"odd": odd}
     found = find_conflicts(members)
     assert odd_members(found) == (("odd",) if found else ())

@@ -88,7 +88,7 @@ def test_a_subscription_to_the_retry_topic_makes_no_conflict() -> None:
 
 
 def test_the_revision_grows_only_if_subscriptions_change() -> None:
-    """What is derived from the subscriptions is made again only then."""
+    """Values derived from the subscriptions are computed again only after such a change."""
     group = ConsumerGroupInfo("g")
     one = joined(group, "one", subscription("T"))
     before = group.revision

@@ -133,7 +133,7 @@ def test_an_alarm_about_sends_ends_if_nobody_sends_any_more(watched: Watched) ->
 
 
 def test_errors_of_clients_raise_no_alarm(watched: Watched) -> None:
-    """Nor is what has an alarm of its own."""
+    """Faults that have an alarm of their own raise none here either."""
     for reason in ("topic.illegal", "message.too_large", "store.slave", "store.fenced"):
         watched.faults.refused(refusal(reason))
     assert (watched.alarms(), watched.lines(), watched.faults.are_some) == ([], [], False)

@@ -84,7 +84,7 @@ def test_bulk_records_become_requests_only_for_queues_with_a_held_pull() -> None
 
 
 def test_a_batch_wakes_pulls_whose_filter_matches_one_of_its_messages() -> None:
-    """Also one whose filter wants only the last of them; a batch of another queue is nobody's business."""
+    """A filter may match only the last message; a batch in another queue wakes nobody."""
     held = Held()
     first, last = held.hold(5), held.hold(5, message_filter=tag_filter("B", frozenset()))
     other, far = held.hold(5, message_filter=tag_filter("C", frozenset())), held.hold(8)
@@ -284,7 +284,7 @@ def test_a_wait_for_any_queue_is_woken_only_by_messages_that_match_its_filter() 
 
 
 def test_the_periodic_check_wakes_a_wait_for_any_queue_of_a_grown_topic() -> None:
-    """By the sum of the ends of its queues, which the broker gives for no single queue."""
+    """The check compares the sum of the ends of all queues, because such a wait names no single queue."""
     held = Held()
     waits = held.hold(5, queue_id=ANY_QUEUE)
     held.ends["T", ANY_QUEUE] = 5

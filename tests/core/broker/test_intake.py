@@ -57,7 +57,7 @@ def header(**fields: Any) -> Any:
 
 
 def test_a_send_becomes_a_message_with_host_time_and_cluster() -> None:
-    """With the sender's address and time, and the cluster among its properties."""
+    """Tools show the address and time of the sender, and consumers read the cluster from the properties."""
     message = Intake().single({"KEYS": "k", "TAGS": "a"})
     assert (message.topic, message.queue_id, message.body) == ("T", 2, b"body")
     assert (message.born_timestamp_ms, message.flag, message.born_host) == (17, 5, SENDER.packed_host)
@@ -132,7 +132,7 @@ class Redirect:
 
 
 def test_a_step_is_called_only_for_its_properties_and_topic_prefixes() -> None:
-    """Also when the same property string has come before, as a producer's do."""
+    """The rule must also hold for a property string that was seen before, as producers repeat theirs."""
     step = Redirect()
     intake = Intake(step)
     intake.state.topics.create_in_send_back("%R%g", 1)
@@ -170,7 +170,7 @@ def test_a_half_message_is_refused_if_no_step_handles_transactions() -> None:
     ],
 )
 def test_a_malformed_batch_is_refused_as_a_whole(fields: dict[str, Any], body: bytes, reason: str) -> None:
-    """As a whole: its members have one answer."""
+    """The messages of a batch share one answer, so no part of it may be stored."""
     with pytest.raises(RefusedError) as refused:
         Intake().intake.batch(header(**fields), body, SENDER)
     assert (refused.value.code, refused.value.reason) == (ResponseCode.MESSAGE_ILLEGAL, reason)

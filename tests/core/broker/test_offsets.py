@@ -223,7 +223,7 @@ def test_a_removal_during_a_write_is_not_undone_by_that_write(tmp_path: Path, mo
 
 
 def test_removals_survive_a_failed_write_of_the_offset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing that was noted is forgotten."""
+    """Removals noted before the failure must still be written by the next attempt."""
     offsets = kept(tmp_path)
     offsets.commit("T", "g", 0, 5)
     offsets.persist()

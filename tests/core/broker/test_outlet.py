@@ -109,7 +109,7 @@ def at(tmp_path: Path) -> Iterator[Outlet]:
 
 
 def test_a_pull_returns_messages_from_its_queue_offset(at: Outlet) -> None:
-    """With the edges of the queue, and the offset to go on from."""
+    """The answer also has the first and last offset of the queue, and the offset of the next pull."""
     at.put("first", "second", "third")
     pulled = at.pull(queue_offset=1)
     assert isinstance(pulled, Found)
@@ -307,7 +307,7 @@ def test_a_slave_refuses_reads_while_its_master_is_registered(at: Outlet, monkey
 
 
 def test_a_group_far_behind_is_directed_to_its_configured_slave(at: Outlet) -> None:
-    """With slave reads; without them to the master."""
+    """The slave is suggested only if slave reads are enabled; otherwise the master is."""
     at.put("one")
     group = SubscriptionGroupConfig(group_name="G", broker_id=4, which_broker_when_consume_slowly=6)
     at.state.groups.put(group)
@@ -322,7 +322,7 @@ def test_a_group_far_behind_is_directed_to_its_configured_slave(at: Outlet) -> N
 
 
 def test_a_pull_with_an_expression_gets_only_matching_messages(at: Outlet) -> None:
-    """By tag, and by properties if that is switched on."""
+    """Expressions select by tag, and by properties if property filters are enabled."""
     at.put("a", tags="A", color="red")
     at.put("b", tags="B", color="blue")
     assert at.found(expression="") == ["a", "b"]
@@ -427,7 +427,7 @@ def test_a_held_pull_ends_if_its_connection_closes_or_it_is_canceled(at: Outlet)
 
 
 def test_a_wait_for_any_queue_is_woken_by_any_queue_and_commits_no_offset(at: Outlet) -> None:
-    """Also in a queue that nobody has read before, and of a topic that is made later."""
+    """The wait must also see queues that nobody has read and topics created later."""
     at.put("before", queue_id=3)
     first = at.outlet.hold_any("T", at.woken.append, 15_000)
     later = at.outlet.hold_any("Later", at.woken.append, 15_000)

@@ -61,7 +61,7 @@ class Filters:
 
 
 def test_an_expression_is_compiled_once() -> None:
-    """Also one of tags; a subscription to everything has no filter."""
+    """Tag expressions are cached too; a subscription to all messages has no filter."""
     made = Filters()
     assert made.of("a > 1") is made.of("a > 1") is not made.of("a > 2")
     assert made.of("A || B", "TAG") is made.of("A || B", "TAG")
@@ -70,7 +70,7 @@ def test_an_expression_is_compiled_once() -> None:
 
 
 def test_the_cache_of_compiled_filters_is_bounded_in_number_and_length() -> None:
-    """Neither with many nor with long ones: they are compiled again."""
+    """Clients choose the expressions, so neither many nor long ones may fill the memory."""
     made = Filters()
     for number in range(1024):
         made.of(f"a > {number}")
@@ -100,7 +100,7 @@ def test_a_compiled_sql92_filter_is_refused_after_sql92_is_switched_off() -> Non
 
 
 def test_a_property_filter_is_backed_by_the_bitmap_service_for_its_group() -> None:
-    """By the service that has bit maps, which is made after the broker's state; not one of tags."""
+    """The service is made after the state of the broker; tag filters do not use it."""
     made, backing = Filters(), Backing()
     plain = made.of("a > 1")
     made.services.append(backing)

@@ -114,7 +114,7 @@ def test_a_known_property_tail_gives_the_same_record_as_an_unknown_tail(
     ids=["uniq key", "keys and uniq key", "not ascii"],
 )
 def test_keys_that_differ_between_messages_are_not_taken_from_a_known_tail(first: list[tuple[str, str]]) -> None:
-    """Or the second order would be found under the first one's key."""
+    """Otherwise the second order would be indexed under the key of the first."""
     tail = [("WAIT", "true"), ("TAGS", "TagA")]
     intake = an_intake()
     put(intake, as_text([("UNIQ_KEY", "0000"), *tail], ""))
@@ -123,7 +123,7 @@ def test_keys_that_differ_between_messages_are_not_taken_from_a_known_tail(first
 
 
 def test_properties_of_a_usual_client_message_are_found_by_their_tail() -> None:
-    """Or nothing here would be worth its lines."""
+    """The cache is worth its memory only if it works for the usual messages of clients."""
     intake = an_intake()
     for key in ("A1", "A2", "A3"):
         message = put(intake, as_text([("KEYS", "k"), ("UNIQ_KEY", key), ("WAIT", "true"), ("TAGS", "T")], ""))

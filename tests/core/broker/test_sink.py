@@ -81,7 +81,7 @@ def test_messages_are_appended_together_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_followers_get_the_outcome_of_each_message(tmp_path: Path) -> None:
-    """Also where several were refused by one word."""
+    """Messages that were refused together must each be reported, too."""
     told: list[StoredMessages] = []
     followers = Followers()
     followers.add(SimpleNamespace(on_stored=told.append, on_answered=None, on_handed_out=None))  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ STEPS = st.lists(
 def test_a_counter_gives_the_figures_of_a_plain_list_of_all_snapshots(
     steps: list[tuple[int, list[tuple[str, int]]]],
 ) -> None:
-    """For the minute, the hour and the day, however long it rests in between."""
+    """The figures for minute, hour and day must be right after any pause."""
     clock, plain = ManualClock(), Plain()
     table = StatsTable(clock)
     for rest, additions in steps:
@@ -80,7 +80,7 @@ def test_a_counter_gives_the_figures_of_a_plain_list_of_all_snapshots(
 
 
 def test_the_cost_of_a_snapshot_does_not_grow_with_the_number_of_counters() -> None:
-    """With 100,000 names they once held the loop for half a second, every 10 s."""
+    """Snapshots of 100,000 counters once blocked the loop for half a second, every 10 s."""
     clock = ManualClock()
     table = StatsTable(clock)
     for number in range(1_000):

@@ -242,7 +242,7 @@ def test_a_slave_replaces_its_topics_by_the_masters_table() -> None:
 
 
 def test_a_slave_learns_topics_from_messages_until_it_has_the_masters_table(tmp_path: Path) -> None:
-    """With the queues it has seen; what the master has deleted is not learned from its old messages again and again."""
+    """Later, old messages must not bring back topics that the master has deleted."""
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
     assert topics.learn("T", 2)

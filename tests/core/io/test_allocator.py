@@ -50,7 +50,7 @@ def test_freed_large_blocks_are_returned_to_the_system() -> None:
 
 
 def test_trimming_returns_free_memory_to_the_system() -> None:
-    """What a start has freed below a block that stays would otherwise be held for the life of the process."""
+    """Memory freed by the start, below a block in use, would otherwise be kept until the process ends."""
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("this C library has no malloc_trim")
     path = str(Path(str(flintmq.__file__)).parent / "core" / "io" / "allocator.py")

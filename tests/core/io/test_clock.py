@@ -12,7 +12,7 @@ from flintmq.testing.seeded_loop import SeededClock, SeededLoop
 
 
 def test_system_and_manual_clocks_measure_work_by_the_systems_timers() -> None:
-    """With the functions themselves: hot paths call them."""
+    """Hot paths call these functions, so the clocks must offer the system's functions themselves."""
     for clock in (SYSTEM_CLOCK, ManualClock()):
         assert stopwatch_of(clock) is time.perf_counter
         assert thread_time_of(clock) is time.thread_time

@@ -58,7 +58,7 @@ def test_evicting_pages_loses_no_unsynced_bytes(tmp_path: Path) -> None:
 
 
 def test_an_eviction_frees_only_whole_pages(tmp_path: Path) -> None:
-    """What lies beside the part may be written at this moment by others; and positions are seldom at pages' borders."""
+    """Other threads may be writing beside the evicted part, whose ends are seldom at page boundaries."""
     path = tmp_path / "log"
     region = OS_DISK.map_file(path, SIZE, create=True, allocate=SIZE)
     write_through_map(region, b"x" * SIZE)

@@ -73,7 +73,7 @@ def test_checking_a_lock_does_not_take_it(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_that_cannot_be_opened_is_not_reported_as_locked(tmp_path: Path) -> None:
-    """What cannot be opened is not called locked: the operator would look for a second broker."""
+    """The operator would otherwise look for a second broker that does not exist."""
     with pytest.raises(OSError, match="No such file") as found:
         FileLock(tmp_path / "missing" / "lock")
     assert not isinstance(found.value, BlockingIOError)

@@ -104,7 +104,7 @@ def test_counting_swallows_the_error_even_a_system_exit() -> None:
 
 @pytest.mark.parametrize(("owner", "calling"), [(MINE, MINE), (BUILT_IN, None)])
 def test_the_calling_plugin_is_known_while_its_part_is_made(owner: PluginOrigin, calling: PluginOrigin | None) -> None:
-    """Also in a task that it starts."""
+    """The plugin must also be known in a task that the part starts."""
 
     async def seen() -> PluginOrigin | None:
         return CALLING.get()

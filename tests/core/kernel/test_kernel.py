@@ -378,7 +378,7 @@ def test_a_plugin_that_raises_in_a_broker_hook_does_not_stop_the_broker(
 
 
 def test_the_error_about_a_failed_factory_names_the_plugin_and_its_line(make_module: MakeModule) -> None:
-    """What goes wrong when the broker calls it: its author must learn where, as with hooks."""
+    """The author of the plugin must learn where the factory failed, as with hooks."""
     body = """
     class P:
         @hookimpl

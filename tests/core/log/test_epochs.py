@@ -53,7 +53,7 @@ def test_a_clean_restart_begins_no_epoch(tmp_path: Path) -> None:
 
 
 def test_a_power_cut_begins_an_epoch_at_the_end_of_the_recovered_log(tmp_path: Path) -> None:
-    """What was not synced is gone without a trace, and somebody may have read it."""
+    """A reader may have seen records that were not synced and are gone, so their positions need another epoch."""
     with opened(tmp_path / "a") as store:
         fill(store)
         end = store.watermarks.wrote
@@ -148,7 +148,7 @@ def test_epochs_are_read_back_from_their_file(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_of_the_epoch_file_changes_nothing(tmp_path: Path) -> None:
-    """What a store believes and what is on disk must not part."""
+    """The epochs in memory and on disk must stay equal."""
     disk = FaultyDisk()
     file = EpochFile(disk, epochs_path(tmp_path))
     before = file.epochs

@@ -16,7 +16,7 @@ from flintmq.core.log.no_room import no_room
     ],
 )
 def test_the_refusal_names_the_exhausted_resource_and_its_key(error: StoreFullError, reason: str, key: str) -> None:
-    """With the code that makes RocketMQ's clients try another broker."""
+    """The response code makes RocketMQ's clients try another broker."""
     refused = no_room(error)
     assert refused.code == 14
     assert refused.reason == reason

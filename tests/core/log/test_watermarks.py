@@ -9,7 +9,7 @@ from flintmq.core.log.watermarks import Watermarks
 
 @pytest.mark.parametrize(("synchronous", "readable"), [(True, 100), (False, 200)])
 def test_readable_is_flushed_under_a_synchronous_strategy_else_committed(synchronous: bool, readable: int) -> None:
-    """What is on disk under a synchronous strategy, what is committed under another one."""
+    """Consumers must not read a message that a crash can still remove under a synchronous strategy."""
     marks = Watermarks(synchronous=synchronous)
     marks.wrote, marks.committed, marks.flushed = 300, 200, 100
     assert marks.readable == readable
@@ -24,7 +24,7 @@ def test_the_replicated_position_only_lowers_the_readable_position(replicated: i
 
 
 def test_set_all_moves_every_position_except_dispatched() -> None:
-    """What is dispatched is found out separately: queues may be behind the log."""
+    """The dispatched position is found separately, because queues may be behind the log."""
     marks = Watermarks(synchronous=True)
     marks.set_all(400)
     assert (marks.wrote, marks.committed, marks.flushed, marks.readable, marks.dispatched) == (400, 400, 400, 400, 0)

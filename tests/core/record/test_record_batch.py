@@ -60,7 +60,7 @@ def test_requests_of_a_batch_send_are_created_on_demand(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_single_records_has_requests_at_once() -> None:
-    """So that no dispatcher takes the way for batch sends where there are none."""
+    """Dispatchers must not take the slower path of batch sends for single records."""
     requests = sample_requests(3)
     one = RecordBatch.of_units(requests)
     assert one.has_requests

@@ -240,7 +240,7 @@ def test_only_short_text_around_unique_keys_is_cached(tag: str, remembered: int)
 @pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])
 @pytest.mark.parametrize("count", [1, 255, 256, 700])
 def test_index_columns_of_a_batch_are_equal_in_pieces_and_at_once(count: int, text: str) -> None:
-    """What the index is told must not depend on how busy the broker is."""
+    """The index must not depend on how many messages the broker dispatches together."""
     all_stored = [text.format(number % 3, number).encode() for number in range(count)]
     stored = AlikeProperties.found_in(all_stored) or all_stored
     whole, pieces = (
@@ -293,7 +293,7 @@ def test_a_damaged_batch_raises_only_batch_error(items: list[BatchItem], data: s
 def test_the_fast_decoder_for_items_of_one_size_gives_the_same_items(
     pairs: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
-    """And that gives way to the other one as soon as one of them differs, also by what it says only."""
+    """It must yield to the general decoder as soon as any item differs in size or in its fields."""
     items = [BatchItem(number, body, stored) for number, (body, stored) in enumerate(pairs)]
     assert decode_batch(encode_batch(items)) == items
     if items:

@@ -113,7 +113,7 @@ def test_strict_mode_deletes_queues_without_a_log(root: Path) -> None:
 
 
 def test_a_start_without_the_queues_folder_uses_the_remaining_log_files(root: Path) -> None:
-    """As the error says, for one whose files are lost for good; no queue offset is given twice."""
+    """The error proposes this for log files that are lost for good; no queue offset may be given twice."""
     for path in log_files(root)[-2:]:
         path.unlink()
     shutil.rmtree(root / "consumequeue")

@@ -71,7 +71,7 @@ def test_planning_changes_no_file(crashed: Path) -> None:
 
 
 def test_the_plan_without_a_log_deletes_the_queues(crashed: Path) -> None:
-    """And a new epoch begins if the old one began behind the empty log."""
+    """A new epoch begins as well if the old one began after the end of the empty log."""
     shutil.rmtree(crashed / "commitlog")
     ends_path(crashed).unlink()
     plan = plan_of(crashed)
@@ -171,7 +171,7 @@ def test_after_a_clean_stop_the_index_is_not_rebuilt(crashed: Path) -> None:
 
 
 def test_all_unsynced_records_are_walked_after_the_clock_was_set_back() -> None:
-    """By store times the last file alone would be: its first record is older than what the checkpoint vouches for."""
+    """Store times alone would choose the last file, whose first record is older than the checkpoint."""
     clock, disk, root = ManualClock(1_000_000), SimulatedDisk(), Path("/store")
     spec = store_spec(root, disk=disk, clock=clock, strategy=BY_HAND, commit_log_file_bytes=FILE_BYTES)
     spec = structs.replace(spec, runs=False, indexes=False)  # where an index is made again, all that it lacks is walked

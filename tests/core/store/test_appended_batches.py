@@ -231,7 +231,7 @@ def alike(first: int, count: int) -> Members:
 
 
 def test_all_dispatchers_get_the_same_request_objects(tmp_path: Path) -> None:
-    """What one dispatcher notes in a request, as the bit map, is for those that stand behind it."""
+    """A dispatcher may note a value in a request, such as the bit map, for the dispatchers after it."""
     spec = store_spec(tmp_path, clock=ManualClock())
     store = open_store(spec, lambda opened: [UnitRecorder(opened), Recorder(opened), Recorder(opened)])
     first, second, third = store.reput.dispatchers

@@ -141,7 +141,7 @@ def test_damage_stops_dispatch_and_sends_but_earlier_messages_stay_visible(
 
 
 def test_messages_after_the_damage_are_dispatched_only_after_a_restart(tmp_path: Path) -> None:
-    """What came in before anybody met the damage is still of the log: it is there after the restart."""
+    """Messages acknowledged before the damage was found are in the log, so the restart must deliver them."""
     sizes, clock = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}, ManualClock()
     store = open_store(tmp_path, strategy=BY_HAND, clock=clock, **sizes)
     stored = []
@@ -217,7 +217,7 @@ def test_sends_are_refused_while_a_dispatcher_raises(
 def test_sends_are_refused_while_the_consume_queue_dispatcher_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same with the built-in dispatcher, whose table of queues fails."""
+    """The built-in dispatcher fails here through its table of queues."""
     store = open_store(tmp_path, strategy=BY_HAND)
 
     def fails(*_arguments: Any) -> None:

@@ -125,7 +125,7 @@ def test_a_folder_that_cannot_be_created_raises_a_store_error(tmp_path: Path) ->
     ],
 )
 def test_the_error_about_a_wrong_file_size_names_the_setting(tmp_path: Path, sizes: dict[str, Any], key: str) -> None:
-    """And leaves the store as it is, and free."""
+    """The failed start must leave the store unchanged and unlocked."""
     with opened(tmp_path) as store:
         fill(store, 3)
     before = snapshot(tmp_path)

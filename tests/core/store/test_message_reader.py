@@ -166,7 +166,7 @@ def test_adjacent_messages_are_returned_as_one_slice(tmp_path: Path) -> None:
 
 
 def test_a_filter_is_applied_to_the_tag_code_and_then_to_properties(tmp_path: Path) -> None:
-    """What does not match is stepped over, and the consumer goes on behind it."""
+    """Messages that do not match are skipped, and the next pull begins after them."""
     with opened(tmp_path, consume_queue_file_bytes=20_000) as store:
         for number in range(12):
             store.put([message(tags="AB"[number % 2], ok="yes" if number % 3 == 0 else "no")])
@@ -203,7 +203,7 @@ def test_slices_stay_readable_after_the_store_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_read_far_behind_suggests_the_slave(tmp_path: Path) -> None:
-    """Then a slave could serve it better."""
+    """Such a read needs the disk of the master, so a slave can serve it better."""
     with opened(tmp_path, access_in_memory_ratio=0) as store:
         filled(store, 3)
         assert store.reader.get_message("T", 0, 0, 1, None).suggest_slave

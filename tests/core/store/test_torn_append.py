@@ -52,7 +52,7 @@ def crashed(tmp_path: Path, *, appends: int, torn_bytes: int | None = None) -> P
 def test_a_torn_append_is_cut_but_damage_before_later_appends_is_skipped(
     tmp_path: Path, appends: int, kept: int, holes: int, torn_bytes: int | None
 ) -> None:
-    """Of one append nothing was promised, so its rest goes; what later appends hold was promised, so it stays."""
+    """A torn append was never acknowledged, so its rest is cut. Later appends were acknowledged, so they stay."""
     copy = crashed(tmp_path, appends=appends, torn_bytes=torn_bytes)
     said = explain_start(StoreFiles(copy))
     store = open_store(copy, clock=ManualClock(2_000_000), commit_log_file_bytes=65536)

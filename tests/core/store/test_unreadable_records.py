@@ -160,7 +160,7 @@ def test_verify_reports_an_invalid_port_and_salvage_repairs_the_record(tmp_path:
 
 @pytest.mark.parametrize("what", LYING)
 def test_a_slave_refuses_an_unreadable_record(what: str) -> None:
-    """What no reader takes is not copied on, and the master's administrator is told what to do."""
+    """A record that no consumer can read must not be copied, and the log names the remedy at the master."""
     checker = RecordChecker(0, FILE_BYTES)
     whole = record(0).encode(0)
     assert checker.receive(0, whole)

@@ -215,5 +215,5 @@ class AdminMachine(ClientMachine):
 
 
 def test_admin_clients_keep_their_promises_under_random_calls_and_faults() -> None:
-    """What an admin client says is so, calls end in time, and close leaves nothing."""
+    """Answers must be true, calls must end in time, and close must leave no resources."""
     run_machine(AdminMachine, examples(60))

@@ -142,7 +142,7 @@ def test_canceled_producer_calls_leave_no_tasks_or_lost_exceptions(
 def test_an_error_in_an_async_with_statement_closes_the_producer(
     fake_peer: Any, fake_broker: Any, linger_ms: float | None
 ) -> None:
-    """And what other tasks send then ends, one way or the other."""
+    """Sends that other tasks make after it must end with a result or an error."""
 
     async def test() -> None:
         async with fake_peer() as peer, asyncio.timeout(10):

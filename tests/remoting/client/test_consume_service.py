@@ -61,7 +61,7 @@ def test_a_batch_listener_gets_available_messages_up_to_its_batch_size(
 def test_messages_that_a_batch_listener_did_not_consume_are_sent_back(
     fake_peer: Any, fake_broker: Any, outcome: Any, sent_back: list[int]
 ) -> None:
-    """As with RocketMQ's ackIndex: the first ones count, the others come again."""
+    """RocketMQ's ``ackIndex`` counts the first messages of a batch as consumed and the others as failed."""
 
     async def test(broker: Any) -> None:
         for number in range(4):

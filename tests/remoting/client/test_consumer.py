@@ -181,7 +181,7 @@ def test_members_share_queues_and_rebalance_after_a_notification(fake_peer: Any,
 
 
 def test_a_member_listed_twice_by_the_broker_gets_every_queue(fake_peer: Any, fake_broker: Any) -> None:
-    """As Java's brokers do for two minutes when it lost its connection, and the broker does not know."""
+    """A Java broker lists a reconnected member twice for two minutes, until it notices the lost connection."""
 
     async def test(broker: Any) -> None:
         async with Consumer("g", broker.peer.address, Listener(), settings=FAST, client_id="me") as consumer:
@@ -347,7 +347,7 @@ def test_an_iteration_consumes_a_message_when_the_next_is_requested(fake_peer: A
 def test_a_new_loop_begins_with_the_unfinished_message_of_the_last_loop(
     fake_peer: Any, fake_broker: Any, orderly: bool
 ) -> None:
-    """And closing ends it, here and in another task, whatever was not consumed."""
+    """Closing ends the loop, in this task and in another one, although messages were not consumed."""
 
     async def test(broker: Any) -> None:
         broker.queue_nums = 1
@@ -479,7 +479,7 @@ def test_a_filter_that_the_broker_refuses_is_refused_at_once(fake_peer: Any, fak
 
 
 def test_unsubscribing_commits_offsets_and_gives_up_the_queues(fake_peer: Any, fake_broker: Any) -> None:
-    """What was consumed of it is stored, its queues are given up, and other topics go on."""
+    """Other members continue from the committed offsets, and other topics are still consumed."""
 
     async def test(broker: Any) -> None:
         broker.put("T", 0, b"0")

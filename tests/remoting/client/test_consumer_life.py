@@ -258,7 +258,7 @@ def test_two_concurrent_closes_return_after_everything_is_closed() -> None:
 
 
 def test_a_second_close_finishes_a_canceled_close() -> None:
-    """Else the member keeps its queues, and on a shared client it pulls them for good."""
+    """Otherwise the member would keep its queues, and on a shared client it would pull them forever."""
 
     async def test(cluster: FakeCluster) -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()

@@ -18,7 +18,7 @@ def names(prefix: str) -> list[str]:
 
 
 def test_at_most_the_maximum_number_of_functions_run_at_a_time() -> None:
-    """And no thread begins that is not needed."""
+    """No thread begins before a function needs it."""
     threads, go_on, begun = DaemonThreads("many", 2), threading.Event(), threading.Semaphore(0)
 
     def wait() -> str:
@@ -113,7 +113,7 @@ def script(timeout_s: float, body: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_process_exits_although_a_function_hangs() -> None:
-    """With a word before it waits, and one when it gives up."""
+    """The log has a line before the wait and another when the wait is given up."""
     done = script(0.4, "def work():\n    begun.set()\n    threading.Event().wait()\n")
     assert done.returncode == 0
     before, after = done.stderr.splitlines()

@@ -66,7 +66,7 @@ def test_each_handler_gets_the_messages_of_its_topic(fake_peer: Any, fake_broker
 
 
 def test_run_returns_after_a_cancellation_or_a_close(fake_peer: Any, fake_broker: Any) -> None:
-    """By a cancellation, as at the end of ``asyncio.run``, or by ``close``; either way the group is left."""
+    """Both ways, at the end of ``asyncio.run`` and by ``close``, must leave the group."""
 
     async def test(broker: Any, consumers: Consumers) -> None:
         came = asyncio.Event()

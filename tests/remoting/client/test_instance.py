@@ -107,7 +107,7 @@ async def failing(address: str) -> None:
 def test_an_unclosed_client_warns_and_is_closed_when_collected(
     fake_peer: Any, fake_broker: Any, use: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else it keeps two connections and two tasks for the life of the process."""
+    """Otherwise it would keep two connections and two tasks until the process ends."""
 
     async def run() -> None:
         async with fake_peer() as peer:
@@ -134,7 +134,7 @@ def test_an_unclosed_client_warns_and_is_closed_when_collected(
     "kind", ["producer", "lingering", "transactions", "consumer", "orderly", "pulls", "admin", "consumers"]
 )
 def test_a_closed_client_can_be_started_again(kind: str) -> None:
-    """Else it would say that it is started, and hold nothing."""
+    """Otherwise it would report that it is started, but have no connection."""
     cluster = FakeCluster(Choices(3), brokers=1)
     got: list[bytes] = []
     at: Any = {"name_servers": cluster.address, "clock": cluster.clock}

@@ -32,7 +32,7 @@ from flintmq.tests.support.records import RecordFields, encode_all
 
 
 def test_a_compressed_body_is_decompressed_by_its_flags() -> None:
-    """With the flags that say so, and without them as it is."""
+    """A body without these flags is returned unchanged."""
     for body in (b"", b"hello", b"x" * 100_000):
         packed, flags = compress(body)
         assert decompress(packed, flags) == body
@@ -60,7 +60,7 @@ def test_a_decompression_bomb_is_refused_at_the_limit(monkeypatch: pytest.Monkey
 def test_a_missing_compression_package_is_named_with_its_extra(
     package: str, flags: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the extra that brings it: the message itself cannot say what it needs."""
+    """The message itself cannot say which package it needs."""
 
     def missing(name: str) -> Any:
         assert name == package
@@ -128,7 +128,7 @@ def test_lz4_and_zstd_bodies_of_the_java_client_are_decompressed(flags: int) -> 
 
 @pytest.mark.parametrize(("package", "flags"), [("", 0x301), ("lz4.frame", 0x101), ("zstandard", 0x201)])
 def test_decompressed_parts_unpacks_a_body_in_steps(package: str, flags: int) -> None:
-    """Of a long one no more is made than what is looked at; damage is found at the end, as by :func:`decompress`."""
+    """Only the parts that are read are unpacked; damage is found at the end, as by :func:`decompress`."""
     body = bytes(range(256)) * 4_000 + bytes(100_000_000)
     packed = packed_with(package, body) if package else zlib.compress(body)
     tracemalloc.start()

@@ -54,7 +54,7 @@ FROM_FIRST: Any = {"consume_from": "CONSUME_FROM_FIRST_OFFSET", "rebalance_inter
     ],
 )
 def test_wrapped_names_equal_those_of_the_java_client(resource: str, wrapped: str) -> None:
-    """As NamespaceUtil of rocketmq-client 4.9.7 wraps them."""
+    """Java clients of the same namespace must use the same topics, so ``NamespaceUtil`` of 4.9.7 is the model."""
     assert Namespace("ns").wrap(resource) == wrapped
     assert Namespace("ns").unwrap(wrapped) == resource.replace("ns%", "")
     assert Namespace().wrap(resource) == Namespace().unwrap(resource) == resource

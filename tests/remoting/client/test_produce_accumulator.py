@@ -106,7 +106,7 @@ def test_each_caller_of_a_failed_batch_gets_a_separate_exception(fake_peer: Any,
 
 
 def test_a_refused_message_does_not_fail_the_others_of_its_batch(fake_peer: Any, fake_broker: Any) -> None:
-    """Neither one that is refused here nor one that the broker refuses."""
+    """The client or the broker may refuse a message; the others have other callers."""
 
     async def test(broker: Any, producer: Producer) -> None:
         def judge(asked: RemotingCommand) -> RemotingCommand:
@@ -187,7 +187,7 @@ def test_a_message_whose_timeout_has_passed_is_not_sent(fake_peer: Any, fake_bro
 
 
 def test_closing_sends_gathered_messages_and_refuses_later_sends(fake_peer: Any, fake_broker: Any) -> None:
-    """Also when the body of the statement raised: the callers are other tasks, which it does not concern."""
+    """The messages belong to other tasks, so they are sent although the body of the statement raised."""
 
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = lambda asked: None
@@ -439,7 +439,7 @@ def test_keyed_messages_stay_in_order_while_a_batch_is_unanswered(fake_peer: Any
 
 
 def test_canceling_a_send_withdraws_its_message_unless_it_was_sent(fake_peer: Any, fake_broker: Any) -> None:
-    """And the others of the batch do not notice."""
+    """The other messages of the batch are sent as usual."""
 
     async def test(broker: Any, producer: Producer) -> None:
         tasks = [asyncio.ensure_future(producer.send(Message("T", body))) for body in (b"a", b"b", b"c")]
@@ -501,7 +501,7 @@ def test_every_send_of_an_unanswered_batch_times_out(fake_peer: Any, fake_broker
 
 
 def test_closing_a_shared_client_fails_all_waiting_sends(fake_peer: Any, fake_broker: Any) -> None:
-    """Of a shared client, say: senders are told, whether their message has left or not."""
+    """Each sender must learn of it, whether its message was already sent or not."""
 
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[320] = lambda _: None

@@ -55,7 +55,7 @@ def ask(routes: RouteCache, times: int = 1) -> None:
 
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_a_client_keeps_its_name_server_until_it_fails(first: int) -> None:
-    """Then the next in the list's order, and it stays there: also when the first one is back."""
+    """It then changes to the next of the list, and stays there when the first server is back."""
     servers = Servers()
     routes = cache(servers, first)
     ask(routes, 3)
@@ -73,7 +73,7 @@ def test_a_client_keeps_its_name_server_until_it_fails(first: int) -> None:
 
 
 def test_every_name_server_is_tried_once_before_a_request_fails() -> None:
-    """And the next request begins where this one did."""
+    """The next request begins at the server where this request began."""
     servers = Servers()
     servers.down = set(SERVERS)
     routes = cache(servers, 1)
@@ -116,7 +116,7 @@ def test_concurrent_failures_advance_to_the_next_name_server_once() -> None:
     ids=["producer", "consumer", "pull consumer", "administration"],
 )
 def test_every_kind_of_client_begins_at_a_random_name_server(make: Any) -> None:
-    """Of 300 clients some 100 begin at each of three servers; with fewer than 50 chance has no part in it."""
+    """Each of three servers gets some 100 of 300 clients; fewer than 50 cannot be chance."""
 
     async def run() -> Counter[str]:
         begun: Counter[str] = Counter()

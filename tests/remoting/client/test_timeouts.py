@@ -232,7 +232,7 @@ def test_messages_of_one_batch_keep_separate_timeouts() -> None:
 
 
 def test_a_linger_longer_than_the_timeout_leaves_time_to_send() -> None:
-    """Else a message would never be sent that nobody joins."""
+    """Otherwise a message that no other joins would never be sent."""
     cluster = FakeCluster(Choices(1), brokers=1)
 
     async def run() -> None:

@@ -46,7 +46,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]
 
 @pytest.mark.parametrize("linger_ms", [None, 0])
 def test_each_stored_message_has_a_trace_line(fake_peer: Any, fake_broker: Any, linger_ms: float | None) -> None:
-    """Also those of a batch, which the Java client traces as one that nobody finds."""
+    """The Java client traces a batch as one message, whose trace nobody finds by the id of a member."""
 
     async def test(broker: Any) -> None:
         async with Producer("pg", broker.peer.address, trace=True, linger_ms=linger_ms) as producer:
@@ -119,7 +119,7 @@ def test_a_transaction_is_traced_to_its_end(fake_peer: Any, fake_broker: Any) ->
 def test_a_trace_that_cannot_be_written_fails_no_send(
     fake_peer: Any, fake_broker: Any, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does it hold up sends, however many there are, or a close for long."""
+    """It must delay neither sends, however many there are, nor a close."""
     monkeypatch.setattr("flintmq.remoting.client.trace._CLOSE_TIMEOUT_S", 0.05)
 
     async def test(broker: Any) -> None:

@@ -255,7 +255,7 @@ def test_small_requests_of_one_loop_turn_are_sent_in_one_write(
 
 
 def test_oneway_requests_wait_for_a_peer_that_does_not_read(fake_peer: type[Peer]) -> None:
-    """Else one-way sends in a loop would fill the memory, for they never give the event loop a turn."""
+    """One-way sends in a loop never yield to the event loop, so they would fill the memory."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
         await client.invoke(peer.address, request(1), 5_000)

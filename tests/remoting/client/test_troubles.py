@@ -147,7 +147,7 @@ def test_an_unreachable_broker_costs_one_attempt_at_a_time_and_one_line(
 @pytest.mark.parametrize("away", [0, 1])
 @pytest.mark.parametrize("orderly", [False, True])
 def test_an_unreachable_broker_stops_no_queue_of_another_broker(fault: str, away: int, orderly: bool) -> None:
-    """Neither where a consumer starts, nor where offsets are stored, locks renewed, or queues given up."""
+    """This holds at the start, for stored offsets, for renewed locks and for given up queues."""
     cluster = FakeCluster(Choices(4), brokers=2)
     got: list[bytes] = []
 
@@ -204,7 +204,7 @@ def test_an_unreachable_broker_stops_no_queue_of_another_broker(fault: str, away
 
 
 def test_repeated_pull_and_commit_failures_are_logged_with_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
-    """And work that fails each time, such as storing offsets in a store of the user's."""
+    """The same holds for an offset store of the user that fails each time."""
     cluster = FakeCluster(Choices(4), brokers=1)
 
     class Broken:

@@ -217,7 +217,7 @@ def test_unreadable_messages_are_sent_back_and_not_given_to_the_listener(
 def test_unreadable_deliver_gives_unreadable_messages_to_the_listener(
     fake_peer: Any, fake_broker: Any, lists: bool
 ) -> None:
-    """With the error; what it returns counts."""
+    """The message has the error, and the result of the listener counts."""
 
     async def test(broker: Any) -> None:
         broker.put("T", 0, b"0")
@@ -280,7 +280,7 @@ def test_an_unreadable_orderly_message_becomes_a_dead_letter_at_once(
 def test_a_broadcasting_consumer_skips_an_unreadable_message(
     fake_peer: Any, fake_broker: Any, tmp_path: Path, caplog: Any
 ) -> None:
-    """As over every message that a listener fails at, with a line in the log."""
+    """Broadcasting has no retries, so a log line must remain, as for every failed message."""
 
     async def test(broker: Any) -> None:
         put(broker, "checksum")
@@ -367,7 +367,7 @@ def test_an_iteration_skips_unreadable_messages(fake_peer: Any, fake_broker: Any
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fake_broker: Any, kind: str) -> None:
-    """With the others that have the key."""
+    """They are listed beside the readable messages that have the same key."""
 
     async def test(broker: Any) -> None:
         broker.put("T", 0, b"0", "KEYS\x01k")
@@ -421,7 +421,7 @@ def test_an_invalid_unreadable_setting_is_refused(value: Any) -> None:
 
 
 def test_ordinary_messages_are_decoded_once(fake_peer: Any, fake_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What looks at each record by itself runs only if there is one that cannot be read."""
+    """Records are examined singly only if an answer has an unreadable record, because this takes time."""
 
     async def test(broker: Any) -> None:
         packed, sys_flag = compress(b"hello" * 100)

@@ -119,7 +119,7 @@ def test_the_config_of_a_group_has_the_form_of_rocketmq_5(bench: Any, ask: Any) 
 
 
 def test_a_topic_deletion_is_acknowledged_when_it_is_durable(bench: Any, ask: Any) -> None:
-    """As a message is; where the promise is not kept, the answer says so, and the topic is gone here."""
+    """If it cannot be made durable, the answer says so, and the topic is still deleted at this broker."""
     handlers = AdminTopicProcessor(bench.state.api).handlers()
     bench.state.topics.put(TopicConfig(topic_name="T"))
     bench.store.promised = CompletedWaiter(FlushStatus.SLAVE_TIMEOUT)

@@ -87,7 +87,7 @@ def pulls(bench: Any, tmp_path: Path) -> Iterator[Pulls]:
 
 
 def test_a_pull_is_answered_with_messages_from_its_queue_offset(pulls: Pulls) -> None:
-    """With the offset to go on from, and where the queue begins and ends."""
+    """The answer also has the offset of the next pull and the first and last offset of the queue."""
     pulls.put(b"first", b"second", b"third")
     (answer,) = pulls.process(pulls.pull(queueOffset="1"))
     assert answer.code == 0
@@ -177,7 +177,7 @@ def test_a_forbidden_pull_has_its_response_code(pulls: Pulls, fields: dict[str, 
 
 
 def test_a_pull_needs_permission_of_broker_group_and_topic(pulls: Pulls) -> None:
-    """Of the broker, of the group, of the topic."""
+    """An administrator can stop reading at each of these three places."""
     state = pulls.state
     config = state.topics.select("T")
     state.config = attrs.evolve(BrokerConfig(), broker=BrokerSection(permission=WRITE))

@@ -46,8 +46,7 @@ def another(name: str, config: Any) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_is_changed_or_refused_by_the_allow_list(bench: Any, ask: Any, name: str) -> None:
-    """By either spelling: changed and told, or refused with NO_PERMISSION and nothing changed. Paths, classes, addresses
-    and plugins are among the latter because everything is that nobody put on the list."""
+    """A setting outside the list, such as a path, a class, an address or a plugin, must never change by request."""
     before = bench.state.config
     entry = RUNTIME_KEYS.get(name)
     dotted = {found.name: alias for alias, found in RUNTIME_KEYS.items()}

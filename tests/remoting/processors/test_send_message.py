@@ -137,7 +137,7 @@ def test_a_refused_send_does_not_fail_its_neighbors(sends: Sends) -> None:
 
 
 def test_every_send_is_refused_if_the_store_refuses_writes(sends: Sends) -> None:
-    """And says why."""
+    """The answer must contain the reason, because producers have no other way to learn it."""
     sends.store.disk_full = DiskFull("", "")
     assert [answer.code for answer in sends.process(sends.send(), sends.send())] == [14, 14]
     sends.peer.answers.clear()

@@ -183,7 +183,7 @@ def test_a_send_left_for_the_next_turn_is_judged_in_that_turn() -> None:
 
 
 def test_a_send_without_a_known_arrival_time_is_not_refused() -> None:
-    """Of whom nothing is known nobody is refused."""
+    """Its time in the queue is unknown, so it must not count as too old."""
     control = FastFailure()
     control.arrived(1.0, 1)
     assert control.overdue(requests(2), 9.0, ON) == []

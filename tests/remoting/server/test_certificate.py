@@ -53,7 +53,7 @@ def test_the_expiry_of_a_certificate_equals_that_of_openssl(tmp_path: Path, days
 
 @needs_openssl
 def test_the_earliest_expiry_in_a_chain_counts(tmp_path: Path) -> None:
-    """And what else stands in the file, such as the key, does not."""
+    """Other parts of the file, such as the key, are ignored."""
     late, soon = certified(tmp_path, "a", 300, EC), certified(tmp_path, "b", 3, EC)
     both = tmp_path / "both.pem"
     both.write_text(
@@ -104,7 +104,7 @@ def test_the_expiry_of_an_unreadable_certificate_is_none(tmp_path: Path) -> None
 
 @given(st.binary(max_size=400), st.integers(0, 420), st.integers(0, 255))
 def test_damaged_certificates_raise_only_value_or_index_errors(noise: bytes, at: int, byte: int) -> None:
-    """Nor do they take long."""
+    """The reader must also end quickly on any damaged file."""
     bent = bytearray(made(b"301231235959Z"))
     bent[at % len(bent)] = byte
     for data in (noise, bytes(bent)):

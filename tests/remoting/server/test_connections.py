@@ -44,7 +44,7 @@ class Table(Connections):
 
 
 def test_connections_above_a_limit_are_refused() -> None:
-    """Of all peers, and of one address; the place is free again when one has ended."""
+    """The limits hold for all peers together and for each address; an ended connection no longer counts."""
     table = Table(connections=3, connections_per_address=2)
     first, _ = table.add()
     assert table.add()[1] == ""
@@ -95,7 +95,7 @@ def test_a_silent_connection_is_closed_after_its_limit(facts: dict[str, Any], at
 
 
 def test_connection_hooks_are_called_once_for_each_event() -> None:
-    """Of one that was turned away they hear nothing, of its end neither."""
+    """They learn neither the begin nor the end of a refused connection."""
     heard: list[tuple[str, Any]] = []
 
     def note(event: str) -> Any:

@@ -69,7 +69,7 @@ def test_an_authenticator_gets_the_access_rule_of_the_request_code(peer: Peer) -
 
 @pytest.mark.parametrize("does", [ZeroDivisionError(), SystemExit(), True, "passed"], ids=str)
 def test_an_error_of_an_authenticator_refuses_only_its_request(peer: Peer, does: Any) -> None:
-    """And is told to who counts plugins' failures."""
+    """The error is also reported to the counter of plugin failures."""
     failed: list[int] = []
     gate = RequestGate(
         ManualClock(), {}, (Door(c2=does),), lambda _authenticator, request, _error: failed.append(request.code)

@@ -129,7 +129,7 @@ async def test_a_single_request_is_served_before_peers_with_many_requests(
 
 @in_loop
 async def test_requests_of_a_peer_that_does_not_read_wait(work: RequestScheduler, answered: list[Any]) -> None:
-    """And takes no turns of the loop meanwhile."""
+    """They must take no time of the loop while they wait."""
     peer = Peer("deaf", is_stalled=True)
     assert work.must_wait(peer)  # type: ignore[arg-type]
     work.put(asked(peer, 2))

@@ -70,7 +70,7 @@ def test_the_last_registration_of_a_code_wins() -> None:
 
 
 def test_a_batch_processor_is_registered_for_batches() -> None:
-    """And says itself whether they may wait."""
+    """The processor itself declares whether its batches may wait."""
     table = RequestTable()
     table.add_processor(Batches(), declared_by(Painter), pools(), "a test")
     assert set(table.batch_handlers) == {20_001, 20_002} == table.may_wait

@@ -189,7 +189,7 @@ def test_latency_bounds_are_rocketmqs_and_the_number_of_codes_is_bounded() -> No
 
 
 def test_latency_is_measured_only_if_metrics_are_enabled(tmp_path: Path) -> None:
-    """And on with them."""
+    """The measurement costs time at each request, which a broker without metrics must not pay."""
     pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
     base = (f"store.path={tmp_path}", "listen.port=0", "listen.vip=false")
     for is_on in (False, True):

@@ -24,7 +24,7 @@ def table() -> OffsetTable:
 
 
 def test_tables_have_queue_objects_as_keys() -> None:
-    """As fastjson writes a map whose keys are beans; names are quoted as JSON wants it."""
+    """fastjson writes maps whose keys are beans in this way, and quotes their names as in JSON."""
     made = table()
     assert len(made) == 1
     assert made.json().startswith(b'{{"')
@@ -34,7 +34,7 @@ def test_tables_have_queue_objects_as_keys() -> None:
 
 
 def test_topic_and_consume_statistics_are_read_back() -> None:
-    """By the reader of such bodies that every client of ours uses."""
+    """All FlintMQ clients read such bodies with this function."""
     made = OffsetTable()
     made.add(QUEUE, TopicOffset(min_queue_offset=1, max_queue_offset=9, last_update_timestamp_ms=5))
     made.add(MessageQueue("b", 0, "T"), TopicOffset())

@@ -170,7 +170,7 @@ def test_malformed_headers_that_java_accepts_are_decoded(header: bytes, code: in
 
 
 def test_malformed_binary_headers_that_java_accepts_are_decoded() -> None:
-    """The same in the other codec: a negative length of all fields stands for none."""
+    """A Java client may send a negative length of all fields, which Java reads as no fields."""
     none = BINARY[:17] + struct.pack(">i", -5) + BINARY[21:]
     assert decode_command(struct.pack(">I", ROCKETMQ << 24 | len(none)) + none).ext_fields is None
     broken = BINARY[:-1] + b"\xff"
@@ -227,7 +227,7 @@ def test_codes_beyond_16_bits_need_the_json_codec() -> None:
 @pytest.mark.parametrize("region", ["DefaultRegion", '100% "north"\n'])
 @pytest.mark.parametrize("count", [1, 32])
 def test_the_fast_batch_answer_equals_the_general_answer(region: str, count: int) -> None:
-    """With the fields in the order in which the general way writes them."""
+    """The fields must have the order of the general encoder."""
     host, offsets = "7F00000100002A9F", range(2**40, 2**40 + 200 * count, 200)
     fields = {
         "queueId": "3",

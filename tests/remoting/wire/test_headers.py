@@ -50,7 +50,7 @@ def test_absent_optional_fields_stay_default() -> None:
 
 @pytest.mark.parametrize("value", ["x", "", "1.5x", "99999999999", "-2147483649"])
 def test_an_optional_value_that_cannot_be_parsed_is_ignored(value: str) -> None:
-    """But for the header of short names, which RocketMQ decodes in another way: it refuses the send."""
+    """The header with short names is an exception: RocketMQ decodes it in another way and refuses the send."""
     long_names = {"offset": "1", "group": "G", "delayLevel": "3", "maxReconsumeTimes": value}
     assert decode_header(ConsumerSendMsgBackRequestHeader, long_names).max_reconsume_times is None
     with pytest.raises(RefusedError, match="<j> is null") as refused:

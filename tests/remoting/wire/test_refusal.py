@@ -27,6 +27,6 @@ def test_a_request_code_of_rocketmq_5_is_refused_with_the_reason(code: int, name
 
 
 def test_unknown_request_codes_are_refused_with_rocketmqs_remark() -> None:
-    """And no code is both answered and refused."""
+    """No code may be both answered and refused."""
     assert unsupported(13).remark == " request type 13 not supported [code.unsupported]"
     assert OF_ROCKETMQ_5.keys() & set(map(int, RequestCode)) == set()

@@ -63,7 +63,7 @@ def test_a_declaration_has_every_property_of_a_request_code() -> None:
 
 
 def test_a_declaring_method_handles_all_its_codes() -> None:
-    """Of each of its codes, and of none beside."""
+    """A code that is declared but not handled would leave its clients without an answer."""
     handlers = Paint().handlers()
     assert sorted(handlers) == [20_001, 20_002, 20_003]
     answer = handlers[20_003](asked(20_003))
@@ -72,7 +72,7 @@ def test_a_declaring_method_handles_all_its_codes() -> None:
 
 
 def test_an_overriding_method_replaces_the_codes_of_its_parent() -> None:
-    """What a parent declares of a method that is replaced would name a handler that no longer exists."""
+    """The codes of the parent would otherwise name a handler that no longer exists."""
     assert [one.code for one in declared_by(Spray)] == [20_001, 20_004]
     assert sorted(Spray().handlers()) == [20_001, 20_004]
 
