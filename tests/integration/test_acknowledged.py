@@ -215,7 +215,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def test_every_acknowledged_message_is_readable_and_delivered(
     world: World, caplog: pytest.LogCaptureFixture, attempt: Attempt
 ) -> None:
-    """Of a refusal somebody hears; of what is dropped later nobody does."""
+    """A producer learns of a refusal, but nobody learns of a message that is dropped later."""
     caplog.clear()
     with caplog.at_level(logging.ERROR):
         acknowledged = world.do(attempt)

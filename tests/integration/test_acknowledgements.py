@@ -101,7 +101,7 @@ def test_every_storing_request_is_answered_after_the_sync(
 
 
 def test_an_in_process_put_returns_after_the_sync(configure: Callable[..., Any]) -> None:
-    """And one that says that it does not wait (WAIT=false) is answered at once, over the wire as well."""
+    """A message with ``WAIT=false`` is answered at once, also over the wire."""
     disk = HeldSyncs()
     with flintmq.Broker(configure("flush.strategy=group_commit"), disk=disk) as broker:
         broker.put([flintmq.Message("T", b"first")])

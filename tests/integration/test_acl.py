@@ -166,7 +166,7 @@ def test_broker_name_server_and_clients_work_with_access_control(configure: Call
      ("10.0.0.1", False), ("no-such-host.invalid", False)],
 )  # fmt: skip
 def test_loopback_addresses_are_recognized(host: str, loopback: bool) -> None:
-    """What cannot be found out counts as public."""
+    """An address that cannot be classified counts as public."""
     assert is_loopback(host) is loopback
 
 

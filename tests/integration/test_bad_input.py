@@ -93,7 +93,7 @@ def test_bytes_that_form_no_frame_close_the_connection(broker: flintmq.Broker, c
 
 
 def test_random_bytes_do_not_affect_the_broker(broker: flintmq.Broker, unexpected: list[str]) -> None:
-    """What nobody thought of."""
+    """Random bytes cover kinds of damage that the other tests do not name."""
     seed = random.randrange(2**32)
     print("seed", seed)
     chance = random.Random(seed)

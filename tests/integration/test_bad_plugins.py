@@ -343,7 +343,7 @@ def test_a_failing_plugin_is_named_and_switched_off_while_the_broker_serves(
 def test_a_failing_essential_dispatcher_stops_acknowledgments(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], misdeed: str
 ) -> None:
-    """What it did not get, nobody may believe stored: the broker says so until it is restarted, and says who it was."""
+    """Messages that it missed must not be taken for stored, so sends are refused, with its name, until a restart."""
     plugin = EssentialDispatcher(MISDEEDS[misdeed])
     config = configure(*LIMIT, *EssentialDispatcher.settings)
     with flintmq.Broker(config, plugins=[plugin]) as broker:
@@ -378,8 +378,7 @@ def test_a_flush_strategy_is_never_switched_off(
 def test_pulls_with_a_switched_off_filter_are_refused(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
-    """What a filter does not let pass, its consumers never see; so nobody is told to go on behind messages that were not
-    looked at."""
+    """Consumers would otherwise move past messages that the filter never examined."""
     with flintmq.Broker(configure(*LIMIT, *Filter.settings), plugins=[Filter(raises)]) as broker:
         wire = connect(broker)
         answer = Filter(raises).provoke(wire)

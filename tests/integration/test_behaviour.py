@@ -326,7 +326,7 @@ def free_port() -> int:
 
 
 def test_a_broker_registers_at_name_servers_that_start_later_or_restart(configure: Any, connect: Any) -> None:
-    """Neither order of starting nor a restart of a name server needs anybody's hand."""
+    """Neither the order of starting nor a restart of a name server may need an operator."""
     port = free_port()
     address = f"127.0.0.1:{port}"
     config = configure(f"namesrv.addresses={address}", "namesrv.register_interval_ms=1000")
@@ -415,7 +415,7 @@ def test_a_killed_broker_expires_at_the_name_server(configure: Any, connect: Any
 
 
 def test_topics_created_by_sends_are_written_to_the_file(configure: Any, connect: Any) -> None:
-    """With the next look at them, while the broker runs, and at the latest with its stop."""
+    """They are written by the next periodic check, and at the latest when the broker stops."""
     with flintmq.Broker(configure()) as broker:
         file, notes = (broker.store_path / name for name in ("config/topics.json", "flint/new-topics"))
 

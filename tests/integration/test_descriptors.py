@@ -122,7 +122,7 @@ def test_a_broker_serves_clients_beside_1100_silent_connections(tmp_path: Path, 
 
 @pytest.mark.timeout(120)
 def test_a_name_server_serves_clients_beside_silent_connections(tmp_path: Path) -> None:
-    """The same: it answers whom it has accepted, and accepts others when the silent ones have gone."""
+    """It answers connected clients, and accepts others when the silent connections have ended."""
     server = served(tmp_path / "store", role="namesrv")
     healthy = Wire(server.address)
     assert known(healthy)

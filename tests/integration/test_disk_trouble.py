@@ -248,7 +248,7 @@ class Failing:
 
 
 def test_sends_are_refused_while_an_essential_dispatcher_fails(configure: Any, connect: Any) -> None:
-    """What nobody can read must not be acknowledged for long; when it works again, nothing is missing."""
+    """Messages that nobody can read must not be acknowledged; when the dispatcher works again, none is missing."""
     plugin = Failing()
     with flintmq.Broker(configure("flush.strategy=group_commit"), plugins=[plugin]) as broker:
         wire = connect(broker)
@@ -396,7 +396,7 @@ def test_the_error_about_an_unwritable_folder_names_path_and_reason(tmp_path: Pa
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
-    """The same for a user without the right to write."""
+    """The error must be as clear for a user without the permission to write as for a missing folder."""
     (tmp_path / "store").mkdir(mode=0o500)
     with pytest.raises(StoreError, match="Permission denied"), flintmq.Broker(settings(tmp_path / "store")):
         pass
@@ -427,7 +427,7 @@ def test_a_broker_starts_with_an_empty_file_left_by_a_crash(
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0", "index"])
 def test_a_broker_starts_with_an_empty_next_log_file(configure: Any, connect: Any, tmp_path: Path, folder: str) -> None:
-    """The same while the store rolls to its next file."""
+    """A full disk can leave such a file while the store begins its next log file."""
     store = tmp_path / "store"
     with flintmq.Broker(configure()) as broker:
         wire = connect(broker)

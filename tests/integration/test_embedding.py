@@ -205,7 +205,7 @@ def test_put_spreads_messages_over_queues_and_returns_their_places(configure: An
 def test_put_has_the_refusals_of_a_send(
     configure: Any, message: flintmq.Message, reason: str, own_thread: bool
 ) -> None:
-    """The same checks in-process and over the wire; nothing of a refused batch is stored."""
+    """The same checks apply in the process and over the wire; nothing of a refused batch is stored."""
     config = configure()
     batch = [flintmq.Message("T", b"good"), message]
     if own_thread:
@@ -579,7 +579,7 @@ def test_a_failed_start_after_a_crash_keeps_the_abort_file(configure: Any, tmp_p
 
 
 def test_a_name_server_that_cannot_listen_leaves_no_resources(configure: Any) -> None:
-    """As for a broker."""
+    """A program that embeds it may try another address in the same process."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         config = configure(f"nameserver.port={other.getsockname()[1]}")

@@ -125,7 +125,7 @@ def check(config: Any, promised: dict[tuple[str, int, int], bytes]) -> None:
 def test_exhausted_descriptors_at_any_place_lose_no_message(
     strategy: str, configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """With ``--slow`` at each place; without at every fourth."""
+    """With ``--slow``, descriptors are exhausted at each place, and without it at every fourth place."""
     scarce = Scarcity(tmp_path, monkeypatch)
     step = 1 if request.config.getoption("--slow") else 4
     number, end = 0, 1
@@ -169,8 +169,7 @@ def test_exhausted_descriptors_at_any_place_lose_no_message(
 
 
 def test_a_send_without_a_free_descriptor_is_refused_with_the_reason(configure: Any, tmp_path: Path) -> None:
-    """With reason, what was measured and where to look, for a new topic's table as well as for a file of the log; and nothing
-    is wrong as soon as there are some again."""
+    """The answer names the reason, the measured number and the remedy; sends succeed when descriptors are free again."""
     with (
         pytest.MonkeyPatch.context() as patch,
         flintmq.Broker(configure("store.commit_log_file_bytes=32768")) as broker,

@@ -184,7 +184,7 @@ def test_the_first_in_process_send_creates_a_topic(configure: Any, live: Any, un
 
 
 def test_requests_of_the_broker_reach_in_process_clients(configure: Any, live: Any, unexpected: list[str]) -> None:
-    """What a broker sends to clients of its own accord arrives: the question after a transaction, a reply, new offsets."""
+    """A broker itself sends checks of transactions, replies and changed offsets to clients."""
 
     async def work(broker: flintmq.Broker) -> None:
         async def check(message: MessageExt) -> TransactionState:
@@ -394,7 +394,7 @@ def test_in_process_clients_of_a_stopped_broker_get_a_connect_error(configure: A
 
 
 def test_a_stop_under_load_answers_or_fails_every_send(configure: Any, live: Any, unexpected: list[str]) -> None:
-    """What was acknowledged is there after the stop, and every other send has failed: none waits for its timeout."""
+    """Acknowledged messages are stored after the stop, and no other send waits for its timeout."""
     config = configure(*ALONE)
     acknowledged: list[bytes] = []
     stopped = threading.Event()

@@ -88,14 +88,14 @@ def test_kill_9_loses_no_message_with_flush_real_time(tmp_path: Path) -> None:
 @pytest.mark.longest
 @pytest.mark.timeout(300)
 def test_kill_9_many_times_loses_no_message_with_flush_real_time(tmp_path: Path) -> None:
-    """The same at more moments."""
+    """More kills hit more moments of a write than the short test does."""
     kill_again_and_again(tmp_path / "store", 30, "flush.strategy=flush_real_time")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_kill_9_leaves_a_valid_log_with_commit_real_time(tmp_path: Path) -> None:
-    """With a pool a kill may take what was not committed, and nothing else: no hole, nothing twice, no half message."""
+    """With a pool, a kill may lose uncommitted messages, but leaves no hole, duplicate or partial message."""
     kill_again_and_again(
         tmp_path / "store",
         20,

@@ -69,7 +69,7 @@ def test_defaults_of_settings_equal_the_limits() -> None:
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_headers_with_too_many_fields_are_refused(broker: flintmq.Broker, connect: Any, codec: int) -> None:
-    """As many as the limit are taken, one more is refused."""
+    """A header with exactly the limit of fields is accepted, and a header with another field is refused."""
     fields = {f"f{number}": "" for number in range(limits.HEADER_FIELDS_MAX - 2)} | {"topic": "T", "queueId": "0"}
     assert connect(broker).ask(Code.GET_MIN_OFFSET, fields, codec=codec).code == 0
     wire = connect(broker)
@@ -132,7 +132,7 @@ def test_buffered_bytes_of_all_connections_are_bounded(configure: Any, connect: 
     ids=range(8),
 )  # fmt: skip
 def test_oversized_heartbeats_are_refused(broker: flintmq.Broker, connect: Any, body: bytes, remark: str) -> None:
-    """What a client says of itself is kept: who says too much is refused, and nothing is left of it when it goes."""
+    """The broker keeps the data of a heartbeat in memory, and must forget it when the client leaves."""
     wire = connect(broker)
     answer = wire.ask(Code.HEART_BEAT, {}, body)
     assert answer.code == 1

@@ -95,7 +95,7 @@ WRONG_ANSWERS: dict[str, tuple[Callable[[Request], Any], str]] = {
 def test_invalid_answers_of_a_processor_are_refused_and_counted(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], pool: str
 ) -> None:
-    """Of the loop and of a pool of threads. The client is told what is wrong, and its connection and the broker stay."""
+    """The client gets the reason, on the loop and in thread pools, and keeps its connection."""
     codes = {f"c{9_000 + number}": handler for number, (handler, _) in enumerate(WRONG_ANSWERS.values())}
     config = configure("plugin_failures_max=0")
     with flintmq.Broker(config, plugins=[Plugin(Handlers(**codes), pool)]) as broker:
@@ -313,7 +313,7 @@ def test_a_plugin_that_blocks_the_loop_is_logged_with_its_stack(
     what: str,
     function: str,
 ) -> None:
-    """With its stack, while it still does: whoever waits for the broker can look it up."""
+    """The line is written while the plugin still blocks, so that an operator can find the cause."""
     settings = ["listen.loop_blocked_warn_ms=300"]
     if what == "dispatcher":
         settings.append("dispatchers=consume_queue,mine")

@@ -94,7 +94,7 @@ def test_the_error_about_a_wrong_hook_argument_shows_the_expected_call(
 def test_the_error_about_a_wrong_factory_names_the_made_object(
     install: Install, tmp_path: Path, made: str, found: str
 ) -> None:
-    """Else the first message would fail."""
+    """The mistake must be found at the start, because otherwise the first message would fail."""
     body = (
         f"class Bills: ...\n@hookimpl\ndef flintmq_dispatchers(register): register('bills', lambda context: {made})\n"
     )

@@ -69,7 +69,7 @@ def test_a_slave_has_the_bytes_of_its_masters_log_and_queues(
 
 
 def test_two_brokers_replicate_with_rocketmqs_protocol(tmp_path: Path, connect: Connect) -> None:
-    """What is spoken with the real broker, which a machine without Java cannot try."""
+    """The test replaces that with the Java broker on machines without Java."""
     plain = ("ha.compat=rocketmq", "delay.enable=false")
     with flintmq.Broker(master_settings(tmp_path / "m", *plain)) as master:
         wire = connect(master)
@@ -243,7 +243,7 @@ def test_send_back_and_transaction_end_wait_for_the_slave(
 
 
 def test_a_promoted_slave_delivers_waiting_timer_messages_once(tmp_path: Path, connect: Connect) -> None:
-    """What its master delivered does not come again, and what waited comes: the positions follow the log."""
+    """Messages that the master delivered must not come again, because the positions follow the log."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         wire = connect(master)
         for number in range(40):
@@ -265,7 +265,7 @@ def test_a_promoted_slave_delivers_waiting_timer_messages_once(tmp_path: Path, c
 
 
 def test_consumers_read_from_the_slave_when_the_master_is_gone(tmp_path: Path) -> None:
-    """By the name server alone: slave and master find each other, and consumers find the slave when the master is gone."""
+    """Slave, master and consumers find each other by the name server alone."""
     with flintmq.NameServer(load_config(None, ["nameserver.port=0"], {})) as namesrv:
         named = (f"namesrv.addresses={namesrv.address}", "namesrv.register_interval_ms=1000")
         slave_config = settings(tmp_path / "s", *QUICK, *named, "broker.role=slave", "broker.id=1")

@@ -245,7 +245,7 @@ def test_a_registration_under_way_does_not_restore_a_deleted_topic(routed: Route
 
 
 def test_deleting_a_topic_at_the_broker_removes_its_route(routed: Routed) -> None:
-    """Also tools that know only the broker, and a name server that was away, leave no route behind."""
+    """A tool that knows only the broker, or a name server that was down, must leave no route behind."""
     routed.topic("T")
     routed.perm_becomes("T", 6)
     routed.ask(routed.to_broker, RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")

@@ -44,7 +44,7 @@ class VaultPlugin:
 
 
 def test_no_request_code_returns_a_secret(tmp_path: Path, connect: Callable[[Any], Any]) -> None:
-    """Of broker and name server: with no fields, and with the fields that requests for settings have."""
+    """Each code is sent to broker and name server, without fields and with the fields of requests for settings."""
     config = load_config(
         None,
         [

@@ -220,7 +220,7 @@ def test_connection_listeners_are_not_called_for_refused_connections(configure: 
 
 
 def test_an_error_of_a_connection_listener_is_only_counted(configure: Configure, at: str) -> None:
-    """Neither the connection nor the other listeners suffer."""
+    """The connection and the other listeners must continue as before."""
 
     class Broken:
         def on_channel_connect(self, channel: Any) -> None:
@@ -318,7 +318,7 @@ def test_hooks_can_change_requests_and_valid_answers(configure: Configure, at: s
 
 
 def test_a_server_without_hooks_uses_the_fast_path(configure: Configure) -> None:
-    """The same channels, the same short ways of reading requests and writing answers as without any plugin."""
+    """Hooks must cost nothing if no plugin has them, so the same functions read requests and write answers."""
     with serving(configure, "broker", []) as broker, connected(broker) as wire:
         wire.ask(UNKNOWN)
         server = broker.server

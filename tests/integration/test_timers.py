@@ -89,7 +89,7 @@ def test_invalid_timer_messages_are_refused(
 def test_timer_properties_are_ignored_if_timers_are_off(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
-    """As with RocketMQ 4.9; and a delay level counts before a time."""
+    """RocketMQ 4.9 ignores them as well; a delay level takes precedence over a time."""
     with flintmq.Broker(configure("delay.timer_enable=false")) as broker:
         wire = connect(broker)
         wire.send("T", b"x", properties={"TIMER_DELAY_SEC": "3600"})

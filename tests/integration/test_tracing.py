@@ -197,7 +197,7 @@ def test_a_delayed_message_stays_in_its_trace(site: EmbeddedBroker, wire: Wire, 
 
 
 def test_a_timer_message_stays_in_its_trace(site: EmbeddedBroker, wire: Wire, collector: Collector) -> None:
-    """Likewise for one that names its time, which its spans say."""
+    """Its spans name the time of delivery, so that the wait is not taken for a delay."""
     due_ms = site.clock.now_ms() + 5_000
     put(wire, TIMER_DELIVER_MS=str(due_ms))
     site.clock.advance_ms(7_000)  # type: ignore[attr-defined]
@@ -426,7 +426,7 @@ def test_a_failing_collector_of_spans_is_logged_once(
 def test_an_unreachable_collector_of_spans_does_not_delay_a_stop(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
-    """What is pushed is worth less than an orderly stop."""
+    """Spans are worth less than an orderly stop of the broker."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else will
         endpoint = f"tracing.otlp_endpoint=http://127.0.0.1:{taken.getsockname()[1]}/v1/traces"
