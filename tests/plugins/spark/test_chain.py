@@ -24,7 +24,7 @@ def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:
 @pytest.mark.parametrize("rows", [3, bulk_scan.ROWS_MAX])
 @settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.binary(max_size=200) | st.just(b"forged"), max_size=30), st.integers(0, 4))
-def test_every_record_is_found_and_no_forged_one(rows: int, bodies: list[bytes], tail: int) -> None:
+def test_walking_the_log_finds_all_records_and_no_forged_record(rows: int, bodies: list[bytes], tail: int) -> None:
     """A producer can put a whole record, with the right position in it, into a body."""
     log = bytearray()
     starts = []
@@ -47,14 +47,14 @@ def test_every_record_is_found_and_no_forged_one(rows: int, bodies: list[bytes],
 
 
 @pytest.mark.parametrize("size", range(8, 92))
-def test_a_blank_of_any_size_ends_a_file(size: int) -> None:
+def test_the_walk_of_a_log_file_ends_at_a_blank_of_any_size(size: int) -> None:
     """The blank tail can be 8 bytes long: nothing may be read behind it."""
     log, starts = encode_all([RecordFields()] * 2)
     assert walked(log + encode_blank(size) + bytes(size - 8)) == (starts, len(log), "blank")
 
 
-def test_many_records_are_found_from_any_of_them() -> None:
-    """More than a stretch and more than a run of single steps."""
+def test_a_walk_from_any_record_finds_all_later_records() -> None:
+    """The log is longer than the parts in which it is searched, so the seams between them are tested."""
     random_bodies = random.Random(7)
     log, starts = encode_all([RecordFields(body=random_bodies.randbytes(50) + b"\xda\xa3\x20\xa7")] * 5_000)
     assert walked(log)[0] == starts

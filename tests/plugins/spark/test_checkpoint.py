@@ -74,7 +74,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, said.out + said.err
 
 
-def test_a_query_moves_between_files_and_wire(
+def test_a_checkpoint_moves_between_files_and_wire_without_loss(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exactly the messages that it has not read yet are read by the other way, and again by the first one."""
@@ -96,7 +96,7 @@ def test_a_query_moves_between_files_and_wire(
         assert (code, "is one for wire already" in said) == (2, True)
 
 
-def test_a_query_by_files_that_has_read_a_part_moves(served: Served) -> None:
+def test_a_checkpoint_of_partly_read_files_moves_to_the_wire(served: Served) -> None:
     """A place in the log lies between messages of several queues; each goes on behind its own."""
     from flintmq.plugins.spark.store.queue_places import queues_at
 
@@ -108,8 +108,10 @@ def test_a_query_by_files_that_has_read_a_part_moves(served: Served) -> None:
             assert len(rest(by_files, at)) == 20 - rows
 
 
-def test_a_query_is_shown_and_compared(served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where it stands alone, and how far that is behind, for people and for programs."""
+def test_the_command_shows_the_position_and_lag_of_a_checkpoint(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both the text for people and the JSON for programs must have them."""
     with contextlib.closing(wire(served)) as by_wire:
         at = by_wire.limited(by_wire.initial("earliest"), by_wire.latest(), Limit(max_rows=7))
     folder = str(checkpoint(tmp_path / "c", at, done=0))
@@ -125,8 +127,10 @@ def test_a_query_is_shown_and_compared(served: Served, tmp_path: Path, capsys: p
     assert (found["batch"], found["done"], found["latest"]["lag"]["messages"]) == (0, False, 14)
 
 
-def test_a_query_is_reset(served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """To what startingOffsets takes; a batch that is not done, and state, are refused."""
+def test_the_command_resets_a_checkpoint_to_starting_offsets(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint with an unfinished batch, or with state, is refused."""
     with contextlib.closing(wire(served)) as by_wire:
         end = by_wire.latest()
     pairs = ("--source", f"nameServer={served.namesrv}", "--source", f"subscribe={TOPIC}")
@@ -145,7 +149,7 @@ def test_a_query_is_reset(served: Served, tmp_path: Path, capsys: pytest.Capture
     assert (code, "--source is the other one's" in said) == (2, True)
 
 
-def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
+def test_the_errors_about_invalid_checkpoints_name_the_reason(tmp_path: Path) -> None:
     """An empty folder, a pipeline's with one for each sink, another version, another source's."""
     with pytest.raises(CheckpointError, match="no checkpoint of a streaming query lies there"):
         Checkpoint(tmp_path / "none").newest()
@@ -161,7 +165,7 @@ def test_what_is_no_checkpoint_is_told(tmp_path: Path) -> None:
         _ = Checkpoint(foreign).newest().offset
 
 
-def test_another_source_keeps_its_place(tmp_path: Path) -> None:
+def test_moving_a_checkpoint_keeps_the_offset_of_another_source(tmp_path: Path) -> None:
     """A query may join messages with another stream, whose offset must not move."""
     at = {"v": 1, "transport": "broker", "queues": {}}
     folder = checkpoint(tmp_path / "c", at, others=('{"logOffset":7}', "-"))
@@ -174,7 +178,7 @@ def test_another_source_keeps_its_place(tmp_path: Path) -> None:
     assert moved.metadata == METADATA
 
 
-def test_files_are_those_of_one_broker(served: Served) -> None:
+def test_a_checkpoint_with_queues_of_another_broker_does_not_move_to_files(served: Served) -> None:
     """Queues of another broker are not in this store: said by name, and nothing is lost by leaving them out."""
     queues = queues_of({"v": 1, "transport": "broker", "queues": {TOPIC: {"broker-z": {"0": 1}}}})
     with pytest.raises(CheckpointError, match=r"store of broker broker-a; .* broker-z too"):

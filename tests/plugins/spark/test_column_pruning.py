@@ -15,12 +15,12 @@ from py4j.protocol import Py4JError
 from flintmq.plugins.spark.column_pruning import prune_columns
 
 
-def test_a_session_of_spark_connect_has_no_optimizer_here() -> None:
-    """There is no JVM in this process; the server plans."""
+def test_columns_are_not_pruned_in_a_spark_connect_session() -> None:
+    """This process has no JVM, because the server plans the query."""
     assert prune_columns(SimpleNamespace()) is False
 
 
-def test_a_rule_that_cannot_be_made_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_to_add_the_pruning_rule_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """A vendor's Spark may have no Janino, or forbid it: reads are slower then, and as right as before."""
 
     class Rules:

@@ -82,7 +82,7 @@ def same(found: list[bytes], expected: list[bytes]) -> bool:
 # --- queues and topics that come and go ---
 
 
-def test_a_topic_made_again_is_read_from_its_first_message(cluster: Cluster, query: Start) -> None:
+def test_a_recreated_topic_is_read_from_its_first_message(cluster: Cluster, query: Start) -> None:
     """Fewer messages than were read of the one before, as many, or more: all of them come."""
     for count in (30, 50, 80):
         cluster.make_topic(TOPIC, 1)
@@ -97,7 +97,7 @@ def test_a_topic_made_again_is_read_from_its_first_message(cluster: Cluster, que
         cluster.delete_topic(TOPIC)
 
 
-def test_a_topic_made_again_under_a_running_query_is_read(cluster: Cluster, query: Start) -> None:
+def test_a_running_query_reads_a_recreated_topic(cluster: Cluster, query: Start) -> None:
     """Nobody restarts the query: the next batch has what the topic has now."""
     cluster.make_topic(TOPIC, 1)
     expected = cluster.put(TOPIC, bodies(50, "old"))
@@ -112,7 +112,7 @@ def test_a_topic_made_again_under_a_running_query_is_read(cluster: Cluster, quer
     assert same(found, expected)
 
 
-def test_named_starts_hold_for_the_messages_of_that_time_only(cluster: Cluster, query: Start) -> None:
+def test_starting_offsets_do_not_apply_to_a_recreated_topic(cluster: Cluster, query: Start) -> None:
     """startingOffsets at 100, 50 read, the topic made again: its messages are not those before 100."""
     cluster.make_topic(TOPIC, 1)
     old = cluster.put(TOPIC, bodies(150, "old"))
@@ -123,7 +123,7 @@ def test_named_starts_hold_for_the_messages_of_that_time_only(cluster: Cluster, 
     assert reads(one.start(), cluster.put(TOPIC, bodies(80, "new")))
 
 
-def test_a_named_start_at_the_end_and_a_topic_made_again_before_the_first_batch(cluster: Cluster, query: Start) -> None:
+def test_a_topic_recreated_before_the_first_batch_is_read_completely(cluster: Cluster, query: Start) -> None:
     """The query stood at 50 of a topic of which nothing was read yet."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, bodies(50, "old"))
@@ -134,7 +134,7 @@ def test_a_named_start_at_the_end_and_a_topic_made_again_before_the_first_batch(
     assert reads(one.start(), cluster.put(TOPIC, bodies(60, "new")))
 
 
-def test_a_topic_that_shrinks_and_grows_is_read_once(cluster: Cluster, query: Start) -> None:
+def test_a_topic_that_loses_and_regains_queues_is_read_once(cluster: Cluster, query: Start) -> None:
     """8 queues, 2, and 8 again: what was in the other six was read, and is not read anew."""
     expected = queue_ids(cluster, 8, 50)
     one = query()
@@ -148,7 +148,7 @@ def test_a_topic_that_shrinks_and_grows_is_read_once(cluster: Cluster, query: St
     assert same(one.bodies, expected + more + grown)
 
 
-def test_one_of_two_topics_is_deleted(cluster: Cluster, query: Start) -> None:
+def test_a_query_continues_after_one_of_two_topics_is_deleted(cluster: Cluster, query: Start) -> None:
     """It was read to its end: no error, and the other one is read on; also when the option still names it."""
     cluster.make_topic(TOPIC, 1)
     cluster.make_topic("other", 1)
@@ -162,7 +162,7 @@ def test_one_of_two_topics_is_deleted(cluster: Cluster, query: Start) -> None:
 
 
 @pytest.mark.parametrize("kind", ["deleted", "shrunk"])
-def test_a_planned_batch_of_a_topic_that_is_gone(
+def test_a_planned_batch_of_a_deleted_topic_is_skipped_if_loss_is_allowed(
     cluster: Cluster, query: Start, kind: str, request: pytest.FixtureRequest
 ) -> None:
     """The driver died between planning and writing, and the topic is gone: with failOnDataLoss=false the query goes on.
@@ -189,7 +189,7 @@ def test_a_planned_batch_of_a_topic_that_is_gone(
     assert same(one.start(failOnDataLoss="true").read(), [])
 
 
-def test_a_topic_added_to_a_checkpoint_has_its_history_read(cluster: Cluster, query: Start) -> None:
+def test_the_history_of_an_added_topic_is_read(cluster: Cluster, query: Start) -> None:
     """What was sent to it before the query knew it comes, once, and in batches of the usual size."""
     for topic in (TOPIC, "other", "third"):
         cluster.make_topic(topic, 2)
@@ -206,8 +206,8 @@ def test_a_topic_added_to_a_checkpoint_has_its_history_read(cluster: Cluster, qu
     assert one.start().read() == []
 
 
-def test_a_topic_left_out_for_a_while_goes_on_where_it_stopped(cluster: Cluster, query: Start) -> None:
-    """Nothing of before comes again, and nothing of meanwhile is lost."""
+def test_a_topic_chosen_again_continues_at_its_last_offset(cluster: Cluster, query: Start) -> None:
+    """No message before that offset comes again, and none that was sent meanwhile is lost."""
     for topic in (TOPIC, "other"):
         cluster.make_topic(topic, 1)
     expected = cluster.put(TOPIC, bodies(10)) + cluster.put("other", bodies(10, "o"))
@@ -220,7 +220,7 @@ def test_a_topic_left_out_for_a_while_goes_on_where_it_stopped(cluster: Cluster,
     assert same(one.bodies, expected)
 
 
-def test_queues_that_are_added_have_their_history_read(cluster: Cluster, query: Start) -> None:
+def test_the_history_of_added_queues_is_read(cluster: Cluster, query: Start) -> None:
     """The option queues names one of two, then both."""
     cluster.make_topic(TOPIC, 2)
     expected = cluster.put(TOPIC, bodies(20, "zero"), 0) + cluster.put(TOPIC, bodies(20, "one"), 1)
@@ -230,8 +230,8 @@ def test_queues_that_are_added_have_their_history_read(cluster: Cluster, query: 
     assert reads(one.start(queues=None), cluster.put(TOPIC, bodies(5), 1))
 
 
-def test_a_name_that_nobody_knows_is_an_error(cluster: Cluster, query: Start) -> None:
-    """At the start of a query, and when it is added to a checkpoint."""
+def test_an_unknown_topic_is_an_error(cluster: Cluster, query: Start) -> None:
+    """A misspelled name must be found at the start of a query, and when it is added to a checkpoint."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, bodies(1))  # the files know of a topic once its broker has written its table
     with pytest.raises(UnknownTopicError, match="odrers"):
@@ -242,7 +242,7 @@ def test_a_name_that_nobody_knows_is_an_error(cluster: Cluster, query: Start) ->
         one.start(subscribe=f"{TOPIC},odrers").read()
 
 
-def test_a_pattern_that_fits_nothing_yet_waits(cluster: Cluster, query: Start) -> None:
+def test_a_stream_reads_a_topic_that_matches_its_pattern_later(cluster: Cluster, query: Start) -> None:
     """The topic that comes is read from its first message, whatever startingOffsets said."""
     cluster.make_topic("another", 1)
     cluster.put("another", bodies(3))
@@ -254,8 +254,8 @@ def test_a_pattern_that_fits_nothing_yet_waits(cluster: Cluster, query: Start) -
         assert reads(one, cluster.put(topic, bodies(10), 1))
 
 
-def test_a_pattern_that_fits_nothing_reads_nothing(cluster: Cluster, address: dict[str, str]) -> None:
-    """In a batch, too."""
+def test_a_batch_with_a_pattern_without_matches_has_no_rows(cluster: Cluster, address: dict[str, str]) -> None:
+    """A missing match must not be an error, because the topic may be created later."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, bodies(3))
     reader = BatchReader(transport_of(ReadOptions.parse({**address, "subscribePattern": "nothing.*"})))
@@ -266,7 +266,7 @@ def test_a_pattern_that_fits_nothing_reads_nothing(cluster: Cluster, address: di
 
 
 @pytest.mark.parametrize(("default", "count"), [("latest", 100), ("earliest", 400)])
-def test_queues_that_are_not_named_begin_as_without_the_option(
+def test_queues_without_a_starting_offset_begin_at_the_default(
     cluster: Cluster, address: dict[str, str], default: str, count: int
 ) -> None:
     """startingOffsets names one queue of four: the others begin at the latest in a stream, at the earliest in a batch."""
@@ -282,7 +282,9 @@ def test_queues_that_are_not_named_begin_as_without_the_option(
 
 
 @pytest.mark.parametrize("place", ['{"orders": {"broker-a": {"0": 999}}}', '{"orders": {"broker-a": {"1": 5}}}'])
-def test_a_start_out_of_range(cluster: Cluster, query: Start, place: str) -> None:
+def test_a_starting_offset_out_of_range_is_an_error_unless_loss_is_allowed(
+    cluster: Cluster, query: Start, place: str
+) -> None:
     """An error that names the option; with failOnDataLoss=false the nearest place there is."""
     cluster.make_topic(TOPIC, 2)
     cluster.put(TOPIC, bodies(50))
@@ -294,8 +296,10 @@ def test_a_start_out_of_range(cluster: Cluster, query: Start, place: str) -> Non
 
 
 @pytest.mark.parametrize("place", ['{"orders": {"broker-a": {"0": 999}}}'])
-def test_an_end_out_of_range(cluster: Cluster, address: dict[str, str], place: str) -> None:
-    """The same for the end of a batch."""
+def test_an_ending_offset_out_of_range_is_an_error_unless_loss_is_allowed(
+    cluster: Cluster, address: dict[str, str], place: str
+) -> None:
+    """The error names the option; with ``failOnDataLoss=false`` the batch ends at the nearest offset."""
     cluster.make_topic(TOPIC, 1)
     sent = cluster.put(TOPIC, bodies(50))
     with pytest.raises(OutOfRangeError, match=r"endingOffsets.*queue 0.*failOnDataLoss"):
@@ -304,7 +308,7 @@ def test_an_end_out_of_range(cluster: Cluster, address: dict[str, str], place: s
 
 
 @pytest.mark.parametrize("option", [{"endingOffsets": "latest"}, {"endingTimestamp": "1700000000000"}])
-def test_a_stream_has_no_end(query: Start, option: dict[str, str]) -> None:
+def test_a_stream_refuses_ending_options(query: Start, option: dict[str, str]) -> None:
     """An ending that is ignored, or that drops rows for ever, is refused before anything is read."""
     with pytest.raises(OptionError, match=f"option {next(iter(option))} .*batch"):
         query(**option)
@@ -314,7 +318,7 @@ def test_a_stream_has_no_end(query: Start, option: dict[str, str]) -> None:
 
 
 def test_a_quiet_topic_beside_a_busy_one_makes_no_empty_batches(cluster: Cluster, query: Start) -> None:
-    """Nor do empty queues, new topics and other queues of the same topic."""
+    """Empty queues, new topics and other queues of the topic must make no empty batch either."""
     cluster.make_topic(TOPIC, 2)
     cluster.make_topic("busy", 1)
     first = cluster.put(TOPIC, bodies(2, "first"))
@@ -332,7 +336,7 @@ def test_a_quiet_topic_beside_a_busy_one_makes_no_empty_batches(cluster: Cluster
     assert all(one.sink.values())
 
 
-def test_available_now_ends_at_what_was_there(cluster: Cluster, query: Start) -> None:
+def test_an_available_now_query_ends_at_the_messages_present_at_its_start(cluster: Cluster, query: Start) -> None:
     """What is sent afterwards is for the next run, and limits hold."""
     first = queue_ids(cluster, 2, 30)
     one = query(maxOffsetsPerTrigger="7").start(available_now=True)
@@ -343,8 +347,8 @@ def test_available_now_ends_at_what_was_there(cluster: Cluster, query: Start) ->
     assert max(map(len, one.sink.values())) <= 7
 
 
-def test_a_batch_that_was_planned_before_options_changed(cluster: Cluster, query: Start) -> None:
-    """It has what was planned then; what is new comes behind it."""
+def test_a_planned_batch_keeps_its_rows_after_options_changed(cluster: Cluster, query: Start) -> None:
+    """The rows that the new options add come in later batches."""
     for topic in (TOPIC, "other"):
         cluster.make_topic(topic, 1)
     expected = cluster.put(TOPIC, bodies(20)) + cluster.put("other", bodies(20, "o"))
@@ -354,7 +358,7 @@ def test_a_batch_that_was_planned_before_options_changed(cluster: Cluster, query
     assert same([row["body"] for row in one.sink[0]], expected[:20])
 
 
-def test_batch_bytes_bound_the_bodies_when_they_are_decompressed(cluster: Cluster, address: dict[str, str]) -> None:
+def test_batch_bytes_bound_the_decompressed_bodies(cluster: Cluster, address: dict[str, str]) -> None:
     """Thirty bodies of a megabyte which zlib makes a kilobyte."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, [bytes(1 << 20)] * 30, compress_over_bytes=1024)

@@ -59,7 +59,7 @@ def test_any_records_give_the_rows_of_the_plain_parser(records: list[RecordField
 
 
 @pytest.mark.parametrize("name", ALL_NAMES)
-def test_each_column_alone_is_the_same_as_among_all(name: str) -> None:
+def test_a_column_has_the_same_values_alone_and_among_all(name: str) -> None:
     """Pruning must not change a column, nor may one need another."""
     records = [RecordFields(properties=b"TAGS\x01a\x02KEYS\x01k", queue_offset=n, born_host=HOST_V6) for n in range(5)]
     log, starts = encode_all(records)
@@ -67,8 +67,8 @@ def test_each_column_alone_is_the_same_as_among_all(name: str) -> None:
 
 
 @pytest.mark.parametrize("names", [3, 80])
-def test_of_equal_properties_the_last_one_counts(names: int) -> None:
-    """As in Java; batch members have WAIT twice. Also with more names than fit the fast check."""
+def test_the_last_of_equal_properties_counts(names: int) -> None:
+    """Java does the same, and batch members have ``WAIT`` twice. The rule also holds with many names."""
     entries = [f"name{n}\x01{n}" for n in range(names)] + ["name1\x01again", "WAIT\x01true", "WAIT\x01false"]
     log, starts = encode_all(
         [RecordFields(properties=b"a\x01b"), RecordFields(properties="\x02".join(entries).encode())]
@@ -85,7 +85,7 @@ def test_largest_properties_and_an_empty_record_side_by_side() -> None:
     assert rows_of(decode(log, starts)) == rows_at(log, starts)
 
 
-def test_bodies_are_decompressed_by_their_method_and_kept_when_they_cannot_be() -> None:
+def test_bodies_are_decompressed_or_kept_if_they_are_not_compressed() -> None:
     """zlib, lz4 and zstd; a client that sets the flag without compressing must not stop a pipeline."""
     plain = b"The quick brown fox " * 50
 
@@ -116,13 +116,13 @@ def test_bodies_are_decompressed_by_their_method_and_kept_when_they_cannot_be() 
 
 
 def test_prepared_and_rolled_back_messages_never_become_rows() -> None:
-    """They were never visible to a consumer."""
+    """Consumers never see such messages, so queries must not see them."""
     log, starts = encode_all([RecordFields(queue_offset=n, sys_flag=flag) for n, flag in enumerate((0, 4, 8, 12))])
     assert decode(log, starts, ["queueOffset"]).column(0).to_pylist() == [0, 2]
 
 
 def test_tags_and_topics_choose_rows() -> None:
-    """By the exact tag, not by its hash: "Aa" and "BB" have the same."""
+    """The tag itself must match, because "Aa" and "BB" have the same hash."""
     records = [
         RecordFields(topic, properties=b"TAGS\x01" + tag if tag else b"", queue_offset=n)
         for n, (topic, tag) in enumerate(
@@ -165,7 +165,7 @@ def damaged(at: int, value: bytes) -> tuple[bytes, list[int]]:
         (100, b"\x00\x00"),
     ],
 )
-def test_a_damaged_record_is_named_or_left_out(at: int, value: bytes) -> None:
+def test_a_damaged_record_is_an_error_or_skipped(at: int, value: bytes) -> None:
     """No length is followed out of the record; the error says where and which option goes on."""
     log, starts = damaged(at, value)
     with pytest.raises(BadRecordError, match=rf"segment 7: no record at {starts[1]}: .*badRecords=skip"):
@@ -174,8 +174,8 @@ def test_a_damaged_record_is_named_or_left_out(at: int, value: bytes) -> None:
     assert rows_of(batch) == rows_at(log, [starts[0], starts[2]])
 
 
-def test_a_record_cut_off_at_the_end_is_named_or_left_out() -> None:
-    """A torn tail."""
+def test_an_incomplete_last_record_is_an_error_or_skipped() -> None:
+    """A crash can leave such a record at the end of the log."""
     log, starts = encode_all([RecordFields()] * 2)
     for missing in (1, 20, len(log) - starts[1] - 1):
         with pytest.raises(BadRecordError):
@@ -183,8 +183,8 @@ def test_a_record_cut_off_at_the_end_is_named_or_left_out() -> None:
         assert len(Decoder(bad_records="skip").decode(log[:-missing], starts)) == 1
 
 
-def test_a_changed_body_is_found_when_asked_for() -> None:
-    """Costs a pass over all bodies, so only with verifyCrc."""
+def test_a_changed_body_is_found_with_verify_crc() -> None:
+    """The check reads all bodies, so it is done only with this option."""
     log, starts = encode_all([RecordFields(), RecordFields(crc=1), RecordFields(body=b"")])
     assert len(decode(log, starts)) == 3
     with pytest.raises(BadRecordError, match="CRC"):
@@ -192,8 +192,8 @@ def test_a_changed_body_is_found_when_asked_for() -> None:
     assert len(Decoder(verify_crc=True, bad_records="skip").decode(log, starts)) == 2
 
 
-def test_properties_as_json_are_what_rocketmq_spark_gives() -> None:
-    """One string of JSON for each message."""
+def test_properties_as_json_equal_those_of_rocketmq_spark() -> None:
+    """Queries written for rocketmq-spark read a JSON string for each message."""
     log, starts = encode_all([RecordFields(properties='a\x01ü\x02b\x01"'.encode()), RecordFields()])
     batch = Decoder(("properties",), properties_format="json").decode(log, starts)
     assert batch.column(0).to_pylist() == ['{"a":"ü","b":"\\""}', "{}"]
@@ -206,7 +206,7 @@ def test_no_records_give_an_empty_batch_of_the_same_schema() -> None:
     assert batch.schema.equals(arrow_schema(ALL_NAMES))
 
 
-def test_bodies_that_get_long_make_batches_of_fewer_records() -> None:
+def test_batches_of_highly_compressed_bodies_have_fewer_records() -> None:
     """A batch of 16 MiB of records could take gigabytes: the sender chooses how well a body compresses."""
     body = zlib.compress(bytes(8 * 1024 * 1024))
     records = [RecordFields(body=body, sys_flag=0x301, queue_offset=at) for at in range(21)]
@@ -224,14 +224,15 @@ def test_bodies_that_get_long_make_batches_of_fewer_records() -> None:
     assert whole[1] == 22
 
 
-def test_a_single_long_body_is_a_batch() -> None:
+def test_a_body_larger_than_the_limit_is_a_batch_alone() -> None:
+    """A body longer than the limit must still be read, or the query would never pass it."""
     log, starts = encode_all([RecordFields(body=zlib.compress(bytes(40 * 1024 * 1024)), sys_flag=0x301)], 64 * 1024)
     ((batch, count),) = Decoder(("body",)).batches(log, starts)
     assert (count, len(batch.column("body")[0].as_py())) == (1, 40 * 1024 * 1024)
 
 
 @pytest.mark.parametrize(("count", "body_bytes"), [(40, 1 << 20), pytest.param(560, 4 << 20, marks=pytest.mark.slow)])
-def test_batches_are_bounded_by_what_bodies_are_decompressed(count: int, body_bytes: int) -> None:
+def test_batches_are_bounded_by_their_decompressed_bodies(count: int, body_bytes: int) -> None:
     """Bodies of megabytes are stored as kilobytes: 560 of 4 MiB once were one batch, which no Arrow array can hold."""
     packed = zlib.compress(bytes(body_bytes))
     fields = [RecordFields(body=packed, sys_flag=1) if row % 10 else RecordFields(body=b"x") for row in range(count)]
@@ -246,8 +247,8 @@ def test_batches_are_bounded_by_what_bodies_are_decompressed(count: int, body_by
     assert done == count
 
 
-def test_a_body_that_is_larger_than_a_batch_comes_alone() -> None:
-    """Something must come; and what is left out counts as done."""
+def test_filtered_rows_before_a_large_body_count_as_read() -> None:
+    """Each step must return rows, and rows that the filter omits must not be read again."""
     packed = zlib.compress(bytes(1 << 20))
     fields = [RecordFields(body=packed, sys_flag=1, queue_offset=row) for row in range(6)]
     log, starts = encode_all(fields, 0)

@@ -73,7 +73,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "udf", udf)
 
 
-def test_executors_with_all_that_is_needed_pass() -> None:
+def test_executors_with_all_packages_pass_the_check() -> None:
     """Each is asked once, and the session's tags are as before."""
     spark = FakeSession()
     check_executors(spark, ("json", "pickle"))
@@ -82,7 +82,7 @@ def test_executors_with_all_that_is_needed_pass() -> None:
     assert not spark.tags
 
 
-def test_what_is_missing_is_named_with_executor_and_python() -> None:
+def test_the_error_about_missing_packages_names_executor_and_python() -> None:
     """A bare `No module named 'flintmq'` says none of it."""
     with pytest.raises(RuntimeMissingError) as raised:
         check_executors(FakeSession(), ("json", "no_such_module", "nor_this_one"))
@@ -101,8 +101,8 @@ def test_what_is_missing_is_named_with_executor_and_python() -> None:
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.11 than that in driver: 3.13",
     ],
 )
-def test_a_python_that_does_not_start_is_named(line: str) -> None:
-    """Of Spark's pages the one line that says it."""
+def test_the_error_about_a_python_that_does_not_start_names_the_setting(line: str) -> None:
+    """Spark prints pages, of which a single line names the cause."""
     with pytest.raises(
         RuntimeMissingError, match=r"executors cannot run this program's tasks: .*PYSPARK_PYTHON"
     ) as raised:
@@ -110,20 +110,20 @@ def test_a_python_that_does_not_start_is_named(line: str) -> None:
     assert line[line.find("Cannot") if "Cannot" in line else 0 :] in str(raised.value)
 
 
-def test_another_failure_stays_what_it_is() -> None:
-    """A job fails for many reasons; this is no word about them."""
+def test_other_failures_of_the_executor_check_are_raised_unchanged() -> None:
+    """A job fails for many reasons, which must not be reported as a missing package."""
     with pytest.raises(PySparkException, match="disk full"):
         check_executors(FakeSession(PySparkException("disk full")), ("json",))
 
 
-def test_executors_that_do_not_come_are_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_executor_check_gives_up_after_its_timeout(caplog: pytest.LogCaptureFixture) -> None:
     """A cluster without free cores must not hang a program in its first line."""
     with caplog.at_level(logging.WARNING, "flintmq.spark"):
         check_executors(FakeSession(waits=True), ("flintmq",), timeout_s=0.01)
     assert "no executor has answered" in caplog.text
 
 
-def test_what_is_sent_needs_no_flintmq_there() -> None:
+def test_the_executor_check_runs_without_flintmq_on_the_executor() -> None:
     """Spark's pickle takes the function by value: its module is what may be missing."""
     from pyspark import cloudpickle
 

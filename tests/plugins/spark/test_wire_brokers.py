@@ -45,7 +45,7 @@ def put_to_both(cluster: Cluster, count: int, name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
-def test_nothing_comes_twice_after_a_restart_without_a_broker(
+def test_a_restart_while_a_broker_is_down_repeats_no_message(
     cluster: Cluster, query: Query, fail_on_data_loss: str
 ) -> None:
     """Its queues are in no route while it is away; they keep their places, and go on there when it is back."""
@@ -62,8 +62,8 @@ def test_nothing_comes_twice_after_a_restart_without_a_broker(
     assert Counter(query.bodies) == Counter(expected)
 
 
-def test_what_waited_at_a_broker_that_was_away_is_read_when_it_is_back(cluster: Cluster, query: Query) -> None:
-    """It is not lost, so it is no error; and nothing of it is left out."""
+def test_messages_of_a_restarted_broker_are_read(cluster: Cluster, query: Query) -> None:
+    """They were not lost while it was down, so there is no error and none is left out."""
     expected = put_to_both(cluster, 100, "first")
     query.start(maxOffsetsPerTrigger="60")
     assert query.plan()
@@ -76,8 +76,8 @@ def test_what_waited_at_a_broker_that_was_away_is_read_when_it_is_back(cluster: 
     assert Counter(query.bodies) == Counter(expected)
 
 
-def test_a_broker_that_goes_away_under_a_running_query_changes_nothing(cluster: Cluster, query: Query) -> None:
-    """It comes back with more."""
+def test_a_running_query_survives_a_restart_of_a_broker(cluster: Cluster, query: Query) -> None:
+    """The broker comes back with more messages, and each of them must be read once."""
     expected = put_to_both(cluster, 20, "first")
     query.read()
     for number in range(3):
@@ -108,8 +108,8 @@ def test_a_planned_batch_waits_for_the_broker_that_has_it(
     assert Counter(query.bodies) == Counter(expected)
 
 
-def test_a_topic_deleted_at_one_broker_and_made_again(cluster: Cluster, query: Query) -> None:
-    """Queue by queue: those of the other broker go on, and what waited at the first is told."""
+def test_unread_messages_of_a_topic_recreated_at_one_broker_are_reported_lost(cluster: Cluster, query: Query) -> None:
+    """The queues at the other broker are read on as before."""
     put_to_both(cluster, 40, "first")
     query.start(maxOffsetsPerTrigger="20")
     assert query.plan()
@@ -123,8 +123,8 @@ def test_a_topic_deleted_at_one_broker_and_made_again(cluster: Cluster, query: Q
     assert query.start(failOnDataLoss="true").read() == []
 
 
-def test_a_batch_planned_before_its_topic_was_made_again(cluster: Cluster, query: Query) -> None:
-    """The driver died after planning; other messages have the same queue offsets now."""
+def test_a_planned_batch_of_a_recreated_topic_is_reported_as_loss(cluster: Cluster, query: Query) -> None:
+    """The new messages have the same queue offsets as those that were planned."""
     put_to_both(cluster, 20, "first")
     assert query.plan()
     query.stop()
@@ -155,8 +155,8 @@ def test_a_checkpoint_of_an_earlier_release_is_read(cluster: Cluster, query: Que
     "change",
     [{"queues": 5}, {"seen": [1]}, {"seen": {"orders": {FIRST: "x"}}}, {"waiting": {"orders": {FIRST: {"x": 1}}}}],
 )
-def test_a_checkpoint_that_was_edited_is_refused(query: Query, change: dict[str, object]) -> None:
-    """It is told, and not taken for an empty one."""
+def test_an_edited_checkpoint_is_refused(query: Query, change: dict[str, object]) -> None:
+    """It must not be taken for an empty checkpoint."""
     assert not query.plan()
     query.planned[-1] = json.dumps({**json.loads(query.planned[-1]), **change})
     with pytest.raises(CheckpointError, match="checkpoint"):

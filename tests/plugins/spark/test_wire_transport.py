@@ -75,7 +75,7 @@ def rows(one: WireTransport, start: dict[str, Any], end: dict[str, Any]) -> list
     return found
 
 
-def test_everything_comes_once_and_in_order(served: Served) -> None:
+def test_each_message_is_read_once_and_in_queue_order(served: Served) -> None:
     """Each message of each queue is one row with its place, in the order of its queue."""
     one = transport(served, pullBatchSize="7")
     start, end = one.initial("earliest"), one.final()
@@ -90,13 +90,13 @@ def test_everything_comes_once_and_in_order(served: Served) -> None:
     assert {row["tags"] for row in found} == {"even", "odd", None}
 
 
-def test_a_broker_without_a_name_server_is_read_as_well(served: Served) -> None:
+def test_a_broker_is_read_without_a_name_server(served: Served) -> None:
     """brokerAddr is for whoever can reach a broker and no name server; patterns work there too."""
     one = transport(served, brokerAddr=served.address, subscribePattern="ord.*")
     assert len(rows(one, one.initial("earliest"), one.final())) == 157
 
 
-def test_tags_are_chosen_exactly(served: Served) -> None:
+def test_only_the_exact_tag_is_selected(served: Served) -> None:
     """Brokers compare hashes: 'AaAa' and 'BBBB' have one, and only one of them was asked for."""
     served.send(TOPIC, bodies(2, 5), 2, tags="AaAa")
     served.send(TOPIC, bodies(2, 5, 5), 2, tags="BBBB")
@@ -105,7 +105,7 @@ def test_tags_are_chosen_exactly(served: Served) -> None:
     assert [row["tags"] for row in found] == ["odd"] * 50 + ["BBBB"] * 5
 
 
-def test_places_are_what_the_options_say(served: Served) -> None:
+def test_a_read_begins_at_the_offsets_of_the_options(served: Served) -> None:
     """earliest, latest, and each queue by itself with -1 and -2."""
     assert places(transport(served).initial("latest")) == [100, 50, 0, 7]
     named = json.dumps({TOPIC: {"broker-a": {"0": 40, "1": -1, "3": -2}}})
@@ -123,7 +123,7 @@ def test_places_are_what_the_options_say(served: Served) -> None:
                 failing.initial("latest")
 
 
-def test_times_cut_exactly(served: Served) -> None:
+def test_time_bounds_of_a_wire_read_are_exact(served: Served) -> None:
     """Brokers find the nearest message to a time; what is read must be those at or after it, and before the other."""
     one = transport(served)
     stored = [
@@ -141,7 +141,9 @@ def test_times_cut_exactly(served: Served) -> None:
         assert found == expected
 
 
-def test_a_start_may_be_so_far_before_the_latest(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_begins_a_number_of_messages_or_a_time_before_the_latest(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last messages of each queue, or what came since; files and wire say the same."""
     store = {"path": str(served.folder / "store"), "subscribe": TOPIC, "visibility": "dispatched"}
     for start, rows_found in (("-20", 20 + 20 + 7), ("-1h", 157), ("-1000", 157)):
@@ -162,7 +164,7 @@ def test_a_start_may_be_so_far_before_the_latest(served: Served, monkeypatch: py
         assert len(rows(late, late.initial("latest"), late.final())) == sum(at >= at_ms for at in stored)
 
 
-def test_a_start_in_the_future_is_an_error_or_the_latest(served: Served) -> None:
+def test_a_start_in_the_future_is_an_error_by_default(served: Served) -> None:
     """A mistyped time must not silently read nothing, unless that is what was asked for."""
     late = str(int(time.time() * 1000) + 3_600_000)
     with contextlib.closing(transport(served, startingTimestamp=late)) as one:  # noqa: SIM117
@@ -172,7 +174,7 @@ def test_a_start_in_the_future_is_an_error_or_the_latest(served: Served) -> None
     assert rows(one, one.initial("latest"), one.final()) == []
 
 
-def test_limits_are_kept_and_starve_nobody(served: Served) -> None:
+def test_batch_limits_are_kept_and_every_queue_takes_part(served: Served) -> None:
     """A batch has at most so many messages, every queue takes part, and batch by batch everything comes."""
     one = transport(served)
     at, end, batches = one.initial("earliest"), one.final(), 0
@@ -189,7 +191,7 @@ def test_limits_are_kept_and_starve_nobody(served: Served) -> None:
     one.close()
 
 
-def test_plans_are_few_parts_of_equal_size(served: Served) -> None:
+def test_a_batch_is_planned_in_few_parts_of_equal_size(served: Served) -> None:
     """minPartitions is reached, each message is in one part, and a queue is cut where that is needed."""
     one = transport(served, minPartitions="8")
     parts = one.plan(one.initial("earliest"), one.final())
@@ -200,7 +202,7 @@ def test_plans_are_few_parts_of_equal_size(served: Served) -> None:
         assert len(whole.plan(offset(0, 0, 0, 0), offset(100, 50, 0, 7))) == 1
 
 
-def test_what_a_query_leaves_out_is_not_pulled(served: Served) -> None:
+def test_messages_excluded_by_filters_are_not_pulled(served: Served) -> None:
     """Bounds of the query's filters narrow topics, queues, offsets, times and tags; Spark filters again."""
     one = transport(served).narrowed(Bounds(queue_id=Range(0, 1), queue_offset=Range(45, 60)))
     parts = one.plan(offset(0, 0, 0, 0), offset(100, 50, 0, 7))
@@ -223,7 +225,7 @@ def test_new_queues_are_read_from_their_beginning(served: Served) -> None:
     assert [(row["queueId"], row["queueOffset"]) for row in found] == [(5, number) for number in range(9)]
 
 
-def test_queues_of_a_broker_that_is_away_are_not_forgotten(served: Served) -> None:
+def test_checkpoints_keep_the_queues_of_a_broker_that_is_down(served: Served) -> None:
     """Its queues leave the route; a checkpoint without them would read them anew, from the first message, when it is back."""
     away = {
         "v": 1,
@@ -237,7 +239,7 @@ def test_queues_of_a_broker_that_is_away_are_not_forgotten(served: Served) -> No
             assert places(further)[0] == 100
 
 
-def test_checkpoints_of_others_are_refused(served: Served) -> None:
+def test_checkpoints_that_do_not_fit_the_topic_are_refused(served: Served) -> None:
     """An offset of files, of a later version, beyond a queue's end, or of a queue that is no more is never taken for ours."""
     with contextlib.closing(transport(served)) as one:
         for bad, says in (
@@ -253,7 +255,7 @@ def test_checkpoints_of_others_are_refused(served: Served) -> None:
         assert places(one.checked(offset(101, 0, 0, 0, 9))) == [100, 0, 0, 0, 9]
 
 
-def test_a_topic_that_is_gone_is_a_loss_where_messages_of_it_waited(served: Served) -> None:
+def test_a_deleted_topic_with_unread_messages_is_reported_as_loss(served: Served) -> None:
     """It must stop the query, or be passed over when that was asked for; its places stay in any case."""
     served.create_topic("other")
     names = f"{TOPIC},other"
@@ -276,7 +278,7 @@ def test_a_topic_that_is_gone_is_a_loss_where_messages_of_it_waited(served: Serv
         assert lenient.checked(some) == some
 
 
-def test_messages_that_are_gone_are_told(
+def test_messages_deleted_after_planning_are_an_error_or_a_warning(
     served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between planning and reading a queue may lose its tail or its topic's data: an error, or a warning and on."""
@@ -291,7 +293,7 @@ def test_messages_that_are_gone_are_told(
     assert "going on" in caplog.text
 
 
-def test_a_group_is_told_how_far_it_is_when_asked(served: Served) -> None:
+def test_offsets_are_committed_only_with_commit_group(served: Served) -> None:
     """commitGroup shows a query's lag in the broker's tools; without it nothing is written there."""
     with contextlib.closing(transport(served)) as silent:
         silent.commit(offset(10, 5, 0, 7))
@@ -309,14 +311,16 @@ def test_a_group_is_told_how_far_it_is_when_asked(served: Served) -> None:
         ({"subscribe": TOPIC, "nameServer": "nowhere"}, SparkPluginError, "nameServer nowhere"),
     ],
 )
-def test_mistakes_name_the_option(served: Served, options: dict[str, str], kind: type[Exception], says: str) -> None:
-    """A topic nobody knows, an address where nobody answers."""
+def test_errors_about_topics_and_addresses_name_the_option(
+    served: Served, options: dict[str, str], kind: type[Exception], says: str
+) -> None:
+    """The user knows the option, and not the request that failed."""
     with contextlib.closing(WireTransport(ReadOptions.parse({"nameServer": served.namesrv, **options}))) as one:  # noqa: SIM117
         with pytest.raises(kind, match=says):
             one.initial("latest")
 
 
-def test_credentials_of_the_environment_count(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_read_from_the_environment(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are never options, which end in plans; half of them is a mistake that is told."""
     monkeypatch.setenv("FLINT_ACCESS_KEY", "abc")
     with pytest.raises(OptionError, match=r"FLINT_ACCESS_KEY and FLINT_SECRET_KEY.* go together"):

@@ -37,7 +37,9 @@ def refusal(spark: Any) -> str:
     return str(raised.value)
 
 
-def test_python3_of_the_path_is_another_one(bare_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_another_python3_on_the_path_names_it(
+    bare_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a plain SparkSession does; the error names the interpreter, what is missing, and both ways out."""
     monkeypatch.setenv("PATH", str(bare_python.parent))
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -57,12 +59,12 @@ def test_python3_of_the_path_is_another_one(bare_python: Path, monkeypatch: pyte
         ("/bin/false", "run /bin/false, which does not run"),
     ],
 )
-def test_no_python_at_all(python: str, said: str) -> None:
-    """PYSPARK_PYTHON can be misspelt."""
+def test_a_missing_worker_python_is_an_error(python: str, said: str) -> None:
+    """The value of ``PYSPARK_PYTHON`` can be misspelled."""
     assert said in refusal(session(python))
 
 
-def test_a_session_that_works_is_let_through(
+def test_sessions_with_a_usable_worker_python_pass(
     bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This very Python; another one with the packages on its path; and what cannot be looked at from here."""
@@ -77,7 +79,9 @@ def test_a_session_that_works_is_let_through(
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://host", None])
-def test_the_pythons_of_a_cluster_are_asked_there(monkeypatch: pytest.MonkeyPatch, master: str | None) -> None:
+def test_the_worker_python_of_a_cluster_is_not_checked_on_the_driver(
+    monkeypatch: pytest.MonkeyPatch, master: str | None
+) -> None:
     """Nothing is known of them here: neither of executors, nor of a Spark Connect server (None)."""
     asked: list[tuple[Any, Any]] = []
     monkeypatch.setattr(worker_python, "check_executors", lambda spark, needed: asked.append((spark, needed)))
@@ -86,7 +90,7 @@ def test_the_pythons_of_a_cluster_are_asked_there(monkeypatch: pytest.MonkeyPatc
     assert asked == [(spark, ("flintmq", "pyarrow", "numpy"))]
 
 
-def test_py_files_bring_this_package_and_no_other(bare_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_py_files_provide_only_this_package(bare_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``--py-files flintmq.zip`` is unpacked by Spark; pyarrow must be installed."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     spark = session(str(bare_python))
@@ -116,8 +120,10 @@ finally:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("name", "call"), [("register", "register(spark)"), ("session", "session('local[1]')")])
-def test_a_plain_session_of_the_real_spark(bare_python: Path, name: str, call: str) -> None:
-    """Made before ``session`` or ``register`` could choose the Python: neither lets a query run into the worker's traceback."""
+def test_a_plain_spark_session_with_an_unusable_worker_python_is_refused(
+    bare_python: Path, name: str, call: str
+) -> None:
+    """The session exists before its Python can be chosen, and a query would end in a traceback of the worker."""
     pytest.importorskip("pyspark", reason="needs PySpark")
     from flintmq.plugins.spark.session import find_java
 
