@@ -112,7 +112,7 @@ def test_every_record_and_blank_is_written_exactly(clean: Any, tmp_path: Path) -
         assert b"".join(encode_record(message, size, record.queue_offset, at, record.store_timestamp_ms)) == raw
 
 
-def test_opening_and_closing_changes_no_byte(clean: Any, tmp_path: Path) -> None:
+def test_opening_and_closing_a_store_changes_no_byte(clean: Any, tmp_path: Path) -> None:
     """The store must go back to the Java broker as it came."""
     folders = ("commitlog", "consumequeue", "consumequeue_ext", "index")
     before = snapshot(clean.unpack(tmp_path), *folders)
@@ -121,7 +121,7 @@ def test_opening_and_closing_changes_no_byte(clean: Any, tmp_path: Path) -> None
     assert not (tmp_path / "abort").exists()
 
 
-def test_rebuilt_queues_are_the_same_bytes(clean: Any, tmp_path: Path) -> None:
+def test_rebuilt_queues_equal_those_of_rocketmq(clean: Any, tmp_path: Path) -> None:
     """Queues are derived: deleted, they come back byte for byte.
 
     The units of store-cqext carry addresses of ConsumeQueueExt units in place of tags codes. The rebuild does not make
@@ -143,14 +143,14 @@ def test_rebuilt_queues_are_the_same_bytes(clean: Any, tmp_path: Path) -> None:
         assert [unit[2] for unit in rebuilt] == [by_address.get(unit[2], unit[2]) for unit in units]
 
 
-def test_a_rebuilt_index_has_the_same_bytes(clean: Any, tmp_path: Path) -> None:
-    """Every header, slot and entry; only the files' names are times of creation."""
+def test_a_rebuilt_index_equals_that_of_rocketmq(clean: Any, tmp_path: Path) -> None:
+    """All bytes are compared; only the names of the files differ, because they are times of creation."""
     before = snapshot(clean.unpack(tmp_path / "a"), "index")
     after = snapshot(clean.rebuild(tmp_path / "b"), "index")
     assert [after[name] for name in sorted(after)] == [before[name] for name in sorted(before)]
 
 
-def test_queues_index_and_checkpoint_read_as_the_dump_says(clean: Any, tmp_path: Path) -> None:
+def test_queues_index_and_checkpoint_equal_the_dump(clean: Any, tmp_path: Path) -> None:
     """Units, index headers and the checkpoint's three times, through the objects that read them."""
     store = clean.open(clean.unpack(tmp_path))
     try:
@@ -190,7 +190,7 @@ def header(file: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
-def test_offsets_are_what_the_live_broker_answered(clean: Any, tmp_path: Path, rebuilt: bool) -> None:
+def test_offsets_equal_the_answers_of_the_live_broker(clean: Any, tmp_path: Path, rebuilt: bool) -> None:
     """Min and max per queue, the oldest message's time, and where each message lies."""
     store = clean.open(clean.rebuild(tmp_path) if rebuilt else clean.unpack(tmp_path))
     try:
@@ -218,7 +218,7 @@ def test_offsets_are_what_the_live_broker_answered(clean: Any, tmp_path: Path, r
 
 @pytest.mark.parametrize("name", ["store-basic", "store-delay-tran:after"])
 @pytest.mark.parametrize("rebuilt", [False, True])
-def test_queries_by_key_and_by_time_are_what_the_live_broker_answered(
+def test_queries_by_key_and_time_equal_the_answers_of_the_live_broker(
     load_golden: Any, name: str, tmp_path: Path, rebuilt: bool
 ) -> None:
     """Request codes 12 and 29, from the files as they came and from rebuilt ones."""
@@ -243,8 +243,8 @@ def test_queries_by_key_and_by_time_are_what_the_live_broker_answered(
         store.close()
 
 
-def test_what_was_sent_lies_where_the_answer_said(load_golden: Any, tmp_path: Path) -> None:
-    """The client was told topic, queue and offset of each message: that is where it must be found."""
+def test_each_message_is_found_where_the_send_answer_said(load_golden: Any, tmp_path: Path) -> None:
+    """Clients keep the topic, queue and offset of the answer to find the message again."""
     golden = load_golden("store-basic")
     store = golden.open(golden.unpack(tmp_path))
     try:

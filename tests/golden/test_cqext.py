@@ -62,7 +62,7 @@ def open_with_filters(golden: Any, root: Path, filters: ConsumerFilterManager) -
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_rebuilt_queues_and_ext_files_are_the_same_bytes(golden: Any, tmp_path: Path, crashed: bool) -> None:
+def test_rebuilt_queues_and_extension_files_equal_those_of_rocketmq(golden: Any, tmp_path: Path, crashed: bool) -> None:
     """Addresses, tags codes, store times and bit maps, by dispatch from the log and by recovery.
 
     The four groups were known before the first message and are still in consumerFilter.json, so that file is all it takes.
@@ -77,7 +77,7 @@ def test_rebuilt_queues_and_ext_files_are_the_same_bytes(golden: Any, tmp_path: 
     assert snapshot(tmp_path, *FOLDERS) == before
 
 
-def test_the_filters_file_is_written_as_it_was_read(golden: Any, tmp_path: Path) -> None:
+def test_the_filter_file_is_written_unchanged(golden: Any, tmp_path: Path) -> None:
     """A Java broker that takes the store back finds its file unchanged."""
     path = golden.unpack(tmp_path) / "config" / "consumerFilter.json"
     before = path.read_bytes()
@@ -89,8 +89,8 @@ def test_the_filters_file_is_written_as_it_was_read(golden: Any, tmp_path: Path)
     assert path.read_bytes() == before
 
 
-def test_every_ext_unit_is_read_as_the_dump_says(golden: Any, tmp_path: Path) -> None:
-    """Through the addresses that stand in the queues."""
+def test_extension_units_equal_the_dump(golden: Any, tmp_path: Path) -> None:
+    """The units are read through the addresses in the queues, as a pull reads them."""
     store = open_with_filters(golden, golden.unpack(tmp_path), filters_of(golden, tmp_path))
     try:
         found: dict[str, list[tuple[int, int, int, str]]] = {}
@@ -113,7 +113,9 @@ def test_every_ext_unit_is_read_as_the_dump_says(golden: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("by_bit_map_alone", [False, True])
-def test_each_group_gets_what_the_real_broker_gave_it(golden: Any, tmp_path: Path, by_bit_map_alone: bool) -> None:
+def test_each_group_gets_the_messages_that_the_real_broker_delivered(
+    golden: Any, tmp_path: Path, by_bit_map_alone: bool
+) -> None:
     """The consumers of the recording, by expression and bit map; the bit map alone says no more than the expression allows."""
     filters = filters_of(golden, golden.unpack(tmp_path))
     store = open_with_filters(golden, tmp_path, filters)

@@ -68,7 +68,7 @@ def crashed(crash: Any, name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     return root, variant["recovered"]
 
 
-def test_every_variant_is_tested(crash: Any) -> None:
+def test_every_crash_variant_of_the_golden_data_is_tested(crash: Any) -> None:
     """A new variant in the golden data must not go unnoticed."""
     assert [variant["name"] for variant in crash.manifest["variants"]] == VARIANTS
 
@@ -76,8 +76,8 @@ def test_every_variant_is_tested(crash: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "compat"), [(name, "strict") for name in VARIANTS] + [(n, "safe") for n in VARIANTS if n not in DAMAGED]
 )
-def test_recovers_to_what_the_real_broker_recovered_to(crash: Any, name: str, compat: str, tmp_path: Path) -> None:
-    """Log end, records, queues with their first and last units, index and checkpoint."""
+def test_a_recovered_store_equals_that_of_the_real_broker(crash: Any, name: str, compat: str, tmp_path: Path) -> None:
+    """The log end, records, queues, index and checkpoint are compared."""
     root, recovered = crashed(crash, name, tmp_path)
     store = crash.open(root, compat=compat)
     try:
@@ -144,7 +144,7 @@ def repeats(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGED))
-def test_damage_in_the_middle_costs_what_is_damaged_and_no_more(crash: Any, name: str, tmp_path: Path) -> None:
+def test_damage_in_the_middle_loses_only_the_damaged_records(crash: Any, name: str, tmp_path: Path) -> None:
     """The real broker drops every record behind a bad one; here they stay, at their offsets, with their keys."""
     root, recovered = crashed(crash, name, tmp_path / "bad")
     sound = crash.open(crash.unpack(tmp_path / "sound"))
@@ -198,8 +198,8 @@ def read_through(store: MessageStore, topic: str, queue_id: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_is_cut_is_kept(crash: Any, name: str, tmp_path: Path) -> None:
-    """Nothing is thrown away unseen: bytes cut from the log lie in the quarantine, and damage is told from a torn tail."""
+def test_bytes_cut_from_the_log_are_kept_in_quarantine(crash: Any, name: str, tmp_path: Path) -> None:
+    """Somebody may still save messages from them; the report says whether they are damaged or a torn tail."""
     root, recovered = crashed(crash, name, tmp_path)
     end = recovered["commitLogMaxOffset"]
     before = b"".join(snapshot(root, "commitlog").values())
@@ -231,7 +231,7 @@ def test_what_is_cut_is_kept(crash: Any, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_recovery_happens_once(crash: Any, name: str, tmp_path: Path) -> None:
+def test_a_recovered_store_is_not_recovered_again(crash: Any, name: str, tmp_path: Path) -> None:
     """A recovered store is a clean one: opened again, no byte of it changes."""
     root, _recovered = crashed(crash, name, tmp_path)
     crash.open(root).close()
@@ -243,7 +243,7 @@ def test_recovery_happens_once(crash: Any, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if not name.startswith("clean-flag")])
-def test_what_is_recovered_is_what_would_be_built_without_a_crash(crash: Any, name: str, tmp_path: Path) -> None:
+def test_recovered_queues_and_index_equal_those_built_without_a_crash(crash: Any, name: str, tmp_path: Path) -> None:
     """Queues and index, byte for byte. A unit left behind would later speak of another record than the one it was made for.
 
     A store that says it was stopped cleanly and was not is outside of this: neither broker looks at queues that are behind.
@@ -268,7 +268,7 @@ def index_files(files: dict[str, bytes]) -> list[bytes]:
     return [raw for name, raw in sorted(files.items()) if name.startswith("index")]
 
 
-def test_a_queue_that_was_cut_on_a_clean_start_has_no_stale_units(crash: Any, tmp_path: Path) -> None:
+def test_a_queue_cut_by_a_clean_start_has_no_stale_units(crash: Any, tmp_path: Path) -> None:
     """The log lost its last record without a crash being noticed; its unit must not be taken for the next record's."""
     root, recovered = crashed(crash, "clean-flag-torn", tmp_path)
     crash.open(root).close()

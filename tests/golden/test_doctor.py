@@ -35,8 +35,8 @@ def repair(root: Path) -> None:
     rebuild(root, config, DELAY_LEVEL_MS, damaged=has_damage(StoreFiles(root), config))
 
 
-def test_a_clean_store_of_the_reference_is_sound(clean: Any, tmp_path: Path) -> None:
-    """Not one finding; as many records, units and entries as the dump has."""
+def test_the_doctor_finds_a_clean_store_of_rocketmq_sound(clean: Any, tmp_path: Path) -> None:
+    """The counts of records, units and entries equal those of the dump."""
     report = verify(StoreFiles(clean.unpack(tmp_path)), DELAY_LEVEL_MS)
     assert report.findings == []
     assert report.records == len(clean.records)
@@ -44,8 +44,8 @@ def test_a_clean_store_of_the_reference_is_sound(clean: Any, tmp_path: Path) -> 
     assert report.units == sum(len(units) for units in clean.dump["consumequeue"].values())
 
 
-def test_a_wrong_extension_unit_is_found(load_golden: Any, tmp_path: Path) -> None:
-    """Its tags code decides which messages a group is given."""
+def test_the_doctor_finds_a_wrong_extension_unit(load_golden: Any, tmp_path: Path) -> None:
+    """Its tags code decides which messages a group gets."""
     root = load_golden("store-cqext").unpack(tmp_path)
     path = next((root / "consumequeue_ext").rglob("0" * 20))
     sound = path.read_bytes()
@@ -59,7 +59,7 @@ def test_a_wrong_extension_unit_is_found(load_golden: Any, tmp_path: Path) -> No
     assert not verify(StoreFiles(root), DELAY_LEVEL_MS).is_sound
 
 
-def test_an_extension_unit_is_explained(load_golden: Any, tmp_path: Path) -> None:
+def test_the_doctor_explains_an_extension_unit(load_golden: Any, tmp_path: Path) -> None:
     """An address in the place of a tags code says nothing by itself."""
     golden = load_golden("store-cqext")
     files = StoreFiles(golden.unpack(tmp_path))
@@ -89,7 +89,7 @@ def test_repair_of_a_clean_store_changes_no_byte(clean: Any, tmp_path: Path) -> 
     assert verify(StoreFiles(tmp_path), DELAY_LEVEL_MS).findings == []
 
 
-def test_every_message_comes_out_as_it_was_dumped(clean: Any, tmp_path: Path) -> None:
+def test_the_doctor_exports_every_message_as_dumped(clean: Any, tmp_path: Path) -> None:
     """Place, queue, body, properties and times, as the real decoder read them."""
     found = list(messages(StoreFiles(clean.unpack(tmp_path)), Wanted()))
     assert len(found) == len(clean.records)
@@ -108,7 +108,7 @@ def test_every_message_comes_out_as_it_was_dumped(clean: Any, tmp_path: Path) ->
         assert record.properties == wanted["properties"]
 
 
-def test_keys_of_one_hash_are_told_apart(load_golden: Any, tmp_path: Path) -> None:
+def test_keys_with_the_same_hash_find_their_own_messages(load_golden: Any, tmp_path: Path) -> None:
     """Each key that the real broker was asked for leads to the messages it answered."""
     golden = load_golden("store-basic")
     files = StoreFiles(golden.unpack(tmp_path), IndexGeometry(100, 400))
@@ -121,8 +121,8 @@ def test_keys_of_one_hash_are_told_apart(load_golden: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_a_start_decides_on_a_crashed_store(crash: Any, name: str, tmp_path: Path) -> None:
-    """Said beforehand, and with ``strict`` it is what the real broker decided."""
+def test_the_doctor_predicts_the_recovery_of_a_crashed_store(crash: Any, name: str, tmp_path: Path) -> None:
+    """With ``strict``, the prediction equals the recovery of the real broker."""
     root, recovered = crashed(crash, name, tmp_path)
     strict = explain_start(StoreFiles(root), BrokerConfig(store=StoreSection(compat="strict")))
     assert strict["log_ends_at"] == recovered["commitLogMaxOffset"]
@@ -137,7 +137,7 @@ def test_what_a_start_decides_on_a_crashed_store(crash: Any, name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_verify_tells_a_crash_from_damage(crash: Any, name: str, tmp_path: Path) -> None:
+def test_verify_distinguishes_a_crash_from_damage(crash: Any, name: str, tmp_path: Path) -> None:
     """Torn tails and queues that are behind are for a start to mend; bad bytes with records behind them are not."""
     root, _recovered = crashed(crash, name, tmp_path)
     report = verify(StoreFiles(root), DELAY_LEVEL_MS)
@@ -150,7 +150,7 @@ def test_verify_tells_a_crash_from_damage(crash: Any, name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGED))
-def test_salvage_saves_every_record_behind_the_damage(crash: Any, name: str, tmp_path: Path) -> None:
+def test_salvage_keeps_every_record_except_the_damaged_record(crash: Any, name: str, tmp_path: Path) -> None:
     """All but the one that was hit, as the dump has them; the result is sound and a broker opens it."""
     root, _recovered = crashed(crash, name, tmp_path / "damaged")
     target = tmp_path / "saved"

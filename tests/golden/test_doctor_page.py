@@ -18,7 +18,9 @@ PAGE = "docs/doctor.md"
 
 
 @pytest.mark.slow
-def test_the_page_shows_what_the_commands_print(crash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_page_shows_the_output_of_the_commands(
+    crash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The store of a killed broker of RocketMQ's, four bytes of which were overwritten; the pair to compare are copies."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     snippets = importlib.import_module("snippets")

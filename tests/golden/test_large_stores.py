@@ -23,7 +23,7 @@ from flintmq.plugins.spark.maintenance.engines import InlineEngine
 from flintmq.plugins.spark.maintenance.rebuild import rebuild
 
 
-def test_queues_and_index_are_the_real_brokers(clean: Any, tmp_path: Path) -> None:
+def test_rebuilt_queues_and_index_equal_those_of_the_real_broker(clean: Any, tmp_path: Path) -> None:
     """Byte for byte; the store with extension files is refused, for what those hold cannot be told from the log."""
     root = clean.unpack(tmp_path / "store")
     if (root / "consumequeue_ext").exists():
@@ -36,15 +36,15 @@ def test_queues_and_index_are_the_real_brokers(clean: Any, tmp_path: Path) -> No
     assert made == [data for _name, data in sorted(snapshot(root, "index").items())]
 
 
-def test_an_audit_finds_nothing(clean: Any, tmp_path: Path) -> None:
-    """As many records as the dump has, whole bodies, queues without holes."""
+def test_an_audit_of_a_store_of_rocketmq_finds_no_error(clean: Any, tmp_path: Path) -> None:
+    """The counts equal those of the dump, all bodies are whole, and no queue has a hole."""
     found = audit(StoreFiles(clean.unpack(tmp_path)), InlineEngine())
     assert found["sound"], found
     assert found["records"] == len(clean.records)
 
 
 def test_every_message_of_the_dump_lands(clean: Any, tmp_path: Path) -> None:
-    """Delayed, transactional and retried messages once, under the topic that consumers know."""
+    """Delayed, transactional and retried messages land once, under the topic that consumers know."""
     import pyarrow.dataset as ds
 
     root = clean.unpack(tmp_path / "store")
