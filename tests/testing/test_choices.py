@@ -23,7 +23,7 @@ def test_a_chance_is_met_about_as_often_as_it_says() -> None:
     assert 200 < sum(choices.happens(25) for _ in range(1000)) < 300
 
 
-def test_a_failing_run_is_made_simple() -> None:
+def test_a_failing_run_is_shrunk_to_its_simplest_decisions() -> None:
     """The run fails if its 40th decision is not 0: nothing else remains."""
 
     def fails(choices: Choices) -> bool:

@@ -60,7 +60,7 @@ def bench(clock: VirtualClock) -> Iterator[Bench]:
     thread.stop()
 
 
-def test_what_falls_due_is_done_in_the_order_of_its_time(bench: Bench) -> None:
+def test_due_callbacks_run_in_the_order_of_their_times(bench: Bench) -> None:
     """Each at its own moment; of one moment in the order in which it was asked for; and nothing beyond the end."""
     for delay_s, name in ((2.0, "d"), (1.0, "b"), (0.5, "a"), (1.0, "c"), (3.001, "f"), (3.0, "e")):
         bench.later(delay_s, name)
@@ -71,7 +71,7 @@ def test_what_falls_due_is_done_in_the_order_of_its_time(bench: Bench) -> None:
     assert (bench.clock.now_ms(), bench.clock.monotonic_s()) == (BEGIN_MS + 3_000, 1_003.0)
 
 
-def test_work_that_asks_to_come_back_does(bench: Bench) -> None:
+def test_a_callback_can_schedule_itself_again(bench: Bench) -> None:
     """Periodic work is nothing else; what it asks for at once comes before time goes on."""
 
     def again() -> None:
@@ -84,7 +84,7 @@ def test_work_that_asks_to_come_back_does(bench: Bench) -> None:
     assert bench.done == [("first", 1.0), ("at once", 1.0), ("other", 1.001), ("again", 2.0)]
 
 
-def test_what_the_loop_is_asked_to_do_soon_is_done_before_time_goes_on(bench: Bench) -> None:
+def test_ready_callbacks_run_before_time_advances(bench: Bench) -> None:
     """A delivered message wakes a held pull that way: its answer must not carry a later time."""
     bench.later(1.0, "due", lambda: bench.loop.call_soon(bench.note, "soon"))
     bench.later(1.001, "next")
@@ -92,7 +92,7 @@ def test_what_the_loop_is_asked_to_do_soon_is_done_before_time_goes_on(bench: Be
     assert bench.done == [("due", 1.0), ("soon", 1.0), ("next", 1.001)]
 
 
-def test_without_delay_nobody_has_to_advance(bench: Bench) -> None:
+def test_callbacks_without_delay_run_without_an_advance(bench: Bench) -> None:
     """What is due now waits for no one; what waits at all waits for the clock, however little it is."""
     bench.later(0.0, "now")
     bench.later(-1.0, "late")
@@ -103,7 +103,7 @@ def test_without_delay_nobody_has_to_advance(bench: Bench) -> None:
     assert bench.done[2:] == [("soon", 0.001)]
 
 
-def test_what_was_cancelled_is_not_done(bench: Bench) -> None:
+def test_a_cancelled_callback_does_not_run(bench: Bench) -> None:
     """Not even when something of the same moment cancels it; to cancel again, or afterwards, is allowed."""
     second = bench.later(1.0, "second")
     bench.later(0.0, "nobody").cancel()
@@ -117,8 +117,8 @@ def test_what_was_cancelled_is_not_done(bench: Bench) -> None:
     assert [name for name, _at_s in bench.done if name != "nobody"] == ["third", "fourth"]
 
 
-def test_looks_are_skipped_while_there_is_nothing_to_do(bench: Bench) -> None:
-    """A broker looks twenty times a second: of a day's two million looks those count that find something."""
+def test_periodic_checks_are_skipped_while_no_work_waits(bench: Bench) -> None:
+    """A broker checks twenty times a second, so a day of two million checks would take too long."""
     due_s = [math.inf]
 
     def look() -> None:
@@ -152,8 +152,8 @@ def test_two_loops_take_turns_in_the_order_of_time(bench: Bench) -> None:
     other.clock.advance("1s")
 
 
-def test_a_callback_that_fails_is_the_loop_s_business(bench: Bench) -> None:
-    """As it would be in real time; what comes after it is done."""
+def test_an_error_of_a_callback_is_handled_by_the_loop(bench: Bench) -> None:
+    """The same happens in real time, and later callbacks still run."""
     failed: list[Any] = []
     bench.here(lambda: bench.loop.set_exception_handler(lambda _loop, context: failed.append(context["exception"])))
     bench.later(1.0, "broken", lambda: 1 // 0)
@@ -163,7 +163,7 @@ def test_a_callback_that_fails_is_the_loop_s_business(bench: Bench) -> None:
     assert bench.done == [("broken", 1.0), ("whole", 2.0)]
 
 
-def test_who_waits_for_itself_is_told(bench: Bench) -> None:
+def test_advancing_the_clock_inside_its_own_loop_is_an_error(bench: Bench) -> None:
     """A test with an event loop would hang otherwise; the text says what to write instead."""
     bench.later(1.0, "due")
     with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
@@ -176,8 +176,8 @@ def test_who_waits_for_itself_is_told(bench: Bench) -> None:
     assert bench.done == [("due", 1.0)]
 
 
-def test_a_loop_that_ended_takes_its_work_with_it(clock: VirtualClock) -> None:
-    """One that merely does not run would never do it: that is an error, not a wait without end."""
+def test_callbacks_of_a_closed_loop_are_dropped(clock: VirtualClock) -> None:
+    """A loop that is open but does not run is an error, because the clock would wait forever."""
     loop = asyncio.new_event_loop()
     clock.call_later(loop, 1.0, lambda: None)
     with pytest.raises(RuntimeError, match="does not run"):
@@ -198,7 +198,7 @@ def test_subscribers_learn_of_every_advance(clock: VirtualClock) -> None:
     assert seen == [(0, True), (1_000, True), (1_000, True), (1_005, True)]
 
 
-def test_a_duration_has_a_unit_and_a_direction(clock: VirtualClock) -> None:
+def test_a_duration_without_unit_or_with_a_negative_value_is_refused(clock: VirtualClock) -> None:
     """A slip of the pen must not pass as no time at all."""
     with pytest.raises(ConfigError, match="2 hours"):
         clock.advance("2 hours")

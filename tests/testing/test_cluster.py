@@ -37,7 +37,7 @@ def bodies(broker: EmbeddedBroker, topic: str = "T") -> set[bytes]:
     return {message.body for message in broker.messages(topic)}
 
 
-def test_a_topic_spreads_over_the_masters(cluster: EmbeddedCluster) -> None:
+def test_a_topic_has_queues_on_every_master(cluster: EmbeddedCluster) -> None:
     """Clients get a route with both, and what is consumed is what was sent."""
     cluster.create_topic("T", 2)
     with Producer("g", cluster.name_server_address) as producer:
@@ -66,7 +66,7 @@ def test_a_slave_copies_its_master_again_after_a_cut(cluster: EmbeddedCluster) -
     until(lambda: bodies(slave) == {b"before", b"meanwhile"})
 
 
-def test_a_synchronous_master_says_that_its_slave_is_cut_off(tmp_path: Path) -> None:
+def test_a_send_reports_that_the_slave_of_a_synchronous_master_is_cut_off(tmp_path: Path) -> None:
     """The message is stored, and the sender knows how durable it is not."""
     with EmbeddedCluster(tmp_path, layout={"broker-a": 1}, settings=SYNC_MASTER, with_faults=True) as cluster:
         cluster.create_topic("T", 1)
@@ -80,7 +80,7 @@ def test_a_synchronous_master_says_that_its_slave_is_cut_off(tmp_path: Path) -> 
             until(lambda: bodies(slave) == {b"both", b"one", b"both again"})
 
 
-def test_one_member_crashes_and_the_others_go_on(cluster: EmbeddedCluster) -> None:
+def test_a_producer_uses_the_other_master_after_a_crash(cluster: EmbeddedCluster) -> None:
     """A producer turns to the master that is left, and its topic is whole again when the other is back."""
     cluster.create_topic("T", 1)
     crashed = cluster["broker-b"]
@@ -97,7 +97,7 @@ def test_one_member_crashes_and_the_others_go_on(cluster: EmbeddedCluster) -> No
         assert crashed.messages("U") == []
 
 
-def test_one_clock_is_the_time_of_all(tmp_path: Path) -> None:
+def test_all_brokers_of_a_cluster_share_the_virtual_clock(tmp_path: Path) -> None:
     """Two hours pass on every broker, and a delayed message comes on each."""
     clock = VirtualClock()
     with EmbeddedCluster(tmp_path, layout={"broker-a": 0, "broker-b": 0}, clock=clock) as cluster:
@@ -110,7 +110,7 @@ def test_one_clock_is_the_time_of_all(tmp_path: Path) -> None:
         assert [message.body for message in cluster.messages("T")] == [b"later", b"later"]
 
 
-def test_time_passes_for_slaves_and_for_those_that_are_down(tmp_path: Path) -> None:
+def test_time_advances_for_slaves_and_stopped_brokers(tmp_path: Path) -> None:
     """A slave copies what fell due on its master; a master that was down then delivers when it is back."""
     clock = VirtualClock()
     with EmbeddedCluster(tmp_path, clock=clock, with_faults=True) as cluster:
@@ -128,15 +128,15 @@ def test_time_passes_for_slaves_and_for_those_that_are_down(tmp_path: Path) -> N
         assert bodies(down) == {b"timer", b"level"}
 
 
-def test_a_member_that_does_not_start_takes_the_others_along(tmp_path: Path) -> None:
-    """Nothing is left that listens."""
+def test_a_failed_start_of_a_member_stops_the_whole_cluster(tmp_path: Path) -> None:
+    """The failed test must leave no listening socket behind."""
     cluster = EmbeddedCluster(tmp_path, settings=("flush.strategy=no-such",))
     with pytest.raises(FlintError, match="no-such"), cluster:
         raise AssertionError("unreachable")
     assert not any(master.runs for master in cluster)
 
 
-def test_only_slaves_have_a_master_to_be_cut_off_from(cluster: EmbeddedCluster) -> None:
-    """The mistake is named."""
+def test_cutting_a_master_off_from_its_master_is_an_error(cluster: EmbeddedCluster) -> None:
+    """The mistake in the test must be named, and not pass as a fault without effect."""
     with pytest.raises(ValueError, match="no master"):
         cluster["broker-b"].faults.cut_master()

@@ -56,7 +56,7 @@ def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
         time.sleep(0.001)
 
 
-def test_it_is_ready_before_a_test_notices(tmp_path: Path) -> None:
+def test_an_embedded_broker_starts_within_its_time_bound(tmp_path: Path) -> None:
     """A suite starts it hundreds of times. The best of ten counts: the machine does other work, too, and a start that waits for
     a processor takes longer; tests/benchmarks/test_kit_costs.py holds the same bound where nothing runs beside it."""
     took_s, worked_s = [], []
@@ -70,8 +70,8 @@ def test_it_is_ready_before_a_test_notices(tmp_path: Path) -> None:
     assert min(took_s) < 5 * START_S, took_s
 
 
-def test_two_hours_take_a_moment(broker: EmbeddedBroker, clock: VirtualClock) -> None:
-    """Of the hundreds of thousands of looks of two hours only those count that have something to do."""
+def test_advancing_the_clock_by_two_hours_is_fast(broker: EmbeddedBroker, clock: VirtualClock) -> None:
+    """Only those periodic checks are executed that have work to do."""
     broker.put([flintmq.Message("T", b"x", delay_level=18)])
     begin_s = time.perf_counter()
     clock.advance("2h")
@@ -81,7 +81,7 @@ def test_two_hours_take_a_moment(broker: EmbeddedBroker, clock: VirtualClock) ->
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_all_that_waits_comes_at_its_time_to_the_millisecond(
+def test_delayed_and_timer_messages_arrive_at_their_exact_times(
     tmp_path: Path, clock: VirtualClock, strategy: str
 ) -> None:
     """Levels and timers beside one another, in the order of their times, whatever an acknowledgement promises."""
@@ -102,9 +102,7 @@ def test_all_that_waits_comes_at_its_time_to_the_millisecond(
     assert all(0 <= late_ms <= 1_000 for late_ms in late)
 
 
-def test_a_message_that_comes_after_hours_of_nothing_waits_no_longer_than_it_asks(
-    broker: EmbeddedBroker, clock: VirtualClock
-) -> None:
+def test_a_delayed_message_sent_after_idle_hours_arrives_on_time(broker: EmbeddedBroker, clock: VirtualClock) -> None:
     """The looks that were skipped before it must not be skipped after it."""
     clock.advance("3h")
     sent_ms = clock.now_ms()
@@ -117,7 +115,7 @@ def test_a_message_that_comes_after_hours_of_nothing_waits_no_longer_than_it_ask
     assert found == [(b"a", 1_000), (b"b", 1_500)]
 
 
-def test_a_delay_goes_on_across_a_restart(tmp_path: Path, clock: VirtualClock) -> None:
+def test_a_delay_continues_across_a_restart(tmp_path: Path, clock: VirtualClock) -> None:
     """Time may pass while no broker runs: what fell due then comes when there is one again."""
     with EmbeddedBroker(tmp_path / "store", clock=clock) as broker:
         broker.put([flintmq.Message("T", b"later", delay_level=18)])
@@ -129,8 +127,8 @@ def test_a_delay_goes_on_across_a_restart(tmp_path: Path, clock: VirtualClock) -
         assert [message.body for message in broker.messages("T")] == [b"later"]
 
 
-def test_a_held_pull_ends_at_its_time_and_not_before(broker: EmbeddedBroker, clock: VirtualClock) -> None:
-    """However long the test thinks meanwhile."""
+def test_a_held_pull_ends_exactly_at_its_timeout(broker: EmbeddedBroker, clock: VirtualClock) -> None:
+    """The time of the clock counts, and not the time that the test takes."""
     topic = broker.create_topic("T", queue_nums=1)
 
     async def main() -> None:
@@ -182,7 +180,7 @@ def test_periodic_work_of_plugins_follows_the_clock(tmp_path: Path, clock: Virtu
     assert seen == [hour * 3_600_000 for hour in range(1, 25)]
 
 
-def test_a_broker_of_one_s_own_loop(tmp_path: Path, clock: VirtualClock) -> None:
+def test_an_embedded_broker_runs_on_the_loop_of_the_test(tmp_path: Path, clock: VirtualClock) -> None:
     """A test with an event loop has no need of a thread for the broker, but of one for the wait."""
 
     async def main() -> None:
@@ -198,7 +196,7 @@ def test_a_broker_of_one_s_own_loop(tmp_path: Path, clock: VirtualClock) -> None
     asyncio.run(main())
 
 
-def test_waiting_ends_with_the_messages_or_says_how_many_there_are(broker: EmbeddedBroker) -> None:
+def test_waiting_for_messages_ends_with_them_or_with_an_error_that_counts_them(broker: EmbeddedBroker) -> None:
     """A program under test sends when it sends; one that never does must not hang the suite."""
     broker.put([flintmq.Message("T", b"one")])
     with pytest.raises(TimeoutError, match=r"T has 1 messages after 0\.01 s, not 2"):
@@ -209,7 +207,7 @@ def test_waiting_ends_with_the_messages_or_says_how_many_there_are(broker: Embed
     sender.join()
 
 
-def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_closed_or_failed_broker_leaves_no_resources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither of a broker without a folder, nor of one that could not start."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = set(threading.enumerate())

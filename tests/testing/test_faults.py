@@ -60,7 +60,7 @@ def send_until_stored(producer: Producer, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("tear", [False, True])
-def test_what_was_acknowledged_survives_a_crash(
+def test_acknowledged_messages_survive_crashes(
     broker: EmbeddedBroker, faults: Faults, producer: Producer, tear: bool
 ) -> None:
     """Under a synchronous strategy, again and again; and the producer finds its broker where it was."""
@@ -74,7 +74,7 @@ def test_what_was_acknowledged_survives_a_crash(
 
 
 @pytest.mark.parametrize(("tear", "left"), [(False, [b"synced"]), (True, [b"synced", b"first"])])
-def test_what_was_not_synced_is_lost(tmp_path: Path, tear: bool, left: list[bytes]) -> None:
+def test_unsynced_messages_are_lost_in_a_crash(tmp_path: Path, tear: bool, left: list[bytes]) -> None:
     """Else a crash would be no more than a restart: an asynchronous strategy has lost what it had not synced, or all but a torn
     record of it."""
     with EmbeddedBroker(tmp_path, settings=ASYNC, with_faults=True) as broker:
@@ -109,7 +109,9 @@ def test_a_failed_sync_is_never_acknowledged(broker: EmbeddedBroker, faults: Fau
     assert bodies(broker) == [b"before", b"after"]
 
 
-def test_the_nth_sync_is_the_nth(broker: EmbeddedBroker, faults: Faults, producer: Producer) -> None:
+def test_a_fault_scripted_for_the_nth_sync_strikes_at_that_sync(
+    broker: EmbeddedBroker, faults: Faults, producer: Producer
+) -> None:
     """Counted from when it was scripted; one that is undone before does not strike."""
     producer.send(Message("T", b"0"))
     never = faults.fail_sync(2)
@@ -123,8 +125,10 @@ def test_the_nth_sync_is_the_nth(broker: EmbeddedBroker, faults: Faults, produce
     assert (never.hits, third.hits) == (0, 1)
 
 
-def test_a_slow_sync_holds_up_its_acknowledgement(broker: EmbeddedBroker, faults: Faults, producer: Producer) -> None:
-    """And nothing else: undone, it goes on at once."""
+def test_a_slow_sync_delays_only_its_acknowledgement(
+    broker: EmbeddedBroker, faults: Faults, producer: Producer
+) -> None:
+    """When the fault is undone, the sync ends at once."""
     fault = faults.slow_sync(60)
     with pytest.raises(RemotingTimeoutError):
         producer.send(Message("T", b"late"), timeout_ms=100)
@@ -134,7 +138,9 @@ def test_a_slow_sync_holds_up_its_acknowledgement(broker: EmbeddedBroker, faults
     assert [message.body for message in broker.wait_for_messages("T")] == [b"late"]
 
 
-def test_a_full_disk_refuses_and_has_room_again(broker: EmbeddedBroker, faults: Faults, producer: Producer) -> None:
+def test_sends_are_refused_only_while_the_disk_is_full(
+    broker: EmbeddedBroker, faults: Faults, producer: Producer
+) -> None:
     """The refusal comes before anything is promised, and ends with the fault."""
     producer.send(Message("T", b"before"))
     large = Message("T", bytes(3 * 1024 * 1024))
@@ -164,8 +170,8 @@ def test_a_lost_answer_is_a_message_sent_twice(broker: EmbeddedBroker, faults: F
     assert bodies(broker) == [b"once", b"twice", b"twice"]
 
 
-def test_an_answer_that_comes_late(faults: Faults, producer: Producer) -> None:
-    """Only that one, and it still is the answer."""
+def test_a_delayed_answer_is_still_received(faults: Faults, producer: Producer) -> None:
+    """Only the scripted answer is delayed, and its content is unchanged."""
     fault = faults.delay_answer(SEND, 0.2, nth=2)
     producer.send(Message("T", b"at once"), timeout_ms=3_000)
     assert fault.hits == 0
@@ -193,8 +199,8 @@ def test_a_cut_keeps_clients_away_until_it_is_undone(
     assert found[-1] == b"after"
 
 
-def test_stop_and_start_keep_everything(broker: EmbeddedBroker, producer: Producer) -> None:
-    """A deployment, say: the address stays, so do messages and clients."""
+def test_a_restart_keeps_address_messages_and_clients(broker: EmbeddedBroker, producer: Producer) -> None:
+    """A deployment restarts brokers in this way."""
     address = broker.address
     producer.send(Message("T", b"before"))
     broker.stop()
@@ -212,7 +218,7 @@ def test_stop_and_start_keep_everything(broker: EmbeddedBroker, producer: Produc
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_what_waits_for_its_time_outlives_a_crash_and_every_fault(tmp_path: Path, strategy: str) -> None:
+def test_delayed_messages_survive_a_crash_and_every_fault(tmp_path: Path, strategy: str) -> None:
     """Faults and the clock in one test: advance() comes back whatever is broken, and what was synced comes at its time."""
     clock = VirtualClock()
     settings = [f"flush.strategy={strategy}"]
@@ -240,8 +246,8 @@ def test_what_waits_for_its_time_outlives_a_crash_and_every_fault(tmp_path: Path
         clock.advance("1h")
 
 
-def test_a_broker_without_faults_says_so(tmp_path: Path) -> None:
-    """And one that was never entered: objects say what they lack."""
+def test_fault_methods_of_a_broker_without_faults_raise_an_error(tmp_path: Path) -> None:
+    """A broker that was never entered must say so as well."""
     plain = EmbeddedBroker(tmp_path)
     for what in ("broker", "name_server", "faults"):
         with pytest.raises(RuntimeError):
@@ -263,8 +269,8 @@ def test_many_clients_cross_the_wire_unharmed(broker: EmbeddedBroker) -> None:
     asyncio.run(work())
 
 
-def test_faults_strike_as_often_as_they_say() -> None:
-    """The counting that all of them share."""
+def test_faults_strike_as_often_as_scripted() -> None:
+    """All faults share this counting."""
     once, from_second_on = Fault(nth=2), Fault(nth=2, for_ever=True)
     assert [once.counts() for _ in range(4)] == [False, True, False, False]
     assert [from_second_on.counts() for _ in range(4)] == [False, True, True, True]

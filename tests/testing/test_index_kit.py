@@ -76,7 +76,7 @@ class Index:
 
 @pytest.mark.parametrize("make", [built_in, Index], ids=["built-in", "in memory"])
 def test_an_index_that_keeps_the_rules_passes(make: Any) -> None:
-    """What is asked of plugins holds for the index of the broker."""
+    """The index of the broker must keep the rules that plugins have to keep."""
     check_index_builder(make)
 
 
@@ -162,7 +162,7 @@ class TwiceTaken(Index):
         (TwiceTaken, "a batch that comes again is ignored"),
     ],
 )
-def test_an_index_that_breaks_a_rule_is_named_with_it(made: type[Index], rule: str) -> None:
+def test_the_index_kit_names_the_broken_rule(made: type[Index], rule: str) -> None:
     """An author reads what to mend before an operator searches for a message in vain."""
     with pytest.raises(KitFailure, match=rule):
         check_index_builder(made)

@@ -117,7 +117,7 @@ async def _waits(*_arguments: object) -> bool:
         ({"check_batch": _raises(KeyError("x"))}, "check_batch raised KeyError, not RefusedError"),
     ],
 )
-def test_a_step_that_breaks_a_rule_is_named_with_it(broken: Mapping[str, object], rule: str) -> None:
+def test_the_intake_kit_names_the_broken_rule(broken: Mapping[str, object], rule: str) -> None:
     """An author reads what to mend, not a trace out of a broker."""
     made: Any = type("Broken", (Hold,), dict(broken))
     with pytest.raises(KitFailure, match=rule):

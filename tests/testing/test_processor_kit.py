@@ -54,14 +54,14 @@ def _broken(handler: Callable[[Any, Request], Any]) -> type[DeclaredProcessor]:
 
 
 def test_a_processor_that_keeps_the_rules_passes() -> None:
-    """And its answers are handed back."""
+    """The kit also returns the answers, so that a test can check them."""
     samples = [Sample(20_001, FIELDS), Sample(20_002, body=b"b")]
     first, second = check_request_processor(Greeter, declared_by(Greeter), samples)
     assert (first.remark, second.body) == ("G", b"b")
 
 
 def test_a_batch_processor_that_keeps_the_rules_passes() -> None:
-    """Although its answers come later."""
+    """The kit must wait for its answers, which come later."""
     (answer,) = check_request_processor(LateBatches, declared_by(Greeter)[1:], [Sample(20_002)])
     assert answer.code == 0
 
@@ -102,7 +102,7 @@ def test_a_processor_is_made_and_checked_on_one_loop() -> None:
         (lambda self, request: request.channel.took(1) or Response(), r"every took\(\) has its gave\(\)"),
     ],
 )
-def test_each_rule_is_checked(handler: Callable[[Any, Request], Any], rule: str) -> None:
+def test_the_processor_kit_checks_each_rule(handler: Callable[[Any, Request], Any], rule: str) -> None:
     """Each of these would cost a client its answer, or the broker its count."""
     broken = _broken(handler)
     with pytest.raises(KitFailure, match=rule):

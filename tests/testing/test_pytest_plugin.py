@@ -32,12 +32,12 @@ def test_every_snippet_of_the_page_passes(pytester: pytest.Pytester, snippets: i
 
 
 @pytest.mark.slow
-def test_they_pass_side_by_side(pytester: pytest.Pytester, snippets: int) -> None:
+def test_snippets_of_the_page_pass_in_parallel_workers(pytester: pytest.Pytester, snippets: int) -> None:
     """Each worker's brokers have ports and folders of their own."""
     pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=snippets)
 
 
-def test_without_the_clock_time_goes_on(pytester: pytest.Pytester) -> None:
+def test_a_broker_without_the_virtual_clock_uses_real_time(pytester: pytest.Pytester) -> None:
     """A test that knows nothing of the clock has a broker as everyone else has: a second's delay takes a second."""
     pytester.makepyfile("""
         import flintmq
@@ -51,7 +51,7 @@ def test_without_the_clock_time_goes_on(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
-def test_topics_do_not_meet_on_a_broker_that_tests_share(pytester: pytest.Pytester) -> None:
+def test_tests_that_share_a_broker_have_different_topics(pytester: pytest.Pytester) -> None:
     """Overriding ``flintmq_broker`` with one of a wider scope is how a large suite saves its starts."""
     pytester.makepyfile("""
         import flintmq, pytest
@@ -70,15 +70,15 @@ def test_topics_do_not_meet_on_a_broker_that_tests_share(pytester: pytest.Pytest
     pytester.runpytest_subprocess().assert_outcomes(passed=2)
 
 
-def test_a_pytest_that_uses_none_of_it_pays_nothing() -> None:
-    """The entry point is imported by every start of pytest: with it come empty packages only."""
+def test_the_entry_point_imports_only_empty_packages() -> None:
+    """Every start of pytest imports it, also in projects that do not use it."""
     code = "import sys, flintmq.testing.pytest_plugin; print(*sorted(n for n in sys.modules if 'flintmq' in n))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = [name for name in run.stdout.split() if name.partition(".")[0] == "flintmq"]
     assert loaded == ["flintmq", "flintmq.testing", "flintmq.testing.pytest_plugin"]
 
 
-def test_nothing_of_it_is_compiled_for_its_assertions(pytester: pytest.Pytester) -> None:
+def test_pytest_rewrites_no_assertions_of_flintmq(pytester: pytest.Pytester) -> None:
     """pytest would compile all of FlintMQ anew, three times the price of a test with a broker."""
     pytester.makeconftest("import flintmq.core.io.clock")
     pytester.makepyfile("""

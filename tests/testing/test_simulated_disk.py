@@ -26,7 +26,7 @@ def mapped(disk: SimulatedDisk) -> None:
     region.write(4096, b"b" * 4096)
 
 
-def test_a_killed_process_loses_nothing_and_a_power_cut_what_was_not_synced() -> None:
+def test_a_kill_loses_no_writes_and_a_power_cut_loses_unsynced_writes() -> None:
     """The two crashes that a store is built for."""
     disk = SimulatedDisk()
     mapped(disk)
@@ -59,8 +59,8 @@ def test_every_kind_of_crash_is_made_and_the_same_seed_makes_the_same() -> None:
     assert found == [(at, kind, image.key()) for at, kind, image in states(disk, numbers, 7)]
 
 
-def test_an_operation_fails_once_or_for_ever() -> None:
-    """With the errors of the store's own tree, as a real disk's do."""
+def test_a_scripted_operation_fails_once_or_always() -> None:
+    """The errors are those of the store, as with a real disk."""
     disk = SimulatedDisk()
     disk.make_folder(FOLDER)
     disk.fail(0, errno.ENOSPC, operation="create")
@@ -78,7 +78,7 @@ def test_an_operation_fails_once_or_for_ever() -> None:
     region.sync()
 
 
-def test_a_folder_that_was_made_for_a_file_that_failed_goes_again() -> None:
+def test_a_folder_made_for_a_failed_file_is_removed() -> None:
     """Nobody would make its name durable."""
     disk = SimulatedDisk()
     disk.fail(0, errno.EIO, operation="resize")
@@ -88,7 +88,7 @@ def test_a_folder_that_was_made_for_a_file_that_failed_goes_again() -> None:
     assert not disk.exists(FILE)
 
 
-def test_a_write_behind_what_was_allocated_is_noticed() -> None:
+def test_a_write_beyond_the_allocated_bytes_is_an_error() -> None:
     """On a full disk it would end the process by a signal."""
     disk = SimulatedDisk()
     region = disk.map_file(FILE, 8192, create=True, allocate=4096)
@@ -98,7 +98,7 @@ def test_a_write_behind_what_was_allocated_is_noticed() -> None:
     region.write(4000, bytes(200))
 
 
-def test_threads_do_not_tear_the_journal() -> None:
+def test_concurrent_threads_do_not_damage_the_journal() -> None:
     """A broker's flush thread syncs while its loop writes."""
     disk = SimulatedDisk()
     disk.make_folder(FOLDER)

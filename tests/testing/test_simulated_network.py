@@ -81,7 +81,7 @@ def test_bytes_arrive_in_order_and_before_the_end(seed: int) -> None:
     run(seed, main)
 
 
-def test_nobody_listens_and_who_refuses() -> None:
+def test_connections_to_a_refusing_or_closed_address_are_refused() -> None:
     async def main(network: SimulatedNetwork, _served: list[Peer]) -> None:
         network.refusing.add((HOST, PORT))
         with pytest.raises(ConnectionRefusedError):

@@ -136,7 +136,7 @@ def test_a_cluster_sends_replicates_consumes_and_stops_on_one_loop(seed: int) ->
     assert not cluster.simulation.loop.errors
 
 
-def test_a_broker_that_starts_again_has_what_its_simulated_disk_has() -> None:
+def test_a_restarted_broker_has_the_content_of_its_simulated_disk() -> None:
     cluster = Cluster(3)
 
     async def main() -> None:
