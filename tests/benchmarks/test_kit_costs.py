@@ -15,8 +15,8 @@ START_MAX_MS = 60.0
 
 
 @pytest.mark.slow
-def test_a_broker_is_ready_at_once() -> None:
-    """In one of a few tries: the machine may be busy with other tests."""
+def test_a_test_broker_starts_within_its_time_bound() -> None:
+    """The best of a few starts counts, because the machine may be busy with other tests."""
     command = [sys.executable, str(SCRIPT), "--rounds", "1", "--json"]
     for _ in range(3):
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

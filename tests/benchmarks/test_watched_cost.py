@@ -12,7 +12,7 @@ from . import watched_cost
 from .watched_cost import measure
 
 
-def test_it_measures_a_broker_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_measures_a_broker_under_observation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched_cost, "WARM_S", 0)
     found = asyncio.run(measure(topics=4, groups=2, per_s=1_000, seconds=1, rounds=2))
     assert found["load, percent of a core"] > 0
@@ -22,7 +22,7 @@ def test_it_measures_a_broker_that_is_watched(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("topics", "groups"), [(150, 75), (1_000, 500)])
-def test_a_scrape_each_second_and_an_open_page_cost_less_than_a_hundredth_of_a_core(topics: int, groups: int) -> None:
+def test_scrapes_and_an_open_console_page_cost_less_than_a_hundredth_of_a_core(topics: int, groups: int) -> None:
     """Of an idle broker: the same is asked of a loaded one, whose own use differs by more than this from turn to turn.
 
     Some 0.4 here; others on the machine disturb one measurement, but hardly three.
