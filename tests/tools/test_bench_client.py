@@ -61,8 +61,10 @@ def test_ratios_are_of_one_round(bench_client: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("row", first(["batch"], ["send-4", "linger-4", "oneway", "batch"]))
-def test_the_load_is_made(bench_client: ModuleType, name_server: str, row: str) -> None:
-    """Every row by which messages are sent; they arrive, and then they can be consumed."""
+def test_every_row_of_the_client_comparison_makes_its_load(
+    bench_client: ModuleType, name_server: str, row: str
+) -> None:
+    """The messages of each row arrive and can be consumed."""
     for name in (row, "consume-lists" if row == "batch" else "consume"):
         command = [sys.executable, str(bench_client.LOAD), name, "--namesrv", name_server, "--topic", f"Load-{row}"]
         command += ["--seconds", "0.1", "--count", "100"]
@@ -73,8 +75,10 @@ def test_the_load_is_made(bench_client: ModuleType, name_server: str, row: str) 
         assert said["cpu_us"] > 0
 
 
-def test_a_client_that_fails_is_named(bench_client: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its command, its exit code, and its last line."""
+def test_the_error_about_a_failed_client_names_its_command(
+    bench_client: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It also has the exit code and the last line of the output."""
     code = bench_client.main(
         ["--client", "false", "--rows", "send-1", "--rounds", "1", "-n", "127.0.0.1:1", "--seconds", "0.01"]
     )

@@ -16,7 +16,7 @@ from .conftest import TOOLS, RunTool
 SMALL = ("--set", "store.commit_log_file_bytes=4MiB", "--set", "index.enable=false")
 
 
-def test_the_script_hands_its_help_on() -> None:
+def test_the_script_shows_the_help_of_the_comparison() -> None:
     """The options of the comparison are asked for without Java, Maven or the peer kit."""
     environment = os.environ | {"PYTHON": sys.executable}
     script = [str(TOOLS / "against_java.sh"), "--help"]
@@ -26,7 +26,7 @@ def test_the_script_hands_its_help_on() -> None:
 
 
 @pytest.mark.slow
-def test_compare_with_itself(tool: RunTool, name_server: str) -> None:
+def test_a_comparison_of_flintmq_with_itself_has_all_rows(tool: RunTool, name_server: str) -> None:
     """Every row that needs no command, both sides, and the ratio."""
     rows = "send-4x1,batch-32,consume,latency-2000,memory,in-process,start"
     outcome = tool(
@@ -80,7 +80,9 @@ print(json.dumps(found))
 """
 
 
-def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str, tmp_path: Path) -> None:
+def test_a_comparison_reads_the_figures_of_other_load_generators(
+    tool: RunTool, name_server: str, tmp_path: Path
+) -> None:
     """What they print becomes figures, the client's rows have a mean, and what they say of errors costs their row."""
     program = tmp_path / "load"
     program.write_text(FAKE.replace("{python}", shlex.quote(sys.executable)))
@@ -118,7 +120,9 @@ def test_compare_with_the_load_of_other_programs(tool: RunTool, name_server: str
 
 
 @pytest.mark.slow
-def test_a_third_broker_and_several_generators(tool: RunTool, name_server: str, tmp_path: Path) -> None:
+def test_rates_of_several_generators_are_added_for_three_brokers(
+    tool: RunTool, name_server: str, tmp_path: Path
+) -> None:
     """The rates of generators that send at the same time are added, and the ratios to both others are told."""
     program = tmp_path / "load"
     program.write_text(FAKE.replace("{python}", shlex.quote(sys.executable)))
@@ -147,7 +151,7 @@ def test_a_third_broker_and_several_generators(tool: RunTool, name_server: str, 
     assert "the process of the third broker is not known" in memory["why_not"]
 
 
-def test_rows_of_the_client_need_it(tool: RunTool) -> None:
+def test_rows_that_need_a_missing_client_are_refused(tool: RunTool) -> None:
     """A row that cannot be measured is refused before the others take their time."""
     outcome = tool("bench_compare", "--rows", "java-async")
     assert outcome.code == 2
@@ -155,7 +159,7 @@ def test_rows_of_the_client_need_it(tool: RunTool) -> None:
 
 
 def test_compare_refuses_unknown_rows(tool: RunTool) -> None:
-    """A misspelled row names those that exist."""
+    """The error about a misspelled row names the existing rows."""
     outcome = tool("bench_compare", "--rows", "send-5x5")
     assert outcome.code == 2
     assert "send-4x64" in outcome.err

@@ -53,11 +53,11 @@ def test_code_that_asks_the_machine_is_found(machine: ModuleType, source: str, f
         "def f(clock):\n    return clock.monotonic()",
     ],
 )
-def test_what_asks_for_nothing_is_not(machine: ModuleType, source: str) -> None:
+def test_code_that_does_not_ask_the_machine_is_not_reported(machine: ModuleType, source: str) -> None:
     assert machine.machine_reads(machine.Sources({"core/a.py": source})) == set()
 
 
-def test_the_homes_and_what_no_simulation_runs_may_ask(machine: ModuleType) -> None:
+def test_clock_and_disk_modules_and_unsimulated_code_may_ask_the_machine(machine: ModuleType) -> None:
     source = "import time\nnow = time.time()"
     paths = ("core/io/clock.py", "plugins/spark/a.py", "programs/cli/a.py", "testing/a.py")
     assert machine.machine_reads(machine.Sources(dict.fromkeys(paths, source))) == set()

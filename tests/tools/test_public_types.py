@@ -22,18 +22,18 @@ def public_types() -> ModuleType:
     return importlib.import_module("public_types")
 
 
-def test_what_cannot_run_says_why(
+def test_a_skipped_type_check_reports_its_reason(
     public_types: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has no Node.js can work all the same, and is told what is not checked."""
+    """A developer without Node.js can work, but must learn which check was not done."""
     monkeypatch.setenv("PATH", "")
     assert public_types.main([]) == 0
     assert "public types are not checked: " in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_lost_type_is_found(public_types: ModuleType, tmp_path: Path) -> None:
-    """A function that was given out without types has users guess."""
+def test_a_public_function_without_types_is_found(public_types: ModuleType, tmp_path: Path) -> None:
+    """Users would have to guess its types."""
     if reason := public_types.missing():
         pytest.skip(reason)
     package = tmp_path / ".overlay" / "lost"
@@ -49,7 +49,7 @@ def test_a_lost_type_is_found(public_types: ModuleType, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_type_is_found(public_types: ModuleType, tmp_path: Path) -> None:
-    """With the checkout's own settings: an ignored error that does not occur is one, too."""
+    """The settings of the checkout apply, in which an unneeded ``type: ignore`` is an error, too."""
     if reason := public_types.missing():
         pytest.skip(reason)
     (tmp_path / "pyproject.toml").write_text((public_types.ROOT / "pyproject.toml").read_text())

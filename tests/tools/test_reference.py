@@ -18,16 +18,16 @@ def reference() -> ModuleType:
     return importlib.import_module("reference")
 
 
-def test_every_name_has_a_chapter(reference: ModuleType) -> None:
-    """With all methods, those that are inherited among them, and no address of this process."""
+def test_the_reference_has_a_chapter_for_every_public_name(reference: ModuleType) -> None:
+    """Inherited methods are listed as well, and no address of an object in memory appears."""
     page = reference.client_reference()
     assert re.findall(r"^## `(\w+)`$", page, re.M) == library.__all__
     assert "### `TransactionProducer.send()`" in page
     assert not re.search(r"0x[0-9a-f]{4}|:class:|<function", page)
 
 
-def test_every_command_has_a_chapter(reference: ModuleType) -> None:
-    """Those of groups as well; options that sign are told once."""
+def test_the_reference_has_a_chapter_for_every_command(reference: ModuleType) -> None:
+    """Subcommands have chapters as well, and options for signing requests are described once."""
     page = reference.cli_reference()
     chapters = re.findall(r"^## `flintmq (.+)`$", page, re.M)
     assert set(COMMANDS) <= set(chapters)

@@ -66,13 +66,15 @@ def repository(tmp_path: Path) -> Path:
         ("../etc", None),
     ],
 )
-def test_where_things_are(hook: ModuleType, repository: Path, path: str, inside: str | None) -> None:
+def test_pages_keep_their_relative_places_in_the_site(
+    hook: ModuleType, repository: Path, path: str, inside: str | None
+) -> None:
     """A page is where its neighbours look for it, and nothing outside the repository gets into the site."""
     assert hook.site_path(path, repository) == inside
 
 
-def test_links_lead_to_places_in_the_site(hook: ModuleType, repository: Path) -> None:
-    """What leads nowhere stays, for the strict build to find; so do other hosts, anchors and code."""
+def test_links_are_rewritten_to_places_in_the_site(hook: ModuleType, repository: Path) -> None:
+    """Links without a target stay for the strict build to find, as do other hosts, anchors and code."""
     index = (repository / "docs" / "index.md").read_text()
     assert hook.rewritten(index, "docs", "index.md", repository) == (
         "[up](project/README.md), [outside](../../etc/passwd), [code](source/core/one.py.md#L3), [host](https://example.com/x)"
@@ -86,8 +88,8 @@ def test_links_lead_to_places_in_the_site(hook: ModuleType, repository: Path) ->
     assert hook.rewritten("[a](#b)", "docs", "index.md", repository) == "[a](#b)"
 
 
-def test_what_pages_link_to_is_in_the_site(hook: ModuleType, repository: Path) -> None:
-    """Also what a folder's page links to, and an example's README."""
+def test_linked_files_are_copied_into_the_site(hook: ModuleType, repository: Path) -> None:
+    """The pages of folders and the READMEs of examples also contain such links."""
     assert hook.linked(repository) == {
         "source/core/index.md": "core",
         "source/core/one.py.md": "core/one.py",
@@ -97,7 +99,7 @@ def test_what_pages_link_to_is_in_the_site(hook: ModuleType, repository: Path) -
     }
 
 
-def test_files_are_shown(hook: ModuleType, repository: Path) -> None:
+def test_linked_source_files_are_shown_as_pages(hook: ModuleType, repository: Path) -> None:
     """A fence in a file does not end the block that shows it; what nobody reads is not listed."""
     assert hook.shown("core/two.py", repository) == (
         '# core/two.py\n\n````python\nTEXT = """\n```\n[x](y)\n"""\n````\n'
@@ -148,7 +150,7 @@ def build(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
 
 
 @needs_mkdocs
-def test_the_site_is_whole(tmp_path: Path) -> None:
+def test_the_built_site_has_no_broken_link_and_no_foreign_resource(tmp_path: Path) -> None:
     """Each link and each anchor leads to a page of it, and a browser loads nothing from elsewhere."""
     done = build(ROOT, tmp_path / "site")
     assert done.returncode == 0, done.stderr
@@ -170,8 +172,8 @@ def test_the_site_is_whole(tmp_path: Path) -> None:
 
 
 @needs_mkdocs
-def test_what_is_wrong_with_a_page_stops_the_building(tmp_path: Path) -> None:
-    """A broken link, a broken anchor, a page that the navigation lacks, and a snippet that no test accounts for."""
+def test_an_error_in_a_page_stops_the_build(tmp_path: Path) -> None:
+    """The errors are a broken link or anchor, a page outside the navigation, and a snippet without a test."""
     copy = tmp_path / "copy"
     ignored = shutil.ignore_patterns(".git", ".venv", ".overlay", "__pycache__", ".*_cache", "build", "site", "golden")
     shutil.copytree(ROOT, copy, ignore=ignored)

@@ -31,8 +31,8 @@ ARCHITECTURE = (
 )
 
 
-def test_it_counts_what_is_there(size: ModuleType) -> None:
-    """Lines, what is too large, and imports in a circle, those in functions counted and those for type checkers not."""
+def test_the_tool_counts_lines_large_parts_and_import_cycles(size: ModuleType) -> None:
+    """Imports in functions count, and imports for type checkers do not."""
     found = size.counts(size.Sources(TEXTS), ARCHITECTURE)
     assert found["source files"] == 5
     assert found["source lines"] == 5 + 3 + 3 + 28 + 701

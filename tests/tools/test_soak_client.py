@@ -36,8 +36,8 @@ def a_round(soak_client: ModuleType, tmp_path: Path, seed: int = 1) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_short_soak_finds_nothing(soak_client: ModuleType, tmp_path: Path) -> None:
-    """In a process of its own: it counts the threads, tasks and descriptors of all that runs there."""
+def test_a_short_soak_finds_no_fault(soak_client: ModuleType, tmp_path: Path) -> None:
+    """The soak runs in a separate process, because it counts all threads, tasks and descriptors of the process."""
     command = [sys.executable, str(soak_client.__file__), "--minutes", "0.33", "--round-seconds", "8", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -48,7 +48,7 @@ def test_a_short_soak_finds_nothing(soak_client: ModuleType, tmp_path: Path) -> 
     assert any(name.endswith("(sync).close") for name in found["calls"])
 
 
-def test_somebody_sends_in_every_round(soak_client: ModuleType, tmp_path: Path) -> None:
+def test_every_round_has_a_sending_client(soak_client: ModuleType, tmp_path: Path) -> None:
     """There are more kinds of clients than are open at a time, and a short round ends before each has had its turn."""
     for seed in range(20):
         trial = a_round(soak_client, tmp_path, seed=seed)
@@ -60,7 +60,7 @@ def test_somebody_sends_in_every_round(soak_client: ModuleType, tmp_path: Path) 
 def test_a_call_that_ends_late_or_by_a_wrong_exception_is_a_fault(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On both faces; what is documented is none."""
+    """Both the asyncio and the blocking clients are checked; documented exceptions are no fault."""
     monkeypatch.setattr(soak_client, "MARGIN_S", 0.0)
     trial = a_round(soak_client, tmp_path)
     waiting, on_loop = trial._kinds[-1], trial._kinds[0]
@@ -137,8 +137,8 @@ def test_a_transaction_that_nobody_decided_is_rolled_back_at_the_end(soak_client
     assert ledger.rolled_back() == {b"undecided"}
 
 
-def test_what_grows_is_a_fault(soak_client: ModuleType) -> None:
-    """Behind the warm-up; a little is noise, but of descriptors nothing is."""
+def test_growth_after_the_warm_up_is_a_fault(soak_client: ModuleType) -> None:
+    """A small growth of memory is noise, but any growth of the number of descriptors is a fault."""
     observed = soak_client.Observed()
     flat = soak_client.Measured(rss_mib=50.0, objects=30_000, descriptors=13, threads=5, tasks=1)
     warm = [attrs.evolve(flat, rss_mib=10.0, descriptors=5)] * 2
@@ -148,8 +148,8 @@ def test_what_grows_is_a_fault(soak_client: ModuleType) -> None:
     assert list(observed.faults) == ["rss_mib grew from 50 to 70", "descriptors grew from 13 to 14"]
 
 
-def test_a_loop_that_stands_still_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The soak ends and reports, in place of waiting for it for ever."""
+def test_a_blocked_event_loop_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The soak must end and report it, because it would otherwise wait forever."""
 
     class HeldLoop:
         def start(self, work: Any) -> Future[int]:
@@ -165,7 +165,7 @@ def test_a_loop_that_stands_still_is_a_fault(soak_client: ModuleType, monkeypatc
     assert list(observed.faults) == ["the loop of all synchronous clients stands still"]
 
 
-def test_a_task_that_is_left_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_task_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     observed = soak_client.Observed()
     module = importlib.import_module("client_soak.observed")
     monkeypatch.setattr(module, "LEFT_WAIT_S", 0.1)
@@ -179,7 +179,7 @@ def test_a_task_that_is_left_is_a_fault(soak_client: ModuleType, monkeypatch: py
     assert "left after close: task nobody's of Event.wait" in observed.faults
 
 
-def test_nobody_else_gets_what_clients_send_while_the_broker_is_down(
+def test_no_other_broker_gets_messages_while_the_broker_of_the_soak_is_down(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker may listen at the port of one that was killed, or that has not begun to listen: it would acknowledge

@@ -52,8 +52,8 @@ class Kind(Base):
         ("untested_modules", {"core/a.py"}),
     ],
 )
-def test_a_rule_finds_what_breaks_it(tidy: ModuleType, rule: str, found: set[str]) -> None:
-    """And nothing else: imports for type checkers make no circle, inherited names are found."""
+def test_a_rule_finds_only_the_code_that_breaks_it(tidy: ModuleType, rule: str, found: set[str]) -> None:
+    """Imports for type checkers make no cycle, and inherited names are found."""
     texts = {
         "core/a.py": BROKEN,
         "core/b.py": SOUND,
@@ -76,15 +76,15 @@ def test_a_rule_finds_what_breaks_it(tidy: ModuleType, rule: str, found: set[str
         ("'broker.role'", False),
     ],
 )
-def test_the_role_is_read_from_the_role_alone(tidy: ModuleType, line: str, is_found: bool) -> None:
-    """The configuration has the role of the start; the assembly makes the role of it, and other modules ask that."""
+def test_reading_the_role_from_the_configuration_is_found(tidy: ModuleType, line: str, is_found: bool) -> None:
+    """The configuration has only the role at the start, which a promotion can change."""
     texts = dict.fromkeys(
         ["core/a.py", "programs/broker/assembly.py", "programs/supervisor/plan.py", "config/b.py"], line
     )
     assert tidy.roles_from_configuration(tidy.Sources(texts)) == ({"core/a.py"} if is_found else set())
 
 
-def test_a_circle_through_a_function_is_one(tidy: ModuleType) -> None:
+def test_an_import_cycle_through_a_function_is_found(tidy: ModuleType) -> None:
     """An import in a function hides a circle from Python, not from a reader."""
     circle = {
         "core/a.py": "from flintmq.core import b\n",
@@ -94,8 +94,8 @@ def test_a_circle_through_a_function_is_one(tidy: ModuleType) -> None:
     assert tidy.import_cycles(tidy.Sources(circle | {"core/d.py": "from flintmq.core import a\n"})) == set(circle)
 
 
-def test_a_module_is_tested_by_what_reaches_it(tidy: ModuleType) -> None:
-    """Through other modules, through the folder's fixtures, or by its name where it is a command."""
+def test_a_module_counts_as_tested_if_a_test_reaches_it(tidy: ModuleType) -> None:
+    """A test may reach it through other modules, through fixtures, or by the name of its command."""
     texts = {
         "core/a.py": "from flintmq.core import b\n",
         "core/b.py": "",
