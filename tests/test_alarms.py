@@ -34,8 +34,8 @@ def test_each_alarm_has_a_section_and_each_section_an_alarm(tool: Any) -> None:
     assert {one.id for one in found} == set(described)
 
 
-def test_a_section_says_what_to_do() -> None:
-    """What it means, how it is measured, and what helps: an alarm at night is no time to read the code."""
+def test_each_section_explains_meaning_measurement_and_remedy() -> None:
+    """An operator who is called at night has no time to read the code."""
     _, *texts = (ROOT / "docs" / "alarms.md").read_text().split("\n### ")
     for text in texts:
         if not text.startswith("`alarms.more`"):
@@ -44,14 +44,14 @@ def test_a_section_says_what_to_do() -> None:
         assert "**Do:**" in text, text
 
 
-def test_keys_that_alarms_name_exist(tool: Any) -> None:
+def test_settings_named_by_alarms_exist(tool: Any) -> None:
     known = {*KEYS, "dispatchers"}
     named = {key for one in tool.alarms(ROOT) for key in one.key.split(", ") if key}
     assert named - known == set()
 
 
-def test_settings_that_the_page_names_exist(tool: Any) -> None:
-    """A page that sends operators to a key there is not costs them the night."""
+def test_settings_named_by_the_alarms_page_exist(tool: Any) -> None:
+    """A wrong key costs an operator time while an alarm is active."""
     page = (ROOT / "docs" / "alarms.md").read_text()
     sections = {key.partition(".")[0] for key in KEYS}
     named = {name for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)[`:]", page) if name.partition(".")[0] in sections}

@@ -83,7 +83,7 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
 
 
 def test_a_wrong_command_is_found(tmp_path: Path) -> None:
-    """The judge itself."""
+    """The check of the pages would prove nothing if it accepted any command."""
     page = tmp_path / "page.md"
     page.write_text(
         "`flintmq stauts`\n```console\n$ flintmq status --nowhere  # a remark\n$ python tools/none.py\n```\n"

@@ -91,7 +91,7 @@ def test_settings_on_a_page_exist_and_have_the_default_beside_them(page: str) ->
             assert promised == default, f"{page}: {named[0]}"
 
 
-def test_the_pages_of_the_client_give_its_defaults() -> None:
+def test_the_client_pages_state_the_defaults_of_the_code() -> None:
     """A program is written by the page: retries, what is cached, how long a listener may take."""
     producer = inspect.signature(flintmq.client.Producer.__init__).parameters
     consumer = attrs.fields_dict(ConsumerSettings)
@@ -110,8 +110,8 @@ def test_the_list_of_snippets_names_what_exists() -> None:
     assert stale == []
 
 
-def test_every_reason_for_a_block_that_is_not_run_has_words() -> None:
-    """An empty one would be a way to switch a block off."""
+def test_every_block_that_is_not_run_has_a_reason() -> None:
+    """An empty reason would be a way to switch a block off."""
     assert all(len(why.split()) > 3 for reasons in LIST.not_run.values() for why in reasons.values())
 
 
@@ -147,7 +147,7 @@ def test_the_site_shows_four_groups_in_the_order_of_reading() -> None:
     assert headings == ["Tutorials", "How-to guides", "Reference", "Explanation"]
 
 
-def test_no_page_is_long_but_those_of_the_reference() -> None:
+def test_only_reference_pages_are_long() -> None:
     """A page of more than 3,000 words is not read to its end; what is looked up may be long."""
     reference = (ROOT / "mkdocs.yml").read_text().partition("  - Reference:\n")[2].partition("  - Explanation:\n")[0]
     looked_up = {name.removeprefix("project/") for name in re.findall(r"[\w/-]+\.md", reference)}
@@ -158,7 +158,7 @@ def test_no_page_is_long_but_those_of_the_reference() -> None:
     ] == []
 
 
-def test_there_is_a_tutorial_for_each_of_the_four_uses_and_it_is_run() -> None:
+def test_each_of_the_four_uses_has_a_tutorial_that_is_run() -> None:
     """Who follows a tutorial that stopped working gives up."""
     for use in ("configure", "plugin", "flush", "embed"):
         assert f"docs/tutorial-{use}.md" in LIST.run
@@ -191,8 +191,8 @@ def test_install_commands_name_the_folder_of_the_checkout() -> None:
     assert [str(path.relative_to(ROOT)) for path in _texts() if FROM_AN_INDEX.search(path.read_text())] == []
 
 
-def test_extras_that_are_to_be_installed_exist() -> None:
-    """An extra that is renamed or dropped is still in some message otherwise: pip only warns of one that does not exist."""
+def test_extras_named_in_install_commands_exist() -> None:
+    """pip only warns of an extra that does not exist, so a renamed extra would go unnoticed."""
     known = extras().keys() | {
         "extra",
         "test",
@@ -240,7 +240,7 @@ def test_a_setting_that_does_not_exist_fails(runner: PageRunner) -> None:
         runner.run("yaml", "flush: {speed: 3}")
 
 
-def test_blocks_find_what_those_before_them_wrote(runner: PageRunner, tmp_path: Path) -> None:
+def test_blocks_find_files_written_by_earlier_blocks(runner: PageRunner, tmp_path: Path) -> None:
     """A page shows a file, then what is done with it."""
     runner.run("yaml", "# broker.yaml\nflush: {strategy: group_commit}")
     runner.run("python", "# pack/made.py\nfrom pathlib import Path\nPath('made').touch()")
@@ -262,8 +262,8 @@ def test_a_server_may_have_variables_before_its_command(runner: PageRunner) -> N
     runner.run("console", "$ PYTHONPATH=. flintmq run --store ./store\nREADY …\n$ flintmq status --json\n…")
 
 
-def test_commands_are_taken_apart() -> None:
-    """A long command goes on in the next line."""
+def test_commands_of_a_block_are_split() -> None:
+    """A long command continues on the next line."""
     assert list(commands("$ one\na\n\nb\n$ two \\\n  three")) == [("one", ["a", "b"]), ("two three", [])]
 
 
@@ -278,16 +278,16 @@ def test_commands_are_taken_apart() -> None:
         ("count 1", "count one", False),
     ],
 )
-def test_numbers_and_widths_may_differ(shown: str, printed: str, is_it: bool) -> None:
-    """What differs from run to run is no untruth; everything else is."""
+def test_output_may_differ_only_in_numbers_and_widths(shown: str, printed: str, is_it: bool) -> None:
+    """Such values change from run to run, and any other difference makes the page wrong."""
     assert is_printed(shown, printed) is is_it
 
 
 # --- the list ---
 
 
-def test_a_block_that_nobody_runs_is_a_problem(tmp_path: Path) -> None:
-    """The site is not built with it."""
+def test_a_block_that_no_test_runs_is_an_error(tmp_path: Path) -> None:
+    """The site is not built with such a block."""
     page = "# A\n\n```console\n$ one\n```\n\n```\ntext\n```\n\n````yaml\na: 1\n```\n````\n"
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(page)

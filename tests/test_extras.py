@@ -61,8 +61,8 @@ def touched() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in alone | folders)
 
 
-def test_what_is_hidden_is_what_pip_would_not_install(tmp_path: Path) -> None:
-    """The judge itself: with ``[spark]`` there is pyarrow and no protobuf; with ``[otel]`` protobuf comes along."""
+def test_the_hidden_packages_are_those_that_pip_would_not_install(tmp_path: Path) -> None:
+    """With ``[spark]`` there is pyarrow but no protobuf, which only ``[otel]`` installs."""
     pytest.importorskip("google.protobuf", reason="the extra protobuf is not installed")
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
     code = (

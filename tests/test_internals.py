@@ -96,7 +96,7 @@ def read_by_page(layout: str, data: bytes | memoryview, at: int = 0) -> tuple[di
     return fields, at - begin
 
 
-def test_diagrams_and_tables_say_the_same() -> None:
+def test_diagrams_and_tables_of_the_page_agree() -> None:
     """Each layout stands twice on the page, to be seen and to be read."""
     assert len(LAYOUTS) >= 12
     for name_of, (drawn, rows) in LAYOUTS.items():
@@ -150,13 +150,13 @@ def _record(*, v6: bool) -> tuple[bytes, dict[str, Value]]:
 
 
 @pytest.mark.parametrize("v6", [False, True])
-def test_a_record_lies_as_the_page_says(v6: bool) -> None:
-    """Everything else in a store is made from records."""
+def test_the_layout_of_a_record_equals_the_page(v6: bool) -> None:
+    """All other files of a store are made from records."""
     data, expected = _record(v6=v6)
     assert read_by_page("Commit log record", data) == (expected, len(data))
 
 
-def test_the_page_s_table_of_a_record_is_the_code_s() -> None:
+def test_the_table_of_a_record_on_the_page_equals_the_code() -> None:
     """There is one table in the code; the page says the same fields, places and sizes."""
     rows = []
     for field in layout.FIELDS:
@@ -173,7 +173,7 @@ def test_the_page_s_table_of_a_record_is_the_code_s() -> None:
     assert LAYOUTS["Commit log record"][1] == rows
 
 
-def test_the_numbers_about_records_are_the_code_s() -> None:
+def test_the_numbers_about_records_on_the_page_equal_the_code() -> None:
     """Magics and the smallest record are quoted in the text."""
     text = FORMAT.read_text(encoding="utf-8")
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2, rec.MAGIC_BLANK):
@@ -182,8 +182,8 @@ def test_the_numbers_about_records_are_the_code_s() -> None:
     assert f"`(0, {FILLER_SIZE}, 0)`" in text
 
 
-def test_a_blank_and_a_batch_item_lie_as_the_page_says() -> None:
-    """The end of a file, and what a batch send carries."""
+def test_the_layouts_of_a_blank_and_a_batch_item_equal_the_page() -> None:
+    """A blank ends each log file, and batch sends consist of such items."""
     assert read_by_page("Blank", rec.encode_blank(100)) == ({"remaining": 100, "magic": rec.MAGIC_BLANK}, 8)
     body = encode_batch([BatchItem(9, b"one", b"K\x01V"), BatchItem(0, b"", b"")])
     fields, size = read_by_page("Batch item", body)
@@ -200,8 +200,8 @@ def test_a_blank_and_a_batch_item_lie_as_the_page_says() -> None:
     assert size + read_by_page("Batch item", body, size)[1] == len(body)
 
 
-def test_a_queue_unit_lies_as_the_page_says(tmp_path: Path) -> None:
-    """Twenty bytes a message, and twenty only."""
+def test_the_layout_of_a_queue_unit_equals_the_page(tmp_path: Path) -> None:
+    """A unit must have exactly twenty bytes for each message."""
     queue = ConsumeQueue(OS_DISK, tmp_path, "Orders", 3, 6_000)
     queue.put([UNIT.pack(8_192, 120, -65)], 0, 8_312)
     data = next((tmp_path / "Orders" / "3").iterdir()).read_bytes()
@@ -209,8 +209,8 @@ def test_a_queue_unit_lies_as_the_page_says(tmp_path: Path) -> None:
     assert read_by_page("Consume queue", data) == (expected, UNIT_BYTES)
 
 
-def test_an_extension_s_unit_lies_as_the_page_says(tmp_path: Path) -> None:
-    """What stands behind an address."""
+def test_the_layout_of_an_extension_unit_equals_the_page(tmp_path: Path) -> None:
+    """The page describes the bytes to which an address in a queue points."""
     ext = ConsumeQueueExt(OS_DISK, tmp_path, "Orders", 3, 4_096)
     ext.put([_request(bit_map=b"\x05\x06")])
     data = next((tmp_path / "Orders" / "3").iterdir()).read_bytes()
@@ -237,8 +237,8 @@ def _request(bit_map: bytes) -> DispatchRequest:
     )
 
 
-def test_an_index_file_lies_as_the_page_says(tmp_path: Path) -> None:
-    """Header, slots and entries, one after the other."""
+def test_the_layout_of_an_index_file_equals_the_page(tmp_path: Path) -> None:
+    """The file consists of a header, slots and entries, in this order."""
     file = IndexFile(OS_DISK, tmp_path / "index", 10, 20, create=True)
     file.put([(23, 8_192, 5_000), (33, 8_300, 9_000)])
     file.sync()
@@ -260,8 +260,8 @@ def test_an_index_file_lies_as_the_page_says(tmp_path: Path) -> None:
     assert read_by_page("Index entry", data, entry) == (expected, ENTRY_BYTES)
 
 
-def test_the_checkpoint_lies_as_the_page_says(tmp_path: Path) -> None:
-    """A wrong order here makes a recovery begin too late."""
+def test_the_layout_of_the_checkpoint_equals_the_page(tmp_path: Path) -> None:
+    """A wrong order of its times would make a recovery begin too late."""
     checkpoint = StoreCheckpoint(OS_DISK, tmp_path / "checkpoint")
     checkpoint.physic_msg_timestamp_ms = 1
     checkpoint.logics_msg_timestamp_ms = 2
@@ -274,7 +274,7 @@ def test_the_checkpoint_lies_as_the_page_says(tmp_path: Path) -> None:
     assert data[24:] == bytes(4_096 - 24)
 
 
-def test_the_replication_stream_lies_as_the_page_says() -> None:
+def test_the_layout_of_the_replication_stream_equals_the_page() -> None:
     """RocketMQ's brokers read these bytes."""
     (report,) = plain_pieces(FrameType.HELD, 77)
     assert read_by_page("Replication stream", report) == ({"maxPhysicalOffset": 77}, 8)
@@ -282,8 +282,8 @@ def test_the_replication_stream_lies_as_the_page_says() -> None:
     assert read_by_page("Replication stream 2", header) == ({"physicalOffset": 77, "size": 5}, 12)
 
 
-def test_the_feed_lies_as_the_page_says() -> None:
-    """Other programs read this file by the page."""
+def test_the_layout_of_the_feed_equals_the_page() -> None:
+    """Authors of other programs read this file with the help of the page."""
     marks = feed_file.FeedMarks(
         state=feed_file.FeedState.RUNNING,
         epoch=4,
@@ -314,7 +314,7 @@ def test_the_feed_lies_as_the_page_says() -> None:
 # --- requests ---
 
 
-def test_every_request_that_is_answered_has_a_theme() -> None:
+def test_every_answered_request_code_is_in_a_section_of_the_page() -> None:
     """The page sorts the codes; the table of all of them is made from the code."""
     page = (ROOT / "docs" / "internals" / "protocol.md").read_text(encoding="utf-8")
     section = page.split("\n## Request codes\n")[1].split("\n## ")[0]
@@ -408,7 +408,7 @@ _SOURCES: Final = [
 ]
 
 
-def test_every_pointer_in_the_code_leads_somewhere() -> None:
+def test_every_reference_to_a_page_in_the_code_resolves() -> None:
     """A docstring that cites a page outside the repository, or a section that was renamed, explains nothing."""
     assert len(_SOURCES) > 300
     seen = {page: headings_of(ROOT / page) for page in map(str, (path.relative_to(ROOT) for path in PAGES))}
@@ -430,13 +430,13 @@ def test_every_pointer_in_the_code_leads_somewhere() -> None:
         "See docs/no-such-page.md.",
     ],
 )
-def test_a_pointer_to_nowhere_is_found(text: str) -> None:
-    """The test above would be silent if its search found nothing."""
+def test_a_reference_to_a_missing_page_is_found(text: str) -> None:
+    """The check of all references would pass if its search found none."""
     assert list(dangling(text, _headings))
 
 
-def test_a_pointer_to_a_section_is_taken() -> None:
-    """Also in the middle of a sentence, and over the end of a line."""
+def test_a_reference_to_an_existing_section_is_accepted() -> None:
+    """It may stand in the middle of a sentence or continue on the next line."""
     for source in (
         "(docs/internals/store-format.md, Consume\n    queue), of",
         "# see docs/internals/protocol.md, JSON\n# dialect",

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CODE = ("client", "config", "core", "dispatchers", "flush", "plugins", "programs", "protocol", "remoting", "testing")
 
 
-def test_the_default_installation_is_the_one_that_was_measured() -> None:
+def test_the_default_installation_is_the_measured_installation() -> None:
     """docs/performance.md measures what ``pip install`` leaves: numpy is there, uvloop is not. Nothing imports it at rest
     (tests/programs/cli/test_memory.py)."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -38,7 +38,7 @@ def test_every_subpackage_is_installed() -> None:
     assert listed == found
 
 
-def test_type_checkers_are_told_that_there_are_types() -> None:
+def test_the_wheel_contains_the_marker_of_typed_packages() -> None:
     """Without the file in the wheel every public name is ``Any`` to those who installed it."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     assert "py.typed" in data["flintmq"]

@@ -42,7 +42,7 @@ STORES: Final = (ROOT / "docs" / "store-benchmarks.md").read_text("utf-8")
         ("39 notes of 24 bytes at most", sum(kept for _, kept in _SERIES) == 39),
     ],
 )
-def test_numbers_of_the_page_are_the_codes(text: str, holds: bool) -> None:
+def test_numbers_of_the_performance_page_equal_the_code(text: str, holds: bool) -> None:
     """A bound that is changed in the code is changed on the page."""
     assert text in PAGE
     assert holds
@@ -55,7 +55,7 @@ def test_numbers_of_the_page_are_the_codes(text: str, holds: bool) -> None:
         ("as RocketMQ's does by default (`flush_timed`)", "flush_timed", True),
     ],
 )
-def test_defaults_of_the_pool_are_those_of_the_page(text: str, key: str, value: object) -> None:
+def test_defaults_of_the_pool_equal_the_performance_page(text: str, key: str, value: object) -> None:
     assert text in PAGE
     assert KEYS[f"flush.commit_real_time.{key}"].value_of(BrokerConfig()) == value
 
@@ -66,14 +66,14 @@ def test_the_files_are_not_warmed_and_the_loop_is_asyncios_by_default() -> None:
     assert KEYS["listen.loop"].value_of(BrokerConfig()) == "asyncio"
 
 
-def test_the_load_of_the_flush_table_is_what_the_command_makes() -> None:
+def test_the_load_of_the_flush_table_is_the_default_of_the_command() -> None:
     """The table has no options for writers and size: they are the defaults."""
     assert "`flintmq bench flush`, 32 writers that wait, 1,024 bytes a put" in PAGE
     defaults = {option.name: option.default for option in flush.params}
     assert (defaults["threads"], defaults["size_bytes"]) == (32, 1_024)
 
 
-def test_files_that_the_page_names_exist() -> None:
+def test_files_named_by_the_performance_page_exist() -> None:
     named = set(re.findall(r"`([a-z_]+/[\w/-]+\.(?:py|sh))`", PAGE))
     assert len(named) > 5
     assert {text for text in named if not (ROOT / text).is_file()} == set()

@@ -84,7 +84,7 @@ def private() -> dict[str, set[str]]:
     return dict(found)
 
 
-def test_nothing_that_is_private_is_shown_to_be_imported() -> None:
+def test_pages_and_templates_import_no_private_name() -> None:
     """compatibility.md lets every other module change with any version, and with it the programs that copied the import."""
     found = {name: sorted(places) for name, places in private().items()}
     assert found == {}, "import it from a public module, or make it public in docs/compatibility.md"
@@ -100,6 +100,6 @@ def test_nothing_that_is_private_is_shown_to_be_imported() -> None:
         ("# words from flintmq import nothing\nimport flintmqx\n", set()),
     ],
 )
-def test_imports_are_found(text: str, names: set[tuple[str, str]]) -> None:
-    """The judge itself, in the forms that pages and templates have."""
+def test_all_forms_of_imports_are_found(text: str, names: set[tuple[str, str]]) -> None:
+    """Pages and templates use each of these forms, and an import that is not found is not checked."""
     assert set(imported(text)) == names

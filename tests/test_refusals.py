@@ -37,8 +37,8 @@ def test_every_refusal_has_an_id(found: list[refusals.Refusal]) -> None:
     assert [one.place for one in found if one.reason is None or REASON.fullmatch(one.reason) is None] == []
 
 
-def test_keys_that_refusals_name_exist(found: list[refusals.Refusal]) -> None:
-    """A key that was renamed sends operators to a setting there is not."""
+def test_settings_named_by_refusals_exist(found: list[refusals.Refusal]) -> None:
+    """A renamed key would send operators to a setting that does not exist."""
     wrong = []
     for one in found:
         named = DOTTED.match(one.key)
@@ -76,7 +76,7 @@ def test_every_error_becomes_an_answer_with_an_id(kind: type[Exception]) -> None
         assert "what was wrong" in refused.remark
 
 
-def test_the_tree_is_drawn_as_it_is() -> None:
+def test_the_drawing_of_the_error_tree_equals_the_classes() -> None:
     """The drawing at the top of ``core/errors.py`` is the first thing a reader sees."""
     drawn = set(re.findall(r"(?:FlintError|[├└]── (\w+))", errors.__doc__ or "")) - {""}
     assert drawn == {kind.__name__ for kind in OURS} - {"FlintError"}

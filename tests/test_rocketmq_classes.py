@@ -54,7 +54,7 @@ def test_a_module_that_the_page_names_has_the_name_beside_it(path: str, name: st
         reduce(getattr, name.split("."), module)
 
 
-def test_a_row_has_three_cells_and_says_where_its_work_is_done() -> None:
+def test_each_row_has_three_cells_and_names_a_module_or_a_reason() -> None:
     """A row without a module says that there is none, or names a setting."""
     for row in _rows():
         assert len(row) == 3, row
@@ -70,6 +70,6 @@ def test_no_name_that_articles_explain_is_missing() -> None:
     assert sorted(set(EXPLAINED.split()) - known) == []
 
 
-def test_the_first_pages_lead_to_it() -> None:
-    """The README is read before the index of pages."""
+def test_the_readme_and_the_index_link_to_the_page() -> None:
+    """A reader of RocketMQ's source must find the page from the first pages."""
     assert "docs/rocketmq-classes.md" in (ROOT / "README.md").read_text("utf-8")

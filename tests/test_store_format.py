@@ -55,7 +55,7 @@ def test_every_name_in_flint_is_on_both_pages() -> None:
     assert {name for name in in_code if name not in TREE} == set()
 
 
-def test_a_brokers_folders_and_files_are_those_of_the_page(tmp_path: Path) -> None:
+def test_folders_and_files_of_a_broker_equal_the_page(tmp_path: Path) -> None:
     """While it runs, and after a stop in order; each file has the size and the kind of name that stand there."""
     store = tmp_path / "store"
     config = flintmq.load_config(None, [*SMALL, f"store.path={store}"], {})
@@ -87,7 +87,7 @@ def test_a_brokers_folders_and_files_are_those_of_the_page(tmp_path: Path) -> No
         assert abs(time.mktime(made) - path.stat().st_mtime) < 3_600, "named by the local time"
 
 
-def test_sizes_are_the_defaults() -> None:
+def test_sizes_on_the_page_are_the_defaults() -> None:
     """The block of folders says what a broker makes that nobody has configured."""
     plain = BrokerConfig()
     told = {
@@ -165,7 +165,7 @@ def test_a_table_is_replaced_in_one_step_and_its_backup_is_read(tmp_path: Path) 
     assert fastjson.loads('{"offsetTable":{"TopicTest@CG":{"0":1}}}') == {"offsetTable": {"TopicTest@CG": {"0": 1}}}
 
 
-def test_special_topics_have_these_names() -> None:
+def test_special_topics_have_the_names_of_the_page() -> None:
     names = {value for name, value in vars(system_topics).items() if name.isupper() and isinstance(value, str)}
     table = PAGE.partition("\n## Special topics\n")[2].partition("\n## ")[0]
     told = {name for name in re.findall(r"^\| `([\w%<>]+)`", table, re.M) if "<" not in name}

@@ -29,14 +29,14 @@ def sources() -> Sources:
 
 
 @pytest.mark.parametrize("rule", tidy.RULES)
-def test_a_rule_holds_but_for_what_is_listed(sources: Sources, rule: str) -> None:
-    """A rule that nobody checks is a wish."""
+def test_each_rule_holds_except_at_the_listed_places(sources: Sources, rule: str) -> None:
+    """A rule that no test checks is soon broken."""
     found, listed = tidy.RULES[rule](sources), tidy.read_exceptions().get(rule, set())
     assert not found - listed, f"these break the rule {rule}: mend them"
     assert not listed - found, f"these hold {rule} by now: python tools/tidy.py --shrink"
 
 
-def test_the_lists_name_no_rule_that_does_not_exist() -> None:
+def test_the_lists_name_only_existing_rules() -> None:
     """A list under a misspelt name would excuse nothing, and nobody would see it."""
     assert tidy.read_exceptions().keys() == tidy.RULES.keys()
 
