@@ -50,7 +50,7 @@ def test_a_change_applies_and_is_small(title: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("title", FOLDERS_MAX)
 def test_a_changes_own_tests_pass(title: str, tmp_path: Path) -> None:
-    """In a copy of the checkout, as a newcomer would run them."""
+    """The tests run in a copy of the checkout, as a new contributor would run them."""
     copy = tmp_path / "flintmq"
     ignored = shutil.ignore_patterns(".git", ".venv", ".overlay", "__pycache__", ".*_cache", "build")
     shutil.copytree(ROOT, copy, ignore=ignored)

@@ -60,7 +60,7 @@ OURS = [kind for kind in _tree(FlintError) if kind.__module__ == errors.__name__
 
 @pytest.mark.parametrize("kind", [*OURS, ThirdPartyError, ValueError, MemoryError], ids=lambda kind: kind.__name__)
 def test_every_error_becomes_an_answer_with_an_id(kind: type[Exception]) -> None:
-    """Whatever a processor raises: those drawn in ``core/errors.py``, plugins' own below them, and what nobody foresaw."""
+    """A processor may raise errors of ``core/errors.py``, errors of plugins, and unexpected exceptions."""
     error = (
         RefusedError(ResponseCode.NO_PERMISSION, "no", reason="a.b", measured="3 x", key="k.l")
         if kind is RefusedError

@@ -122,7 +122,7 @@ def test_numbers_of_the_bloom_filter() -> None:
     ],
 )
 def test_properties_are_read_as_the_page_says(text: str, found: dict[str, str]) -> None:
-    """With or without a last 0x02; an entry without a name or a value is skipped; of equal names the last counts."""
+    """The last 0x02 is optional, incomplete entries are skipped, and the last of equal names counts."""
     assert string_to_properties(text) == found
 
 

@@ -84,7 +84,7 @@ def test_every_record_is_read_exactly(clean: Any, tmp_path: Path) -> None:
 
 
 def test_every_record_and_blank_is_written_exactly(clean: Any, tmp_path: Path) -> None:
-    """What FlintMQ would write for the same messages is what RocketMQ wrote, byte for byte."""
+    """FlintMQ must write the same bytes as RocketMQ for the same messages."""
     log = b"".join(snapshot(clean.unpack(tmp_path), "commitlog").values())
     for entry in clean.dump["commitlog"]:
         at = entry["commitLogOffset"]

@@ -280,7 +280,7 @@ def test_a_queue_cut_by_a_clean_start_has_no_stale_units(crash: Any, tmp_path: P
 
 
 def test_opening_without_starting_leaves_a_crashed_store_crashed(crash: Any, tmp_path: Path) -> None:
-    """What recovery found is complete only when the dispatchers caught up; until then the next start must recover again."""
+    """The dispatchers have not caught up yet, so the next start must recover the store again."""
     root, recovered = crashed(crash, "kill9", tmp_path)
     recover(crash.spec(root)).close()
     assert (root / "abort").exists()

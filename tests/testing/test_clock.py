@@ -61,7 +61,7 @@ def bench(clock: VirtualClock) -> Iterator[Bench]:
 
 
 def test_due_callbacks_run_in_the_order_of_their_times(bench: Bench) -> None:
-    """Each at its own moment; of one moment in the order in which it was asked for; and nothing beyond the end."""
+    """Callbacks of the same time run in the order of scheduling, and none runs after the end of the advance."""
     for delay_s, name in ((2.0, "d"), (1.0, "b"), (0.5, "a"), (1.0, "c"), (3.001, "f"), (3.0, "e")):
         bench.later(delay_s, name)
     bench.clock.advance("999ms")
@@ -93,7 +93,7 @@ def test_ready_callbacks_run_before_time_advances(bench: Bench) -> None:
 
 
 def test_callbacks_without_delay_run_without_an_advance(bench: Bench) -> None:
-    """What is due now waits for no one; what waits at all waits for the clock, however little it is."""
+    """A callback with any delay, however small, waits for the clock."""
     bench.later(0.0, "now")
     bench.later(-1.0, "late")
     bench.later(0.0001, "soon")

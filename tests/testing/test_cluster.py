@@ -54,7 +54,7 @@ def test_a_topic_has_queues_on_every_master(cluster: EmbeddedCluster) -> None:
 
 
 def test_a_slave_copies_its_master_again_after_a_cut(cluster: EmbeddedCluster) -> None:
-    """Only its own link is cut: clients reach the master all the while."""
+    """The cut affects only the link of the slave, and clients still reach the master."""
     cluster.create_topic("T", 1)
     master, (slave,) = cluster["broker-a"], cluster.slaves("broker-a")
     master.put([flintmq.Message("T", b"before")])

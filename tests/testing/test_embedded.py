@@ -208,7 +208,7 @@ def test_waiting_for_messages_ends_with_them_or_with_an_error_that_counts_them(b
 
 
 def test_a_closed_or_failed_broker_leaves_no_resources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither of a broker without a folder, nor of one that could not start."""
+    """A broker with a temporary folder and a broker that failed to start must both clean up."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = set(threading.enumerate())
     clock = VirtualClock()

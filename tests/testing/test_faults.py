@@ -63,7 +63,7 @@ def send_until_stored(producer: Producer, body: bytes) -> None:
 def test_acknowledged_messages_survive_crashes(
     broker: EmbeddedBroker, faults: Faults, producer: Producer, tear: bool
 ) -> None:
-    """Under a synchronous strategy, again and again; and the producer finds its broker where it was."""
+    """The strategy is synchronous, and the producer finds the broker at the same address after each crash."""
     address = broker.address
     for number in range(6):
         send_until_stored(producer, b"%d" % number)
@@ -75,8 +75,7 @@ def test_acknowledged_messages_survive_crashes(
 
 @pytest.mark.parametrize(("tear", "left"), [(False, [b"synced"]), (True, [b"synced", b"first"])])
 def test_unsynced_messages_are_lost_in_a_crash(tmp_path: Path, tear: bool, left: list[bytes]) -> None:
-    """Else a crash would be no more than a restart: an asynchronous strategy has lost what it had not synced, or all but a torn
-    record of it."""
+    """A simulated crash that lost nothing would be no more than a restart."""
     with EmbeddedBroker(tmp_path, settings=ASYNC, with_faults=True) as broker:
         broker.create_topic("T", 1)
         broker.put([flintmq.Message("T", b"synced")])

@@ -56,7 +56,7 @@ SAMPLES = [IntakeSample(message("T", HOLD="1")), IntakeSample(message("T", HOLD=
 
 
 def test_a_step_that_keeps_the_rules_passes() -> None:
-    """What became of each sample is handed back, and the samples are as they were."""
+    """The kit returns the result for each sample, and does not change the samples."""
     held, refused = check_intake_step(Hold, SAMPLES)
     assert (held.message.topic, held.ends_chain, held.refusal) == ("HOLD_TOPIC", True, None)
     assert refused.refusal is not None
@@ -155,6 +155,6 @@ def _timer() -> TimerStep:
 def test_the_built_in_steps_keep_the_rules(
     make: Callable[[], Any], samples: list[MessageExtBrokerInner], topics: list[str | None]
 ) -> None:
-    """What is asked of plugins holds for the features of the broker; None stands for a refusal."""
+    """The features of the broker must keep the rules that plugins have to keep; None stands for a refusal."""
     found = check_intake_step(make, [IntakeSample(one) for one in samples])
     assert [one.message.topic if one.refusal is None else None for one in found] == topics

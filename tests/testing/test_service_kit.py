@@ -178,7 +178,7 @@ def test_the_service_kit_names_the_broken_rule(broken: Mapping[str, object], rul
 
 @pytest.mark.parametrize("make", [DelayService, RetentionService])
 def test_the_built_in_services_keep_the_rules(tmp_path: Path, make: Callable[[Any], Any]) -> None:
-    """What is asked of plugins holds for the features of the broker, on a real store."""
+    """The features of the broker must keep the rules that plugins have to keep, on a real store."""
     clock = ManualClock()
     config = BrokerConfig(store=StoreSection(path=str(tmp_path)))
     with opened(tmp_path, clock=clock) as store:

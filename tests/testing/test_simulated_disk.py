@@ -89,7 +89,7 @@ def test_a_folder_made_for_a_failed_file_is_removed() -> None:
 
 
 def test_a_write_beyond_the_allocated_bytes_is_an_error() -> None:
-    """On a full disk it would end the process by a signal."""
+    """Such a write would end the process by a signal if the disk were full."""
     disk = SimulatedDisk()
     region = disk.map_file(FILE, 8192, create=True, allocate=4096)
     with pytest.raises(AssertionError, match="allocated to 4096"):

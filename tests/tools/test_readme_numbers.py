@@ -54,7 +54,7 @@ def test_a_run_without_a_figure_is_an_error(numbers: ModuleType) -> None:
 
 
 def test_the_table_of_the_readme_is_replaced_and_nothing_else(numbers: ModuleType) -> None:
-    """What ``--write`` does to the page that everybody reads first."""
+    """The option ``--write`` must leave the rest of the README as it is."""
     before = (ROOT / "README.md").read_text()
     lines = numbers.table([run_with(numbers, 0.5)] * 3)
     after = numbers.with_table(before, lines)

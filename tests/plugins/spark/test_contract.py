@@ -190,7 +190,7 @@ def test_a_planned_batch_of_a_deleted_topic_is_skipped_if_loss_is_allowed(
 
 
 def test_the_history_of_an_added_topic_is_read(cluster: Cluster, query: Start) -> None:
-    """What was sent to it before the query knew it comes, once, and in batches of the usual size."""
+    """Messages sent before the query knew the topic come once, in batches of the usual size."""
     for topic in (TOPIC, "other", "third"):
         cluster.make_topic(topic, 2)
     first = cluster.put(TOPIC, bodies(30))
@@ -337,7 +337,7 @@ def test_a_quiet_topic_beside_a_busy_one_makes_no_empty_batches(cluster: Cluster
 
 
 def test_an_available_now_query_ends_at_the_messages_present_at_its_start(cluster: Cluster, query: Start) -> None:
-    """What is sent afterwards is for the next run, and limits hold."""
+    """Later messages are left for the next run, and the batches keep their limit."""
     first = queue_ids(cluster, 2, 30)
     one = query(maxOffsetsPerTrigger="7").start(available_now=True)
     assert one.plan()

@@ -136,7 +136,7 @@ VALUE = {
 
 
 def test_values_are_decoded_singly_if_spark_has_no_arrow_udf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Spark takes them from Python: maps are dictionaries, and a whole number in a column of doubles is a double."""
+    """Spark then needs dictionaries for maps, and a float for a whole number in a column of doubles."""
     inner = types.StructType().add("x", types.LongType())
     result = (
         types.StructType()

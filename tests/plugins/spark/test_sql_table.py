@@ -66,7 +66,7 @@ def test_creating_a_table_with_a_wrong_option_is_refused() -> None:
 
 
 def test_a_read_refuses_options_that_only_a_catalog_adds() -> None:
-    """What only a catalog adds is an unknown option there, and rows of a table go where their write says."""
+    """Rows written to a table still go to the topic that the write names."""
     for name in ("location", "option.subscribe", "provider"):
         with pytest.raises(OptionError, match=f"unknown option '{name}'"):
             FlintMQDataSource({"path": "/data/store", name: "x"}).schema()

@@ -94,7 +94,7 @@ def test_a_running_query_survives_a_restart_of_a_broker(cluster: Cluster, query:
 def test_a_planned_batch_waits_for_the_broker_that_has_it(
     cluster: Cluster, query: Query, fail_on_data_loss: str
 ) -> None:
-    """What is planned is not passed over: with its broker away for too long, the batch fails; it is complete later on."""
+    """If the broker is down for too long, the batch fails, and it is complete when it is repeated later."""
     expected = put_to_both(cluster, 20, "first")
     assert query.start(failOnDataLoss=fail_on_data_loss).plan()
     query.stop()

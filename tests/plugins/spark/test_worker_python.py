@@ -40,7 +40,7 @@ def refusal(spark: Any) -> str:
 def test_the_error_about_another_python3_on_the_path_names_it(
     bare_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a plain SparkSession does; the error names the interpreter, what is missing, and both ways out."""
+    """A plain SparkSession uses that Python; the error names it, the missing packages and both remedies."""
     monkeypatch.setenv("PATH", str(bare_python.parent))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     said = refusal(session("python3"))

@@ -71,7 +71,7 @@ def test_a_kill_after_any_disk_operation_loses_and_doubles_no_row(little_log: Li
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_power_cut_after_any_disk_operation_loses_and_doubles_no_row(little_log: LittleLog, kind: str) -> None:
-    """What was not synced may be missing, half there, or there under a name that was not synced."""
+    """Unsynced data may be missing, incomplete, or stored under a name that was not synced."""
     task = little_log.task(ZONE)
     disk = journal(little_log, task)
     ends = [little_log.ends[step] for step in STEPS] + [little_log.ends[40]]

@@ -32,7 +32,7 @@ def land_all(lander: Lander, end: int, max_bytes: int = 1 << 20) -> None:
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 3_000, 1 << 20])
 def test_every_visible_message_lands_once(tmp_path: Path, little_log: LittleLog, max_bytes: int) -> None:
-    """Whatever a step holds, from one record to all: no gap, no overlap, half and delayed messages left out."""
+    """Steps of any size leave no gap and no overlap, and half and delayed messages do not land."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
         land_all(lander, little_log.end, max_bytes)
@@ -43,7 +43,7 @@ def test_every_visible_message_lands_once(tmp_path: Path, little_log: LittleLog,
 
 
 def test_a_lander_reads_no_record_beyond_its_limit(tmp_path: Path, little_log: LittleLog) -> None:
-    """What the broker has not vouched for is not read: each append's end is a limit once."""
+    """Records behind the limit may still be written; each end of an append is tried as the limit."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
         for end in little_log.ends[::4]:
@@ -77,7 +77,7 @@ def test_readers_find_topics_and_days_as_columns(tmp_path: Path, little_log: Lit
 
 
 def test_only_chosen_topics_land_and_system_topics_by_option(tmp_path: Path, little_log: LittleLog) -> None:
-    """Only what is asked for lands; the broker's own topics do when somebody insists."""
+    """Topics of the broker itself are of no use to most readers."""
     for name, changes, wanted in (
         ("one", {"topics": ("Payments",)}, {"Payments"}),
         ("all", {"include_system_topics": True}, {"Orders", "Payments", "a|b%c", SCHEDULE_TOPIC}),

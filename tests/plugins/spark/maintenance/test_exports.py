@@ -104,7 +104,7 @@ def test_an_export_finds_messages_stored_while_the_clock_was_behind(tmp_path: Pa
 
 
 def test_compaction_keeps_the_newest_of_each_key(tmp_path: Path, template: Path, engine: Engine) -> None:
-    """Over all pieces; the same key in another topic is another key; messages without one are counted."""
+    """A key of another topic is another key, and messages without a key are counted."""
     newest = {
         (r.topic, r.properties["KEYS"]): r.commit_log_offset_bytes for r in records(template) if "KEYS" in r.properties
     }

@@ -37,7 +37,7 @@ def store(tmp_path: Path, template: Path) -> Path:
 
 
 def test_rebuilt_queues_and_index_equal_those_of_the_broker(tmp_path: Path, store: Path, engine: Engine) -> None:
-    """Also what the live broker wrote in the first place; old files are kept, the broker's own checks find nothing."""
+    """The replaced files are kept, and the broker's own checks find no error."""
     before, index_before = queues_of(store), index_of(store)
     loop_rebuilt(store, tmp_path / "loop", config_of(store))
     progress: list[tuple[str, int, int]] = []
@@ -224,7 +224,7 @@ def test_a_running_or_crashed_store_is_refused(tmp_path: Path, store: Path) -> N
 
 
 def test_a_rebuild_refuses_damage_and_names_its_position(tmp_path: Path, store: Path) -> None:
-    """What the broker's start would quarantine or cut is not skipped here; nothing has changed afterwards."""
+    """Only the start of a broker may quarantine or cut damaged bytes, so the store stays unchanged."""
     before = queues_of(store)
     third = sorted((store / "commitlog").iterdir())[2]
     raw = bytearray(third.read_bytes())

@@ -63,7 +63,7 @@ def test_every_kind_of_protobuf_field_has_a_column() -> None:
 
 
 def test_an_empty_body_is_a_message_of_defaults() -> None:
-    """In Protobuf no bytes are a message; only fields that know whether they were set are null."""
+    """Protobuf encodes a message of default values as no bytes; only fields with presence are null."""
     (row,) = decode([b""])
     assert (row["id"], row["name"], row["kind"], row["items"], row["at"], row["maybe"]) == (
         0,

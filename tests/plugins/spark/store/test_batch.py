@@ -156,7 +156,7 @@ def test_a_read_returns_only_the_chosen_columns(filled: Path) -> None:
 @pytest.mark.parametrize("start", [0, 250, 599, 10_000])
 @pytest.mark.parametrize("end", [None, 333, 10_000])
 def test_a_read_is_bounded_by_store_times(filled: Path, start: int, end: int | None) -> None:
-    """By store time, start inclusive and end exclusive, to the millisecond."""
+    """The start is inclusive and the end exclusive, to the millisecond."""
     first_ms, end_ms = 1_700_000_000_005 + start * 10, 1_700_000_000_005 + (end or 0) * 10
     options = {"startingTimestamp": str(first_ms), "startingOffsetsByTimestampStrategy": "latest"}
     if end is not None:
@@ -197,7 +197,7 @@ def test_a_queue_with_equal_start_and_end_offsets_has_no_row(filled: Path) -> No
 
 
 def test_a_read_is_bounded_by_physical_offsets(filled: Path) -> None:
-    """Only where a record begins; the end is exclusive."""
+    """The offset must be the begin of a record, and the end is exclusive."""
     rows = batch(filled)
     low, high = rows[10]["physicalOffset"], rows[200]["physicalOffset"]
 

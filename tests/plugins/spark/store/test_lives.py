@@ -54,7 +54,7 @@ def root(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def test_a_batch_read_omits_messages_of_deleted_topics(root: Path) -> None:
-    """By the log, and by its queues where they are asked."""
+    """The rule holds for reads of the whole log and for reads through the queues."""
     options = {"includeSystemTopics": "false", "badRecords": "skip"}
     for more in ({}, {"subscribe": "A,B"}):
         rows = batch(root, **options, **more)
@@ -62,7 +62,7 @@ def test_a_batch_read_omits_messages_of_deleted_topics(root: Path) -> None:
 
 
 def test_an_export_omits_messages_of_deleted_topics_and_an_audit_finds_no_holes(root: Path, tmp_path: Path) -> None:
-    """Of a store whose broker crashed, too."""
+    """The rule also holds for the store of a crashed broker."""
     pytest.importorskip("pyarrow")
     assert export(StoreFiles(root), tmp_path / "out", InlineEngine()).rows == len(EXPECTED)
     assert audit(StoreFiles(root), InlineEngine(), duplicates=False)["sound"]

@@ -302,7 +302,7 @@ def test_a_planned_batch_reports_the_loss_of_topics_that_are_no_longer_chosen(st
 
 
 def test_a_history_begins_with_the_oldest_message_that_exists(stopped: Path, caught_up: Offset) -> None:
-    """What was gone when the topic was added is no loss, and later batches read what lies between the same places."""
+    """Messages deleted before the topic was added are no loss to the query."""
     expire(stopped)
     reader = transport(stopped, subscribe=BOTH)
     batches, end = stream(reader, caught_up, FIVE)

@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_broker_name_column_has_the_name_of_the_broker(store: Path) -> None:
-    """As over the wire and in a landing zone: two stores side by side must be told apart without an option."""
+    """Rows of two stores must be distinguishable without an option, as over the wire and in a landing zone."""
     assert {row["brokerName"] for row in batch(store)} == {"broker-x"}
     assert {row["brokerName"] for row in batch(store, brokerName="named")} == {"named"}
 

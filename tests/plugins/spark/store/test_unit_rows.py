@@ -90,7 +90,7 @@ CHOICES: list[dict[str, str]] = [
 def test_rows_read_from_units_equal_rows_read_from_the_log(
     filled: Path, options: dict[str, str], partition_bytes: str
 ) -> None:
-    """In the same order, whatever is chosen, however it is cut."""
+    """The order of the rows is the same as well, for all options and sizes of parts."""
     units, log = both(filled, maxPartitionBytes=partition_bytes, **options)
     assert units == log
     assert bool(units) == (options != {"subscribePattern": "none"})
@@ -107,7 +107,7 @@ def test_rows_read_from_units_equal_rows_read_from_the_log(
     ],
 )
 def test_pushed_bounds_omit_the_same_rows_from_units_and_log(filled: Path, bounds: Bounds) -> None:
-    """What is pushed down leaves out the same rows."""
+    """A query must have the same result, whichever files its columns are read from."""
 
     def rows(**options: str) -> list[Row]:
         reader = transport(filled, **options)

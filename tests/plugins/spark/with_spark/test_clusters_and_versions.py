@@ -57,7 +57,7 @@ def check(place: Place, python: Path, spark_home: Path, folder: Path, environmen
 def test_the_contract_holds_on_executors_and_behind_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
-    """In this process, on the executors of a standalone cluster, and behind a Spark Connect server."""
+    """Tasks run in this process, on executors of a standalone cluster, or behind a Spark Connect server."""
     import pyspark
 
     if place == "connect":

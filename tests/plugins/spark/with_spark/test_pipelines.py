@@ -217,7 +217,7 @@ def test_flatten_adds_the_fields_beside_the_message_columns(spark: Any, store: P
 def test_mistakes_in_queries_are_found_before_the_run(
     spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, says: str
 ) -> None:
-    """What --dry-run is for: Spark analyses the queries, and its complaint has the line of the file."""
+    """The option ``--dry-run`` lets Spark analyze the queries, and the error names the line of the file."""
     monkeypatch.setenv("FLINTMQ_TEST_SECRET", "hunter2")
     text = source(store, "json")
     text += "decode: {format: json, schema: 'id BIGINT, city STRING, amount DOUBLE', into: value, column: body}\n"

