@@ -101,7 +101,7 @@ def test_the_default_byte_limit_holds_unless_messages_are_limited() -> None:
 
 
 def test_a_start_is_a_number_of_messages_or_a_time_before_the_latest() -> None:
-    """The time sets only the start; it is no filter that would move with each process."""
+    """The time sets only the start, and does not move with each process as a filter would."""
     assert start("startingOffsets", "-100") == Place("rows", rows=100)
     assert start("startingOffsets", " -10m ") == Place("age", age_ms=600_000)
     assert start("startingOffsets", "latest") == LATEST
