@@ -117,7 +117,7 @@ async def until(condition: Callable[[], bool]) -> None:
     "kind", ["plain", "async", "plain list", "async list", "plain orderly", "loop", "poll", "pull", "handler"]
 )
 def test_messages_of_every_kind_of_consumer_have_decoded_values(kind: str) -> None:
-    """Redelivered messages are built anew, so their values must be decoded as well."""
+    """Redelivered messages are built again, so their values must be decoded as well."""
 
     async def test(cluster: FakeCluster) -> None:
         for number in range(2):
