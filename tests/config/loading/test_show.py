@@ -26,7 +26,7 @@ def test_each_key_has_a_row_with_value_origin_and_text() -> None:
     assert by_key["listen.ha_port"].value == "null"
     assert by_key["dispatchers"].value == "consume_queue, index"
     assert by_key["store.file_reserved_hours"].value == "3d"
-    assert by_key["broker.permission"].doc.startswith("What clients may do")
+    assert by_key["broker.permission"].doc.startswith("Permission of clients")
 
 
 def test_the_defaults_as_yaml_load_unchanged() -> None:
