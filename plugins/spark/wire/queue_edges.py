@@ -54,6 +54,9 @@ class QueueEdges:
             UnknownTopicError: a topic of the options does not exist.
             BrokerAwayError: a broker has been away for too long. Until then its queues are left out.
         """
+        return self._edges(topics, remembered=remembered, is_second_look=False)
+
+    def _edges(self, topics: Sequence[str] | None, *, remembered: bool, is_second_look: bool) -> Edges:
         client = self._client()
         wanted = self._topics() if topics is None else topics
         contacts = self.contacts
@@ -88,7 +91,10 @@ class QueueEdges:
                 unknown.append(topic)
             else:
                 silent |= dict.fromkeys(contacts.brokers_of(topic), str(found))
-        silent |= self._unregistered(missing)
+        unregistered = self._unregistered(missing, is_second_look=is_second_look)
+        if unregistered is None:
+            return self._edges(topics, remembered=remembered, is_second_look=True)
+        silent |= unregistered
         contacts.know(edges)
         if topics is None:
             lost = next((topic for topic in unknown if not contacts.brokers_of(topic) & silent.keys()), None)
@@ -129,10 +135,11 @@ class QueueEdges:
             edges = self.edges()
         return edges
 
-    def _unregistered(self, missing: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    def _unregistered(self, missing: Mapping[str, frozenset[str]], *, is_second_look: bool) -> dict[str, str] | None:
         """Return the brokers that had a topic but are not registered now, with a reason, among those whose routes lack it.
 
-        At the other brokers the topic was deleted, or they have just registered; the next call finds them.
+        A registered broker without a route registered after the routes were asked for, or deleted the topic. Return None at
+        the first look, because the routes must be asked for again to find out. At the second look the topic counts as deleted.
         """
         if not any(missing.values()):
             return {}
@@ -141,6 +148,8 @@ class QueueEdges:
             here = client.run(client.registered())
         except SparkPluginError as error:
             return {name: str(error) for names in missing.values() for name in names}
+        if not is_second_look and any(names & here for names in missing.values()):
+            return None
         for topic, names in missing.items():
             self.contacts.forget(topic, names & here)
         return {name: "it is not registered" for names in missing.values() for name in names - here}

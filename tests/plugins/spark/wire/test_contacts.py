@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,18 @@ from served import Served
 import flintmq.plugins.spark.wire.client as client
 import flintmq.plugins.spark.wire.queue_edges as queue_edges
 from flintmq.core.broker.topic_config import MessageQueue
+from flintmq.core.errors import RefusedError
+from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.spark.errors import BrokerAwayError, OptionError, SparkPluginError, UnknownTopicError
 from flintmq.plugins.spark.options import ReadOptions, WriteOptions
 from flintmq.plugins.spark.ports import Limit, Offset
+from flintmq.plugins.spark.wire.client import TopicBounds
 from flintmq.plugins.spark.wire.contacts import Contacts
+from flintmq.plugins.spark.wire.queue_edges import QueueEdges
 from flintmq.plugins.spark.wire.sending import SPARK_TXN, RowMessage, Sender
 from flintmq.plugins.spark.wire_transport import WireTransport
 from flintmq.remoting.client.message import Message
+from flintmq.remoting.wire.bodies import TopicOffset
 
 TOPIC = "orders"
 
@@ -283,3 +289,43 @@ def test_an_idle_stream_shows_no_lag(first: Served) -> None:
         assert reader.reportLatestOffset()["lag"]["messages"] == 0
         assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end  # the batch is done, and nothing comes
         assert first.committed("idle", TOPIC, 0) == 10
+
+
+class RestartedBroker:
+    """A client whose broker registers between the request for the route and the request for the registered brokers."""
+
+    where = "n:9876"
+
+    def __init__(self, *answers: TopicBounds | RefusedError) -> None:
+        self.answers = list(answers)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run(work)
+
+    async def bounds(self, _topic: str, _away: object) -> TopicBounds:
+        answer = self.answers.pop(0)
+        if isinstance(answer, RefusedError):
+            raise answer
+        return answer
+
+    async def registered(self) -> frozenset[str]:
+        return frozenset({"broker-a"})
+
+    async def left(self, _topic: str) -> list[str]:
+        return []
+
+
+def test_a_broker_that_registers_during_a_look_keeps_its_topics() -> None:
+    """Its route is older than its registration, so the topic looked deleted, and an AvailableNow query ended without it."""
+    queue = MessageQueue(topic=TOPIC, broker_name="broker-a", queue_id=0)
+    edge = TopicOffset(max_queue_offset=10)
+    no_topic = RefusedError(ResponseCode.TOPIC_NOT_EXIST, "no topic", reason="topic.not_found")
+    options = ReadOptions.parse({"nameServer": "n:9876", "subscribe": TOPIC})
+    client: Any = RestartedBroker(no_topic, TopicBounds({queue: edge}, frozenset({"broker-a"}), {}))
+    edges = QueueEdges(options, lambda: client)
+    edges.contacts.know([queue])
+    assert dict(edges.edges()) == {queue: edge}
+    client.answers = [no_topic, no_topic]
+    with pytest.raises(UnknownTopicError, match="there is no topic orders"):
+        edges.edges()
+    assert not client.answers, "a topic counts as deleted at the second look only"
