@@ -114,7 +114,7 @@ class RecordBatch:
         return units if units is not None else self.requests()
 
     def columns(self) -> RecordColumns:
-        """Return the records as numpy columns; it imports numpy if that is not imported yet."""
+        """Return the records as numpy columns. The first call in a process imports numpy."""
         columns = self._columns
         if columns is None:
             from flintmq.core.record.bulk_columns import columns_of

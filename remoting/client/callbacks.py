@@ -127,5 +127,5 @@ async def ended(tasks: Collection[asyncio.Task[Any]]) -> list[str]:
     done, going_on = await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
     for task in done:
         if not task.cancelled():
-            task.exception()  # retrieve it, or asyncio logs it as never retrieved
+            task.exception()  # asyncio logs an exception that nobody retrieves
     return sorted(task.get_name() for task in going_on)

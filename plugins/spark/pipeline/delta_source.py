@@ -122,7 +122,7 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
             if file.metadata.num_rows:
                 relative = str(place.relative_to(self.folder))
                 found.append(WrittenFile(relative, place.stat().st_size, file.metadata.num_rows))
-            else:  # a task without rows still writes a file
+            else:  # the writer makes a file even for a task without rows
                 place.unlink()
 
         partitioning = None
