@@ -98,10 +98,6 @@ class Part:
         self._in_a_row = 0
         self._failed_at_call = 0
 
-    @property
-    def is_off(self) -> bool:
-        return bool(self.why_off)
-
     def check(self) -> None:
         """Raise ``RefusedError`` while it is off."""
         if self.why_off:

@@ -20,7 +20,15 @@ from flintmq.programs.cli.commands import COMMANDS
 from flintmq.programs.cli.exits import CommandError, warn
 from flintmq.programs.cli.parser import Command
 
-_EXPECTED = (FlintError, ConfigError, CommandError, click.ClickException, click.exceptions.Exit, click.Abort)
+_EXPECTED = (
+    FlintError,
+    ConfigError,
+    CommandError,
+    click.ClickException,
+    click.exceptions.Exit,
+    click.Abort,
+    BrokenPipeError,
+)
 """Errors that a command raises on purpose. They are reported as they are, and not as a failure of the plugin."""
 
 
@@ -52,7 +60,7 @@ class PluginCommand(Command):
         """Call the plugin's function. Raises ``PluginError`` if that raises something unexpected."""
         try:
             return super().invoke(ctx)
-        except (*_EXPECTED, BrokenPipeError):
+        except _EXPECTED:
             raise
         except Exception as error:
             raise PluginError(f"{self._where} raised {brief(error)}") from error

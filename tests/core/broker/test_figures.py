@@ -33,7 +33,7 @@ def test_a_failing_source_of_a_plugin_is_skipped_and_counted() -> None:
     assert figures.texts() == {"a": "1"}
     assert part.errors == 1
     figures.texts()
-    assert part.is_off
+    assert part.why_off
     figures.texts()
     assert part.errors == 2
 

@@ -43,7 +43,7 @@ def test_why_a_dispatcher_is_off_is_told(part: Part) -> None:
     for _ in range(3):
         assert part.why_off == ""
         dispatcher.dispatch(sample_batch(0))
-    assert part.is_off
+    assert part.why_off
     assert part.why_off == (
         "failed 3 times, the last time in dispatcher 'd' (dispatch): OSError: disk of its own is full"
     )
@@ -76,7 +76,7 @@ def test_an_essential_dispatcher_raises_through_and_is_never_off() -> None:
     for _ in range(3):
         with pytest.raises(ValueError, match="no unit"):
             isolated.dispatch(sample_batch(0))
-    assert (part.errors, part.is_off) == (3, False)
+    assert (part.errors, part.why_off) == (3, "")
 
 
 @pytest.mark.parametrize("error", [StoreFullError("full"), StoreFencedError("fenced")])
@@ -88,7 +88,7 @@ def test_what_the_store_says_passes_isolation(error: Exception, part: Part) -> N
     for _ in range(6):
         with pytest.raises(type(error)):
             isolated.dispatch(sample_batch(0))
-    assert (part.errors, part.is_off) == (0, False)
+    assert (part.errors, part.why_off) == (0, "")
 
 
 def test_isolated_dispatchers_are_closed_without_raising(part: Part) -> None:
