@@ -8,11 +8,13 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from pathlib import Path
 
 import attrs
+import pytest
 from bare_wire import Wire, settings
 
 import flintmq
@@ -84,7 +86,15 @@ def in_the_callers_loop(folder: Path) -> None:
     asyncio.run(live())
 
 
-LIVES = {"in_own_thread": in_own_thread, "in_the_callers_loop": in_the_callers_loop}
+def refused_a_port(folder: Path) -> None:
+    """One start that fails, because the port is in use: a program may try again until it is free."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = settings(folder, f"listen.port={taken.getsockname()[1]}")
+        with pytest.raises(flintmq.FlintError, match="in use"), flintmq.Broker(config):
+            raise AssertionError("the broker took a port that is in use")
+
+
+LIVES = {life.__name__: life for life in (in_own_thread, in_the_callers_loop, refused_a_port)}
 
 
 def main(life: str, lives: str, folder: str) -> None:

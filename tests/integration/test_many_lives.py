@@ -9,14 +9,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
 from bare_wire import SMALL
-from many_lives import LIVES, left
+from many_lives import LIVES
 
 import flintmq
 
@@ -44,19 +41,6 @@ def test_many_embedded_brokers_leave_no_resources(tmp_path: Path, life: str, liv
     assert found["after"] == found["before"]
     assert found["objects"] < lives, "not even one object each"
     assert found["resident_kib"] < 4 * 1024 + lives * 16
-
-
-def test_repeated_failed_starts_leave_no_resources(configure: Callable[..., Any]) -> None:
-    """However often it is tried: a program may try again until a port is free."""
-    with flintmq.Broker(configure()) as broker:
-        before = left()
-        for number in range(10):
-            taken = configure(f"listen.port={broker.port}", store=f"taken-{number}")
-            with pytest.raises(flintmq.FlintError, match="in use"):
-                flintmq.Broker(taken).__enter__()
-        after = left()
-        assert after.descriptors <= before.descriptors, "the first broker's threads may have had a file open before"
-        assert attrs.evolve(after, descriptors=before.descriptors) == before
 
 
 FORK = """
