@@ -255,12 +255,12 @@ class RemotingClient:
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda task: self._connect_done(address, task))
-        try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            if connecting.cancelled():
-                raise RemotingConnectError("this client is closed") from None
-            raise
+        # A caller that is cancelled must not cancel the others. Since Python 3.14, shield() also reports the failure of a
+        # connection whose caller was cancelled to the event loop's exception handler.
+        await asyncio.wait([connecting])
+        if connecting.cancelled():
+            raise RemotingConnectError("this client is closed")
+        return connecting.result()
 
     def _connect_done(self, address: str, task: asyncio.Task[ClientConnection]) -> None:
         if self._connecting.get(address) is task:

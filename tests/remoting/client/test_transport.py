@@ -73,6 +73,35 @@ def test_requests_to_an_unreachable_address_fail(fake_peer: type[Peer]) -> None:
         with_peer(fake_peer, test)
 
 
+def test_a_failed_connection_is_not_reported_to_the_loop_if_its_caller_was_canceled(
+    fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncio.shield() reports it since Python 3.14, and a program that gave up a call would log an error."""
+
+    async def test(peer: Peer, client: RemotingClient) -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        is_connecting, may_fail = asyncio.Event(), asyncio.Event()
+
+        async def open_and_fail(_address: str, _connection: ClientConnection) -> None:
+            is_connecting.set()
+            await may_fail.wait()
+            raise OSError("refused")
+
+        monkeypatch.setattr(client, "_open", open_and_fail)
+        canceled, other = (asyncio.create_task(client.invoke(peer.address, request(1), 5_000)) for _ in range(2))
+        await is_connecting.wait()
+        canceled.cancel()
+        await asyncio.wait([canceled])
+        may_fail.set()
+        with pytest.raises(RemotingConnectError, match="refused"):
+            await other
+        assert canceled.cancelled()
+        assert not reported
+
+    with_peer(fake_peer, test)
+
+
 def test_a_lost_connection_fails_its_requests_and_is_replaced(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         peer.answers[1] = lambda _: peer.transports[0].abort()
