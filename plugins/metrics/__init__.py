@@ -1,5 +1,5 @@
-"""Figures for monitoring systems, and whether the broker lives and is ready, over HTTP (docs/metrics.md).
+"""Serves metrics and the probes for liveness and readiness over HTTP (docs/metrics.md).
 
-A thread answers HTTP. It asks the loop for one snapshot of plain numbers, which costs the loop a slice of a millisecond at most
-at once, and makes text of it outside the loop. What is not switched on imports nothing of this but the plugin.
+A thread answers HTTP. It asks the event loop for a snapshot of plain numbers and formats them outside the loop. The loop
+gathers the numbers in slices of about a millisecond. If metrics are off, only this package's plugin module is imported.
 """

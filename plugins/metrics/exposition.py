@@ -1,7 +1,7 @@
-"""Encodes a snapshot of the figures as Prometheus's text, or as OpenMetrics if the client asks for it.
+"""Encodes a snapshot of the metrics in Prometheus's text format, or in OpenMetrics if the client asks for it.
 
-The library ``prometheus_client`` knows the formats and chooses one by the client's headers. The lines are encoded here, because
-the library takes 12 µs for each, which at a thousand topics keeps a second processor busy.
+The library ``prometheus_client`` chooses the format from the client's headers. The lines are encoded here, because the library
+takes 12 µs for each line, which would keep a second processor busy if there are a thousand topics.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _SPECIAL = re.compile(r'[\\\n"]')
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 Commons = Mapping[tuple[str, ...], Labels]
-"""The values of the labels that groups have in common, by their names."""
+"""Values of the labels that all metrics of a group share, keyed by the names of these labels."""
 
 
 class Exposition:
-    """Makes text of snapshots. Any thread."""
+    """Formats snapshots as the text of ``/metrics``. Any thread."""
 
     def __init__(self) -> None:
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
     def text(self, samples: Samples, commons: Commons, accept: str) -> tuple[tuple[bytes, ...], str]:
-        """Return the text in parts, which are not joined because one may be megabytes that are kept, and its content type.
+        """Return the text, in parts, and its content type.
+
+        The parts are not joined, because a cached part may have megabytes.
 
         Args:
             samples: the figures.
-            commons: what all samples of a group have in common.
-            accept: what the client takes, as its header says.
+            commons: values of the labels that all metrics of a group share.
+            accept: the client's header ``Accept``.
         """
         encode, content_type = choose_encoder(accept)
         is_open = content_type.startswith("application/openmetrics-text")
@@ -49,7 +51,7 @@ class Exposition:
 
 
 def _text_of(samples: Samples, commons: Commons, is_open: bool) -> bytes:
-    """Return the text of one part of the figures, which is made once and kept with them."""
+    """Return the text of one part of the figures. It is formatted once and cached in ``samples.texts``."""
     if is_open not in samples.texts:
         worked_s = thread_time_of(SYSTEM_CLOCK)
         begun_s = worked_s()
@@ -76,7 +78,7 @@ def _all_lines(samples: Samples, commons: Commons, is_open: bool) -> Iterator[st
 
 @cache
 def _heads(is_open: bool) -> Mapping[str, str]:
-    """Return the lines in front of the samples of each metric."""
+    """Return the lines ``# HELP`` and ``# TYPE`` of each metric, keyed by the metric's name."""
     return {name: _head(name, family.kind, family.meaning, is_open) for name, family in FAMILIES.items()}
 
 
@@ -92,10 +94,10 @@ def _lines(
     """Yield a line for each sample.
 
     Args:
-        family: of the samples.
-        prefix: the labels that all have in common.
-        known: the text of labels that others of the same names had, which is added to.
-        found: the samples.
+        family: the metric of the samples.
+        prefix: the text of the labels that all samples share.
+        known: cache of formatted labels, keyed by their values; shared by metrics with the same label names. It is added to.
+        found: values of the labels, and the figure, of each sample.
     """
     begin, names = family.name, family.labels
     for labels, figure in found:

@@ -1,6 +1,6 @@
-"""What is told: every metric with its kind, its labels and its meaning, in one place.
+"""The table of all metrics, with the kind, the labels and the meaning of each.
 
-The exposition, docs/metric-names.md and the tests that compare with RocketMQ's names are made of it.
+The exposition, docs/metric-names.md and the tests that compare the names with RocketMQ's are derived from this table.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @attrs.frozen
 class Family:
-    """One metric: all its samples have these labels."""
+    """Describes one metric. All its samples have the same label names."""
 
     name: str
     kind: Kind
     meaning: str
-    """A sentence; it is the exposition's HELP, too."""
+    """Description of the metric, a sentence; also the text of ``# HELP``."""
     labels: tuple[str, ...] = ()
-    """Beyond those of the group that it belongs to."""
+    """Names of the metric's labels, without the labels of its group."""
     common: tuple[str, ...] = ()
-    """Those of its group."""
+    """Names of the labels that all metrics of its group share."""
 
 
 @attrs.frozen
 class Group:
-    """Metrics that came from one place, and have labels in common."""
+    """Metrics with a common origin, for example one exporter of RocketMQ, that share labels."""
 
     title: str
     about: str
-    """A sentence or two about all of them."""
+    """Description of the whole group, a sentence or two."""
     common: tuple[str, ...]
-    """The labels that each of them has."""
+    """Names of the labels that every metric of the group has."""
     families: tuple[Family, ...]
 
 
 NODE: Final = ("cluster", "node_type", "node_id")
-"""The labels that RocketMQ 5 gives to everything: ``node_id`` is the broker's name."""
+"""Names of the labels that RocketMQ 5 adds to each of its metrics; ``node_id`` is the broker's name."""
 _OF_TOPIC: Final = ("topic", "message_type", "is_system")
 _OF_READER: Final = ("topic", "consumer_group", "is_system")
 _LAG: Final = ("consumer_group", "topic", "is_retry", "is_system")
@@ -48,17 +48,17 @@ _LAG: Final = ("consumer_group", "topic", "is_retry", "is_system")
 ROCKETMQ: Final = Group(
     "RocketMQ 5's broker",
     "Under the names of RocketMQ 5.3's own exporter. `message_type` is `normal`, or `delay` and `transaction` in the "
-    "topics where such messages wait; ordered messages are not told apart.",
+    "topics where such messages wait; ordered messages count as `normal`.",
     NODE,
     (
         Family("rocketmq_processor_watermark", "gauge", "Requests that wait in a queue.", ("processor",)),
         Family(
             "rocketmq_rpc_latency",
             "histogram",
-            "Time from the read of a request to its answer, in ms; sends of a connection in one append have one time.",
+            "Time from the read of a request to its answer, in ms; sends of one connection in one append share a time.",
             ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
         ),
-        Family("rocketmq_broker_permission", "gauge", "What clients may do: 4 read, 2 write, 6 both."),
+        Family("rocketmq_broker_permission", "gauge", "Permissions of clients: 4 read, 2 write, 6 both."),
         Family("rocketmq_topic_number", "gauge", "Topics."),
         Family("rocketmq_consumer_group_number", "gauge", "Consumer groups."),
         Family("rocketmq_messages_in_total", "counter", "Messages stored.", _OF_TOPIC),
@@ -66,18 +66,18 @@ ROCKETMQ: Final = Group(
         Family(
             "rocketmq_message_size", "histogram", "Bytes of a message's record, the mean of each append.", _OF_TOPIC
         ),
-        Family("rocketmq_messages_out_total", "counter", "Messages handed out.", _OF_READER),
-        Family("rocketmq_throughput_out_total", "counter", "Bytes of the records handed out.", _OF_READER),
+        Family("rocketmq_messages_out_total", "counter", "Messages delivered to consumers.", _OF_READER),
+        Family("rocketmq_throughput_out_total", "counter", "Bytes of the records delivered to consumers.", _OF_READER),
         Family(
             "rocketmq_send_to_dlq_messages_total",
             "counter",
-            "Messages that became dead letters, by the topic that they came from.",
+            "Messages that became dead letters, by their original topic.",
             ("consumer_group", "topic", "is_system"),
         ),
         Family(
             "rocketmq_producer_connections",
             "gauge",
-            "Connections of producers; one that is in two groups counts twice.",
+            "Connections of producers; a connection in two groups counts twice.",
             ("language", "version", "protocol_type"),
         ),
         Family(
@@ -87,38 +87,42 @@ ROCKETMQ: Final = Group(
             ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
         ),
         Family(
-            "rocketmq_consumer_lag_messages", "gauge", "Messages not consumed yet, those in flight among them.", _LAG
+            "rocketmq_consumer_lag_messages", "gauge", "Messages not consumed yet, including those in flight.", _LAG
         ),
         Family("rocketmq_consumer_lag_latency", "gauge", "Age of the oldest message not consumed yet, in ms.", _LAG),
-        Family("rocketmq_consumer_inflight_messages", "gauge", "Messages handed out and not committed yet.", _LAG),
+        Family("rocketmq_consumer_inflight_messages", "gauge", "Messages delivered and not committed yet.", _LAG),
         Family(
-            "rocketmq_consumer_queueing_latency", "gauge", "Age of the oldest message not handed out yet, in ms.", _LAG
+            "rocketmq_consumer_queueing_latency", "gauge", "Age of the oldest message not delivered yet, in ms.", _LAG
         ),
-        Family("rocketmq_consumer_ready_messages", "gauge", "Messages not handed out yet.", _LAG),
+        Family("rocketmq_consumer_ready_messages", "gauge", "Messages not delivered yet.", _LAG),
         Family("rocketmq_commit_messages_total", "counter", "Transactions committed.", ("topic",)),
         Family("rocketmq_rollback_messages_total", "counter", "Transactions rolled back.", ("topic",)),
     ),
 )
 STORAGE: Final = Group(
     "RocketMQ 5's store",
-    "Likewise; `storage_type` is always `local`, and `storage_medium` `disk`.",
+    "Under the names of RocketMQ 5.3's own exporter. `storage_type` is always `local`, and `storage_medium` `disk`.",
     (*NODE, "storage_type", "storage_medium"),
     (
-        Family("rocketmq_storage_size", "gauge", "Bytes used on the disk of the store, by whatever."),
-        Family("rocketmq_storage_flush_behind_bytes", "gauge", "Bytes of the log that are not synced yet."),
-        Family("rocketmq_storage_dispatch_behind_bytes", "gauge", "Bytes of the log that are in no queue yet."),
+        Family("rocketmq_storage_size", "gauge", "Bytes used on the disk of the store, including other files."),
+        Family("rocketmq_storage_flush_behind_bytes", "gauge", "Bytes of the commit log that are not synced yet."),
+        Family(
+            "rocketmq_storage_dispatch_behind_bytes", "gauge", "Bytes of the commit log that are not dispatched yet."
+        ),
         Family("rocketmq_storage_message_reserve_time", "gauge", "Age of the oldest message, in ms."),
-        Family("rocketmq_timer_enqueue_lag", "gauge", "Messages with a time of delivery that are to be read yet."),
+        Family("rocketmq_timer_enqueue_lag", "gauge", "Timed messages that the timer has not read yet."),
     ),
 )
-_READ_HERE: Final = "Under the names of rocketmq-exporter, which asks brokers from outside; read here each time. "
+_READ_HERE: Final = (
+    "Under the names of rocketmq-exporter, which is a separate process; here the broker serves them itself. "
+)
 EXPORTER_BROKER: Final = Group(
     "rocketmq-exporter: brokers",
     _READ_HERE + "Rates are means of the last minute. `brokerIP` is the broker's address.",
     ("cluster", "brokerIP", "broker"),
     (
-        Family("rocketmq_broker_tps", "gauge", "Messages stored a second."),
-        Family("rocketmq_broker_qps", "gauge", "Messages handed out a second."),
+        Family("rocketmq_broker_tps", "gauge", "Messages stored per second."),
+        Family("rocketmq_broker_qps", "gauge", "Messages delivered to consumers per second."),
     ),
 )
 EXPORTER_TOPIC: Final = Group(
@@ -126,16 +130,33 @@ EXPORTER_TOPIC: Final = Group(
     _READ_HERE + "Rates are means of the last minute.",
     ("cluster", "broker"),
     (
-        Family("rocketmq_producer_tps", "gauge", "Messages of a topic stored a second.", ("topic",)),
-        Family("rocketmq_producer_message_size", "gauge", "Bytes of a topic stored a second.", ("topic",)),
-        Family("rocketmq_producer_offset", "gauge", "Sum of the ends of a topic's queues.", ("topic",)),
-        Family("rocketmq_topic_retry_offset", "gauge", "Likewise, of a group's retries.", ("topic",)),
-        Family("rocketmq_topic_dlq_offset", "gauge", "Likewise, of a group's dead letters.", ("group",)),
+        Family("rocketmq_producer_tps", "gauge", "Messages of a topic stored per second.", ("topic",)),
+        Family("rocketmq_producer_message_size", "gauge", "Bytes of a topic stored per second.", ("topic",)),
+        Family("rocketmq_producer_offset", "gauge", "Sum of the maximum offsets of a topic's queues.", ("topic",)),
+        Family(
+            "rocketmq_topic_retry_offset",
+            "gauge",
+            "Sum of the maximum offsets of the queues of a group's retry topic.",
+            ("topic",),
+        ),
+        Family(
+            "rocketmq_topic_dlq_offset",
+            "gauge",
+            "Sum of the maximum offsets of the queues of a group's dead letters.",
+            ("group",),
+        ),
         Family("rocketmq_producer_count", "gauge", "Producers of a group that are connected.", ("group",)),
-        Family("rocketmq_consumer_tps", "gauge", "Messages handed to a group a second.", ("topic", "group")),
-        Family("rocketmq_consumer_message_size", "gauge", "Bytes handed to a group a second.", ("topic", "group")),
-        Family("rocketmq_consumer_offset", "gauge", "Sum of a group's offsets.", ("topic", "group")),
-        Family("rocketmq_send_back_nums", "gauge", "Messages a group refused in the last minute.", ("topic", "group")),
+        Family("rocketmq_consumer_tps", "gauge", "Messages delivered to a group per second.", ("topic", "group")),
+        Family("rocketmq_consumer_message_size", "gauge", "Bytes delivered to a group per second.", ("topic", "group")),
+        Family(
+            "rocketmq_consumer_offset", "gauge", "Sum of a group's offsets in a topic's queues.", ("topic", "group")
+        ),
+        Family(
+            "rocketmq_send_back_nums",
+            "gauge",
+            "Messages that a group sent back in the last minute.",
+            ("topic", "group"),
+        ),
         Family(
             "rocketmq_group_get_latency_by_storetime",
             "gauge",
@@ -152,8 +173,10 @@ EXPORTER_GROUP: Final = Group(
     (),
     (
         Family("rocketmq_group_diff", "gauge", "Messages of a topic that a group has not consumed.", _DIFF),
-        Family("rocketmq_group_retrydiff", "gauge", "Likewise, of its retries.", _DIFF),
-        Family("rocketmq_group_dlqdiff", "gauge", "Likewise, of its dead letters.", _DIFF),
+        Family(
+            "rocketmq_group_retrydiff", "gauge", "Messages of a group's retry topic that it has not consumed.", _DIFF
+        ),
+        Family("rocketmq_group_dlqdiff", "gauge", "Dead letters of a group that it has not consumed.", _DIFF),
         Family("rocketmq_group_count", "gauge", "Consumers of a group that are connected.", ("group",)),
     ),
 )
@@ -203,7 +226,8 @@ RUNTIME: Final[Mapping[str, tuple[str, int]]] = {
         for place, span in enumerate((10, 60, 600))
     },
 }
-"""What follows ``rocketmq_brokeruntime_``: the figure of request 28, and which of its numbers."""
+"""Key of the figure in the answer to request 28, and the index of the number in its text, keyed by the part of the metric's
+name after ``rocketmq_brokeruntime_``."""
 PUT_TIMES: Final = (
     *(
         "0ms",
@@ -220,12 +244,12 @@ PUT_TIMES: Final = (
     ),
     *("5to10s", "10stomore"),
 )
-"""What follows ``rocketmq_brokeruntime_pmdt_``, in the order of ``putMessageDistributeTime``."""
+"""Parts of the metrics' names after ``rocketmq_brokeruntime_pmdt_``, in the order of ``putMessageDistributeTime``."""
 CAPACITIES: Final = ("commitlogdir_capacity_total", "commitlogdir_capacity_free")
 EXPORTER_RUNTIME: Final = Group(
     "rocketmq-exporter: the figures of request 28",
     _READ_HERE
-    + "`des` and `broker_version` are the release whose protocol is spoken, `brokerHost` is empty, as there.",
+    + "`des` and `broker_version` are the RocketMQ release whose protocol FlintMQ speaks. `brokerHost` is empty, as there.",
     ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version"),
     (
         *(
@@ -234,7 +258,7 @@ EXPORTER_RUNTIME: Final = Group(
         ),
         *(
             Family(
-                f"rocketmq_brokeruntime_pmdt_{name}", "gauge", f"Messages whose append took {name}, of the last minute."
+                f"rocketmq_brokeruntime_pmdt_{name}", "gauge", f"Messages of the last minute whose append took {name}."
             )
             for name in PUT_TIMES
         ),
@@ -243,19 +267,19 @@ EXPORTER_RUNTIME: Final = Group(
 )
 FLINTMQ: Final = Group(
     "FlintMQ's own",
-    "What only FlintMQ has, or counts in another way.",
+    "Metrics that RocketMQ does not have, or that FlintMQ counts in another way.",
     NODE,
     (
         Family(
             "flintmq_fenced",
             "gauge",
-            "1 where the store is fenced after a failed sync, so that nothing is acknowledged.",
+            "1 if the store is fenced after a failed sync, so that nothing is acknowledged.",
         ),
-        Family("flintmq_alarm", "gauge", "1 for each alarm (docs/alarms.md).", ("id", "level", "subject")),
+        Family("flintmq_alarm", "gauge", "1 for each current alarm (docs/alarms.md).", ("id", "level", "subject")),
         Family(
             "flintmq_watermark_bytes",
             "gauge",
-            "How far the commit log is written, committed, flushed, dispatched and readable, and where it begins.",
+            "Physical offsets up to which the log is written, committed, flushed, dispatched and readable, and its first.",
             ("watermark",),
         ),
         Family("flintmq_put_messages_total", "counter", "Messages stored."),
@@ -263,50 +287,63 @@ FLINTMQ: Final = Group(
         Family(
             "flintmq_dropped_messages_total",
             "counter",
-            "Messages that waited for a topic (delay, timer, transaction) which was deleted before they were due.",
+            "Delayed, timed and transactional messages dropped because their topic was deleted before they were due.",
         ),
         Family("flintmq_refused_messages_total", "counter", "Messages refused after their request was understood."),
         Family("flintmq_refusals_total", "counter", "Requests refused, by reason (docs/refusals.md).", ("reason",)),
-        Family("flintmq_get_messages_total", "counter", "Messages handed out to consumers."),
-        Family("flintmq_get_bytes_total", "counter", "Bytes of the records handed out to consumers."),
-        Family("flintmq_pulls_total", "counter", "Pulls that found messages, or none.", ("found",)),
+        Family("flintmq_get_messages_total", "counter", "Messages delivered to consumers."),
+        Family("flintmq_get_bytes_total", "counter", "Bytes of the records delivered to consumers."),
+        Family("flintmq_pulls_total", "counter", "Pulls, by whether they found messages.", ("found",)),
         Family("flintmq_held_pulls", "gauge", "Pulls that wait for a message."),
-        Family("flintmq_requests_total", "counter", "Requests handed to processors."),
+        Family("flintmq_requests_total", "counter", "Requests passed to processors."),
         Family("flintmq_connections", "gauge", "Open connections."),
-        Family("flintmq_append_seconds", "histogram", "How long an append took; one append has the sends of one turn."),
-        Family("flintmq_append_messages", "histogram", "Messages of an append."),
+        Family(
+            "flintmq_append_seconds",
+            "histogram",
+            "Duration of an append, which stores the sends of one turn of the event loop.",
+        ),
+        Family("flintmq_append_messages", "histogram", "Messages per append."),
         Family(
             "flintmq_durable_seconds",
             "histogram",
-            "How long an append and its flush took, and replication, where senders wait for them.",
+            "Duration of an append, including its flush and its replication if senders wait for them.",
         ),
-        Family("flintmq_sync_seconds", "histogram", "How long a sync of the commit log took."),
-        Family("flintmq_commit_seconds", "histogram", "How long a write of the transient store pool to its file took."),
-        Family("flintmq_half_messages", "gauge", "Half messages that are not done with."),
+        Family("flintmq_sync_seconds", "histogram", "Duration of a sync of the commit log."),
+        Family("flintmq_commit_seconds", "histogram", "Duration of a write of the transient store pool to its file."),
+        Family("flintmq_half_messages", "gauge", "Half messages that are neither committed nor rolled back."),
         Family("flintmq_plugin_calls_total", "counter", "Calls of a third party's plugin.", ("plugin", "hook")),
         Family("flintmq_plugin_errors_total", "counter", "Failures of a plugin.", ("plugin", "hook")),
-        Family("flintmq_loop_blocked_total", "counter", "How often the event loop stood still for too long."),
-        Family("flintmq_loop_blocked_max_seconds", "gauge", "The longest time that the event loop stood still."),
-        Family("flintmq_slaves", "gauge", "Slaves that follow."),
-        Family("flintmq_slave_behind_bytes", "gauge", "How far the nearest slave is behind; absent without one."),
-        Family("flintmq_follows_master", "gauge", "1 for a slave that has its master."),
-        Family("flintmq_started_clean", "gauge", "1 where the last stop was orderly."),
-        Family("flintmq_recovery_seconds", "gauge", "How long the recovery of the start took."),
-        Family("flintmq_recovered_records", "gauge", "Records that the recovery of the start walked."),
         Family(
-            "flintmq_recovery_cuts", "gauge", "1 where the recovery of the start cut something off the end of the log."
+            "flintmq_loop_blocked_total", "counter", "Number of times that the event loop was blocked for too long."
         ),
-        Family("flintmq_recovery_holes", "gauge", "Places of damage that the recovery of the start passed over."),
-        Family("flintmq_scrape_seconds", "gauge", "The event loop's time for the figures that you read."),
+        Family("flintmq_loop_blocked_max_seconds", "gauge", "The longest time that the event loop was blocked."),
+        Family("flintmq_slaves", "gauge", "Connected slaves."),
+        Family(
+            "flintmq_slave_behind_bytes", "gauge", "Bytes that the nearest slave is behind; absent without a slave."
+        ),
+        Family("flintmq_follows_master", "gauge", "1 if this slave is connected to its master."),
+        Family("flintmq_started_clean", "gauge", "1 if the last stop was orderly."),
+        Family("flintmq_recovery_seconds", "gauge", "Duration of the recovery at the last start."),
+        Family("flintmq_recovered_records", "gauge", "Records that the recovery at the last start read."),
+        Family(
+            "flintmq_recovery_cuts", "gauge", "1 if the recovery at the last start truncated the end of the commit log."
+        ),
+        Family("flintmq_recovery_holes", "gauge", "Damaged ranges that the recovery at the last start skipped."),
+        Family(
+            "flintmq_scrape_seconds", "gauge", "Time that the event loop spent on gathering the figures of this scrape."
+        ),
         Family(
             "flintmq_topics_age_seconds",
             "gauge",
-            "Age of the figures of topics and groups, which stay for longer where it takes long to gather them.",
+            "Age of the figures of topics and groups, which are reused for longer if gathering them takes long.",
         ),
         Family(
-            "flintmq_otlp_pushes_total", "counter", "Pushes that the collector took, or that were lost.", ("result",)
+            "flintmq_otlp_pushes_total",
+            "counter",
+            "Pushes that the collector accepted, or that were lost.",
+            ("result",),
         ),
-        Family("flintmq_left_out_series", "gauge", "Series that are not told: see metrics.series_max."),
+        Family("flintmq_left_out_series", "gauge", "Series left out because of metrics.series_max."),
     ),
 )
 WITH_UNIT: Final = {
@@ -319,11 +356,12 @@ WITH_UNIT: Final = {
         ("rocketmq_storage_size", "bytes"),
     )
 }
-"""RocketMQ's pages name these metrics without a unit, and its broker tells them with one: both are told here."""
+"""Names with a unit, keyed by the names without. RocketMQ's pages name these metrics without a unit and its broker exposes them
+with one, so FlintMQ exposes both names."""
 
 
 def _with_units(group: Group) -> Group:
-    """Return a group in which those metrics have a second name."""
+    """Return a copy of a group that has the metrics of :data:`WITH_UNIT` under both names."""
     families = [
         attrs.evolve(one, name=name)
         for one in group.families
@@ -340,4 +378,4 @@ GROUPS: Final = (
 FAMILIES: Final[Mapping[str, Family]] = {
     one.name: attrs.evolve(one, common=group.common) for group in GROUPS for one in group.families
 }
-"""By name, in the order of the exposition."""
+"""All metrics, keyed by name, in the order in which ``/metrics`` has them."""

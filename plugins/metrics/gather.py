@@ -1,4 +1,4 @@
-"""Reads the figures of a broker. Loop thread; a little at a time."""
+"""Gathers the figures of a broker, step by step so that clients need not wait. Loop thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 _REMOTING: Final = "remoting"
 SHARE: Final = 0.002
-"""Of a core, for the figures of topics and groups where there are many: those that took long are told for longer."""
+"""Share of a core for gathering the figures of topics and groups. Figures that took long to gather are reused for longer."""
 
 
 class Gatherer:
@@ -41,13 +41,17 @@ class Gatherer:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.latency = RpcLatency(api.figures.counts.found_pulls)
-        """How long requests take."""
+        """Durations of requests, by request and response code."""
         self._groups = GroupGatherer(api)
         self._many: Samples | None = None
-        """The figures of topics and groups, which several answers may share."""
+        """Figures of topics and groups, which several scrapes may share; None before the first scrape."""
 
     def commons(self, info: Mapping[str, str]) -> Commons:
-        """Return the values of the labels that groups of metrics have in common. Any thread."""
+        """Return the values of the labels that all metrics of a group share. Any thread.
+
+        Args:
+            info: the figures of request 28, which contain the version and the boot time.
+        """
         api, told = self._api, info
         cluster, name = api.settings.current.broker.cluster, api.settings.current.broker.name
         node, ip = (cluster, "broker", name), api.address.host_port
@@ -64,12 +68,12 @@ class Gatherer:
         }
 
     def steps(self, samples: Samples) -> Iterator[None]:
-        """Fill in the figures, by the names of the metrics; other work of the loop may come at each step."""
+        """Add the broker's figures to ``samples``. The event loop may do other work after each step."""
         self._store(samples)
         self._traffic(samples)
         self._requests(samples)
         yield
-        with contextlib.suppress(StoreError):  # a disk that does not say how full it is hides that, and nothing else
+        with contextlib.suppress(StoreError):  # if the disk's usage cannot be read, the other figures are still served
             samples.info = self._api.figures.texts()
         yield
         self._published(samples)
@@ -84,7 +88,7 @@ class Gatherer:
         samples.add("flintmq_topics_age_seconds", now_s() - many.begun_s)
 
     def _gather_many(self, series_max: int) -> Generator[None, None, Samples]:
-        """Gather the figures of topics and groups, and return them."""
+        """Gather the figures of topics and groups step by step, and return them."""
         many = Samples(series_max)
         worked_s = thread_time_of(self._api.clock)
         many.begun_s, begun_s = stopwatch_of(self._api.clock)(), worked_s()
@@ -187,7 +191,7 @@ class Gatherer:
 
 @lru_cache(1_000)
 def _code_name(codes: type[IntEnum], code: int) -> str:
-    """Return what RocketMQ calls a code; the number of one that it does not know."""
+    """Return RocketMQ's name for a code in lower case, or the number if RocketMQ has no name for it."""
     if code == OTHER:
         return "other"
     return codes(code).name.lower() if code in codes.__members__.values() else str(code)

@@ -1,4 +1,4 @@
-"""Reads how far groups are: what they have not consumed, what they were given, and how old that is. Loop thread."""
+"""Gathers the lags of consumer groups: messages not consumed, messages in flight, and their ages. Loop thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CLUSTERING: Final = "1"
 """The number of the message model in rocketmq-exporter's labels."""
 _EACH: Final = 10
-"""Groups in topics between two looks at the clock."""
+"""Pairs of a group and a topic that one step handles."""
 _LAGS: Final = (
     "rocketmq_consumer_lag_messages",
     "rocketmq_consumer_lag_latency",
@@ -29,7 +29,7 @@ _LAGS: Final = (
 
 
 class GroupGatherer:
-    """Gathers the figures of groups in topics, those of groups that are not connected among them.
+    """Gathers the figures of each group in each topic, also of groups that are not connected.
 
     Args:
         api: the broker.
@@ -38,10 +38,11 @@ class GroupGatherer:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._times_ms: dict[tuple[str, int, int], int] = {}
-        """(topic, queue, offset) → store time, of the last round: a group that stands still costs no look into the log."""
+        """Store times of messages in ms, keyed by topic, queue id and queue offset, from the last round. They save reading
+        the log again for a group that has not consumed since."""
 
     def steps(self, samples: Samples) -> Iterator[None]:
-        """Fill in the figures of each group in each topic; other work of the loop may come at each step."""
+        """Add the figures of each group in each topic to ``samples``. The event loop may do other work after each step."""
         before, self._times_ms = self._times_ms, {}
         for number, (topic, group) in enumerate(read_topics(self._api)):
             if number % _EACH == 0:
@@ -79,7 +80,10 @@ class GroupGatherer:
                 samples.rows(name).append((labels, figure))
 
     def _stored_ms(self, before: Mapping[tuple[str, int, int], int], topic: str, queue_id: int, offset: int) -> int:
-        """Return when the message at an offset was stored, or the oldest one where that is gone; 0 where nobody knows."""
+        """Return the store time, in ms, of the message at a queue offset.
+
+        If that message is deleted, this is the time of the queue's oldest message. 0 means that the time is not known.
+        """
         reader = self._api.log.reader
         key = topic, queue_id, max(offset, reader.min_queue_offset(topic, queue_id))
         known = before.get(key)

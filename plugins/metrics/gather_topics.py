@@ -1,4 +1,4 @@
-"""Reads the figures of topics, and what groups were given of them. Loop thread; a little at a time."""
+"""Gathers the figures of topics, and counts of the messages delivered to groups, step by step. Loop thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.samples import Samples
 
 _EACH: Final = 50
-"""Topics or counters between two looks at the clock."""
+"""Topics or counters that one step handles."""
 _TYPES: Final = {SCHEDULE_TOPIC: "delay", TIMER_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction"}
 _PUT: Final = {
     TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "rocketmq_producer_tps"),
@@ -34,11 +34,11 @@ _GET: Final = {
 
 
 def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
-    """Fill in what was stored, what was handed out, and where the queues of each topic end.
+    """Add the counts of messages stored and delivered, and the maximum offsets of each topic's queues, to ``samples``.
 
     Args:
         api: the broker.
-        samples: filled in.
+        samples: the figures are added to these. The event loop may do other work after each step.
     """
     for number, (name, key, total, per_s) in enumerate(api.figures.counts.table.rows()):
         if number % _EACH == 0:
@@ -67,7 +67,7 @@ def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
 
 
 def is_system(api: BrokerApi, topic: str, group: str = "") -> str:
-    """Return the label's value: whether the broker uses the topic or the group itself."""
+    """Return the value of the label ``is_system``: "true" if the broker itself uses the topic or the group, else "false"."""
     is_own = api.topics.is_system_topic(topic) or group.upper().startswith(SYSTEM_GROUP_PREFIX)
     return "true" if is_own else "false"
 

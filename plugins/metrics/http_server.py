@@ -1,10 +1,10 @@
-"""Answers a few GET requests over HTTP, in threads of its own, with bounds on everything a client can send or leave open.
+"""A small HTTP server for GET requests that bounds the size, the time and the number of requests and connections.
 
-One thread has an event loop of its own, which reads requests and writes answers; these are made in others. So clients that
-send nothing, or take nothing, hold up nobody: where too many connections are open, the one that has been silent for longest is
-closed.
-A connection serves one request. Python's own ``http.server`` is not made for this: it reads headers without a bound in time,
-and up to 6 MiB of them.
+One thread runs a separate event loop, which reads requests and writes answers. Other threads compute the answers. So a client
+that sends nothing, or reads nothing, delays no other client. If too many connections are open, the connection that has sent no
+complete request for longest is closed. A connection serves one request.
+
+Python's ``http.server`` does not fit: it reads headers without a time limit, and up to 6 MiB of them.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 
 THREADS: Final = 4
-"""That make answers on the slow path; one more makes the others, so that probes do not wait for scrapes."""
+"""Number of threads that compute answers for the slow path. One more thread computes the others, so probes do not wait for
+scrapes."""
 CONNECTIONS_MAX: Final = 64
-"""Half of the descriptors that are reserved for others than clients of the broker."""
+"""Maximum number of open connections: half of the descriptors that the broker does not leave to its clients."""
 BACKLOG: Final = 128
 REQUEST_MAX_BYTES: Final = 8 * 1024
-"""Of the request line and the headers."""
+"""Maximum size of the request line and the headers together."""
 DEADLINE_S: Final = 5.0
-"""For reading a request, and again for writing its answer."""
+"""Time limit for reading a request, and again for writing its answer."""
 _LINGER_S: Final = 0.5
 _PATIENCE_S: Final = 0.25
-"""A request is given so long, however many others wait."""
+"""Minimum time that a client has to send its request, even if others wait for its connection to close."""
 _REST_S: Final = 1.0
 _JOIN_S: Final = 5.0
 _REQUEST_LINE: Final = re.compile(r"([A-Z]{1,20}) (/[!-~]{0,2000}) HTTP/1\.[01]")
@@ -44,11 +45,11 @@ _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
 
 @attrs.frozen
 class Answer:
-    """What a client gets."""
+    """An HTTP answer to a client."""
 
     status: HTTPStatus
     parts: tuple[bytes, ...]
-    """Of the body, in order: a large one is kept by who made it, and sent without a copy."""
+    """Parts of the body, in order. They are sent without being joined, because a cached part can be large."""
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -59,16 +60,16 @@ class Answer:
 
 
 Respond = Callable[[str, str], Answer]
-"""Answers a path, without what follows its ``?``, and the header ``Accept``."""
+"""Returns the answer to a request, from its path without the query and from its header ``Accept``."""
 
 
 class HttpServer:
     """Serves a bound socket from :meth:`start` to :meth:`stop`.
 
     Args:
-        sock: bound; closed at the stop.
-        respond: called on one of the threads; what it raises is logged, and the client gets 500.
-        slow_path: the path whose answer takes time.
+        sock: a bound socket, which :meth:`stop` closes.
+        respond: computes the answers, on the server's threads. If it raises, the error is logged and the client gets 500.
+        slow_path: the path whose answers take long, and are computed by :data:`THREADS` threads.
     """
 
     def __init__(self, sock: socket.socket, respond: Respond, slow_path: str) -> None:
@@ -82,7 +83,8 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
         self._open: dict[asyncio.Task[None], socket.socket] = {}
         self._reading: dict[asyncio.Task[None], float] = {}
-        """Of the open ones, those whose request is not complete, in the order of their coming → when they came."""
+        """Times of opening, in seconds of the server's loop, keyed by the tasks of the open connections whose request is not
+        complete, oldest first."""
 
     def start(self) -> None:
         """Listen, and begin to serve."""
@@ -92,7 +94,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take nothing more, and wait for what is being answered. Idempotent. Blocks."""
+        """Accept no more requests, and wait until those under way are answered. Idempotent. Blocks."""
         if self._thread.is_alive() and self._serving is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._serving.cancel)
@@ -132,7 +134,10 @@ class HttpServer:
                 await asyncio.wait(self._open, timeout=_JOIN_S)
 
     async def _make_room(self) -> None:
-        """Close who has been silent for longest where too many are open; wait where all of them are being answered."""
+        """Wait until fewer than :data:`CONNECTIONS_MAX` connections are open.
+
+        Meanwhile, connections whose request is incomplete are closed, oldest first.
+        """
         while len(self._open) >= CONNECTIONS_MAX:
             patience_s = None
             if self._reading:
@@ -147,7 +152,7 @@ class HttpServer:
         self._reading.pop(task, None)
 
     async def _serve_one(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # a client that goes away, or takes its time (TimeoutError)
+        with contextlib.suppress(OSError):  # the client disconnected, or was too slow (TimeoutError)
             connection.setblocking(False)
             async with asyncio.timeout(DEADLINE_S):
                 head = await self._read_head(connection)
@@ -162,13 +167,13 @@ class HttpServer:
             async with asyncio.timeout(_LINGER_S):
                 await self._loop.sock_recv(
                     connection, REQUEST_MAX_BYTES
-                )  # closing with bytes unread takes the answer away
+                )  # closing the socket while bytes are unread would reset the connection and lose the answer
 
     async def _read_head(self, connection: socket.socket) -> bytes | None:
-        """Return the request line and the headers; None where they are too long.
+        """Return the request line and the headers, or None if they are too long.
 
         Raises:
-            OSError: the client is gone.
+            OSError: the client disconnected.
         """
         found = b""
         while (end := _HEAD_END.search(found)) is None:
@@ -176,19 +181,19 @@ class HttpServer:
                 return None
             some = await self._loop.sock_recv(connection, REQUEST_MAX_BYTES)
             if not some:
-                raise ConnectionAbortedError("the client went away")
+                raise ConnectionAbortedError("the client disconnected before its request was complete")
             found += some
         return found[: end.start()] if end.start() <= REQUEST_MAX_BYTES else None
 
     async def _answer(self, head: bytes | None) -> tuple[bytes, ...]:
-        """Return what is sent to the client, in parts."""
+        """Return the bytes to send to the client, in parts."""
         if head is None:
             text = f"a request has at most {REQUEST_MAX_BYTES} bytes of headers"
             return _encoded(Answer.text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text))
         line, *headers = head.decode("latin-1").splitlines() or [""]
         match = _REQUEST_LINE.fullmatch(line)
         if match is None:
-            return _encoded(Answer.text(HTTPStatus.BAD_REQUEST, "the request does not begin as one of HTTP/1.1"))
+            return _encoded(Answer.text(HTTPStatus.BAD_REQUEST, "the request line is not a request line of HTTP/1.1"))
         if match[1] not in ("GET", "HEAD"):
             text = "only GET and HEAD are answered here"
             return _encoded(Answer.text(HTTPStatus.METHOD_NOT_ALLOWED, text, ("Allow", "GET, HEAD")))

@@ -1,4 +1,4 @@
-"""Pushes the figures to a collector of OpenTelemetry, by OTLP over HTTP. In a thread of its own, outside the loop."""
+"""Pushes the metrics to an OpenTelemetry collector by OTLP over HTTP, in a separate thread outside the event loop."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 log = event_log("flintmq.broker")
 
 TIMEOUT_S: Final = 10.0
-"""For one push, with what the exporter tries again."""
+"""Time limit for one push, including the exporter's retries."""
 _JOIN_S: Final = 5.0
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 Take = Callable[[], "tuple[Samples, Commons]"]
 
 
 class OtlpPusher:
-    """Pushes from :meth:`start` to :meth:`stop`.
+    """Pushes metrics at a fixed interval from :meth:`start` to :meth:`stop`.
 
     Args:
-        take: returns the figures of now, and the values of the labels that groups have in common; NoSnapshotError where there
-            are none. Called on the pusher's thread.
+        take: returns the current figures, and the values of the labels that all metrics of a group share. It raises
+            NoSnapshotError if the loop does not answer. Called on the pusher's thread.
         endpoint: URL of the collector, ``http://HOST:4318/v1/metrics``.
-        interval_s: between two pushes; the first one comes after one interval.
-        boot_ms: since when counters count, in ms since 1970.
+        interval_s: time between two pushes; the first push comes after one interval.
+        boot_ms: start time of the counters, in ms since 1970.
     """
 
     def __init__(self, take: Take, endpoint: str, interval_s: float, boot_ms: int) -> None:
@@ -63,16 +63,16 @@ class OtlpPusher:
         self._thread = daemon_thread(self._run, "flintmq-otlp")
         self._trouble = ""
         self.pushes = 0
-        """Pushes that the collector took."""
+        """Number of pushes that the collector accepted."""
         self.failures = 0
-        """Pushes that were lost; counters have what they had in the next one."""
+        """Number of failed pushes. Counters are cumulative, so the next push contains their increments."""
 
     def start(self) -> None:
-        """Begin to push."""
+        """Start the pusher's thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, also in the middle of a push. Blocks for a moment. Idempotent."""
+        """Stop pushing, even in the middle of a push. Blocks for at most five seconds. Idempotent."""
         if not self._stopped.is_set():
             self._stopped.set()
             self._exporter.shutdown()
@@ -87,7 +87,7 @@ class OtlpPusher:
                 self._note(f"{type(error).__name__}: {error}")
 
     def push(self) -> str:
-        """Push once; return why it failed, empty where it did not."""
+        """Push once; return the reason if the push failed, else the empty string."""
         try:
             samples, commons = self._take()
         except NoSnapshotError as error:
@@ -113,13 +113,13 @@ class OtlpPusher:
 
 
 def data_of(samples: Samples, commons: Commons, boot_ns: int, now_ns: int) -> MetricsData:
-    """Return figures as OpenTelemetry's data, with the same names and labels as ``/metrics`` has.
+    """Return figures as OpenTelemetry's data, with the names and labels that ``/metrics`` uses.
 
     Args:
         samples: the figures.
-        commons: what all samples of a group have in common.
-        boot_ns: since when counters count, in ns since 1970.
-        now_ns: of when the figures are.
+        commons: values of the labels that all metrics of a group share.
+        boot_ns: start time of the counters, in ns since 1970.
+        now_ns: time of the figures, in ns since 1970.
     """
     node = dict(zip(NODE, commons[NODE], strict=True))
     resource = Resource({"service.name": "flintmq", "service.instance.id": node["node_id"]})

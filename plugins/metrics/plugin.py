@@ -1,4 +1,4 @@
-"""Registers the service that monitoring systems hear from, where the configuration asks for it."""
+"""Registers the service ``metrics``, which serves and pushes metrics if the configuration switches it on."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class MetricsPlugin:
 
 
 def make_service(api: BrokerApi) -> Service | None:
-    """Return the service, or None where it is switched off.
+    """Return the service, or None if metrics are switched off.
 
     Raises:
-        ConfigError: it is switched on, and the package that it needs is not installed.
+        ConfigError: metrics are switched on, but a package that they need is not installed.
     """
     settings = api.settings.current.metrics
     if not settings.is_asked_for:
@@ -52,7 +52,7 @@ def make_service(api: BrokerApi) -> Service | None:
 
 
 def _is_installed(package: str) -> bool:
-    """Return whether a package can be imported; those that it lies in are."""
+    """Return whether a package is installed. This imports its parent packages, but not the package."""
     try:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Figures that are made of the texts of request 28, outside the loop."""
+"""Computes figures from the texts that request 28 returns. This runs outside the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _COUNT: Final = re.compile(r"\[[^\]]*\]:(\d+)")
 
 
 def add_runtime_samples(samples: Samples) -> None:
-    """Add what the figures of request 28 tell: those of rocketmq-exporter, alarms, replication, blocks of the loop."""
+    """Add the figures that are computed from ``samples.info``, the texts of request 28.
+
+    They are the figures of rocketmq-exporter, the alarms, the state of replication, and the blocks of the event loop.
+    """
     info = samples.info
     for name, (key, place) in RUNTIME.items():
         words = info.get(key, "").split()

@@ -1,4 +1,4 @@
-"""The figures of one moment as plain numbers, in a bounded number."""
+"""Holds the figures of one scrape as plain numbers, up to a maximum number of series."""
 
 from __future__ import annotations
 
@@ -14,65 +14,66 @@ Labels = tuple[str, ...]
 
 @attrs.frozen
 class Distribution:
-    """A histogram of one moment."""
+    """A copy of a histogram's buckets at one moment."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
-    """By bucket, each without those below."""
+    """Number of values in each bucket; not cumulative."""
     total: float
 
     @classmethod
     def of(cls, histogram: Histogram) -> Distribution:
-        """Return what a histogram holds now."""
+        """Return a copy of a histogram's current buckets."""
         return cls(histogram.bounds, tuple(histogram.counts), histogram.total)
 
 
 class Samples:
-    """What one scrape tells. Filled on the loop's thread, then by one other.
+    """The figures of one scrape. Filled on the loop's thread, then by one other thread.
 
     Args:
-        limit: how many series are told; further ones are counted.
+        limit: maximum number of series. Further series are left out and counted.
     """
 
     def __init__(self, limit: int = 20_000) -> None:
         self._limit = limit
         self.by_name: dict[str, list[tuple[Labels, float]]] = {}
-        """By the metric's name: the values of its labels that its group has not in common, and the figure."""
+        """Samples of counters and gauges, keyed by the metric's name: the values of the metric's labels, without the labels
+        that its group shares, and the figure."""
         self.distributions: dict[str, list[tuple[Labels, Distribution]]] = {}
-        """Likewise, of histograms."""
+        """Samples of histograms, keyed by the metric's name: the values of the metric's labels, and the buckets."""
         self.info: Mapping[str, str] = {}
-        """The figures of request 28."""
+        """The figures of request 28, keyed by RocketMQ's names."""
         self.of_services: list[Measurement] = []
-        """What services of third parties bring."""
+        """Measurements that services of third-party plugins publish."""
         self.many: Samples | None = None
-        """The figures of topics and groups, which several answers share."""
+        """The figures of topics and groups, which several scrapes may share."""
         self.texts: dict[bool, bytes] = {}
-        """What was made of these, by whether it is OpenMetrics."""
+        """Cached text of these figures, keyed by whether the format is OpenMetrics."""
         self.begun_s = 0.0
-        """When these were gathered, by the monotonic clock, where answers share them."""
+        """Monotonic time at which gathering began, in seconds; set only for figures that several scrapes share."""
         self.spent_s = 0.0
-        """The processor time that these took so far, their text included, where answers share them."""
+        """Processor time spent on gathering and formatting, in seconds; set only for figures that several scrapes share."""
         self.count = 0
         self.left_out = 0
-        """Series that were too many."""
+        """Number of series left out because of the limit."""
 
     @property
     def parts(self) -> tuple[Samples, ...]:
-        """Return these, and those of topics and groups."""
+        """Return this object and, if set, the shared figures of topics and groups."""
         return (self,) if self.many is None else (self, self.many)
 
     def share(self, many: Samples) -> None:
-        """Tell what others gathered, too: no metric may be in both. It counts as these."""
+        """Include shared figures, whose series count towards the limit. No metric may be in both."""
         self.many = many
         self.count += many.count
 
     @property
     def room(self) -> int:
-        """Return how many series more are told."""
+        """Return how many more series fit into the limit."""
         return self._limit - self.count
 
     def takes(self, series: int) -> bool:
-        """Return whether so many series more are told, and count them: the caller adds each to its :meth:`rows`."""
+        """Count further series, and return whether they fit into the limit. If so, the caller adds each to its :meth:`rows`."""
         if self.count + series > self._limit:
             self.left_out += series
             return False
@@ -80,14 +81,18 @@ class Samples:
         return True
 
     def rows(self, name: str) -> list[tuple[Labels, float]]:
-        """Return the labels and figures of a metric, for the caller to add to."""
+        """Return the list of a metric's label values and figures. The caller may append to it."""
         known = self.by_name.get(name)
         if known is None:
             known = self.by_name[name] = []
         return known
 
     def repeat(self, names: Mapping[str, str]) -> None:
-        """Tell metrics under a second name, too."""
+        """Expose metrics under a second name, too.
+
+        Args:
+            names: second names, keyed by the first.
+        """
         for name, other in names.items():
             if name in self.by_name:
                 self.by_name[other] = self.by_name[name]
@@ -95,16 +100,16 @@ class Samples:
                 self.distributions[other] = self.distributions[name]
 
     def add(self, name: str, figure: float, *labels: str) -> None:
-        """Tell one figure."""
+        """Add one sample, or count it as left out if the limit is reached."""
         if self.takes(1):
             self.rows(name).append((labels, figure))
 
     def add_all(self, figures: Iterable[tuple[str, float]]) -> None:
-        """Tell figures that have no further labels, by name."""
+        """Add figures that have no labels besides those of their group, given as pairs of name and figure."""
         for name, figure in figures:
             self.add(name, figure)
 
     def add_histogram(self, name: str, histogram: Histogram, *labels: str) -> None:
-        """Tell what a histogram holds now."""
+        """Add a copy of a histogram, or count its series as left out if the limit is reached."""
         if self.takes(len(histogram.counts) + 2):
             self.distributions.setdefault(name, []).append((labels, Distribution.of(histogram)))

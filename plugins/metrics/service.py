@@ -1,4 +1,4 @@
-"""The service: ``/metrics``, ``/healthz`` and ``/readyz``, from the start of the broker to its stop."""
+"""The service ``metrics``: serves ``/metrics``, ``/healthz`` and ``/readyz`` from the broker's start to its stop."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.otlp import OtlpPusher
 
 FULL: Final = "store.disk_full"
-"""The reason of refusals while there is no room: it does not end the broker's readiness."""
+"""Id of the refusals while the disk is full. The broker stays ready then, because consumers can still be served."""
 TIMEOUT_S: Final = 2.0
-"""How long a request waits for the loop."""
+"""Time that a request waits for the event loop at most."""
 
 
 class MetricsService:
-    """Answers monitoring systems. Loop thread, but for what answers requests.
+    """Serves metrics and probes over HTTP, and pushes metrics. Loop thread, except for methods that say otherwise.
 
     Args:
         api: the broker.
@@ -50,13 +50,13 @@ class MetricsService:
         self._address = ""
         self._left_out = 0
         self._waits_for = "the broker is starting"
-        """Why it is not ready; empty while it is."""
+        """Reason why the broker is not ready; empty while it is ready."""
 
     def start(self) -> None:
-        """Begin to answer, so that probes learn that the broker is starting; and to push.
+        """Start the HTTP server and the pusher, as far as they are switched on. Until :meth:`ready`, probes get "starting".
 
         Raises:
-            RemotingError: the port is in use, or the address is not this machine's.
+            RemotingError: the port is in use, or the address does not belong to this machine.
         """
         self._api.figures.counts.measure(BatchFigures())
         self._api.server.measure(self._gatherer.latency)
@@ -80,15 +80,15 @@ class MetricsService:
         self._server.start()
 
     def ready(self) -> None:
-        """Tell that clients can reach the broker."""
+        """Report from now on that the broker is ready."""
         self._waits_for = ""
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return where metrics are read, as ``host:port``; nothing where they are only pushed."""
+        """Return the address of the HTTP server as ``host:port``, keyed ``metrics``; empty if metrics are only pushed."""
         return {"metrics": self._address} if self._address else {}
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return that series are left out, where the last answer was too long."""
+        """Return an alarm if the last scrape left out series."""
         if self._left_out:
             limit = self._api.settings.current.metrics.series_max
             text = f"monitoring was not told {self._left_out} series: raise metrics.series_max, or have fewer topics"
@@ -97,11 +97,11 @@ class MetricsService:
             )
 
     def withdraw(self) -> None:
-        """Tell that clients cannot reach the broker any more."""
+        """Report from now on that the broker is stopping, and so is not ready."""
         self._waits_for = "the broker is stopping"
 
     async def stop(self) -> None:
-        """End the answers, and wait for those under way."""
+        """Stop the HTTP server and the pusher, after the requests under way are answered."""
         self._figures.close()
         self._signs.close()
         for part in (self._server, self._otlp):
@@ -109,11 +109,11 @@ class MetricsService:
                 await self._api.work.background(part.stop)
 
     def answer(self, path: str, accept: str) -> Answer:
-        """Return the answer to a request. One of the server's threads.
+        """Return the answer to a request. Called on one of the server's threads.
 
         Args:
-            path: of the URL.
-            accept: what the client takes.
+            path: the URL's path.
+            accept: the client's header ``Accept``.
         """
         try:
             if path == "/metrics":
@@ -131,7 +131,9 @@ class MetricsService:
         return Answer(HTTPStatus.OK, parts, content_type)
 
     def told(self) -> tuple[Samples, Commons]:
-        """Return the figures of now, and the values of the labels that groups have in common. Any thread but the loop's.
+        """Return the current figures, and the values of the labels that all metrics of a group share.
+
+        Any thread except the loop's.
 
         Raises:
             NoSnapshotError: the loop has not answered, or the broker stops.
@@ -159,11 +161,13 @@ class MetricsService:
             return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, self._waits_for)
         if trouble is None:
             return Answer.text(HTTPStatus.OK, "ok")
-        if trouble.reason == FULL:  # consumers are served, and have to reach the broker, so that it gets room again
+        if (
+            trouble.reason == FULL
+        ):  # consumers are still served and must reach the broker, so that messages can be deleted
             return Answer.text(HTTPStatus.OK, f"ready for consumers, but {trouble.remark}")
         return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, trouble.remark)
 
 
 def _nothing(_samples: Samples) -> Iterator[None]:
-    """Gather nothing: that the loop answers is the figure."""
+    """Gather nothing. The probes need only know that the event loop answers."""
     return iter(())

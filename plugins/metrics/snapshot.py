@@ -1,4 +1,4 @@
-"""The figures of one moment as plain numbers, and how the loop gathers them without keeping clients waiting."""
+"""Takes snapshots of figures on the event loop, in short slices so that clients need not wait."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ import attrs
 from flintmq.plugins.metrics.samples import Samples
 
 SLICE_S: Final = 0.001
-"""How long the loop gathers at once; what is left comes with its next turn."""
+"""Time for which the loop gathers without a pause. It continues in its next turn."""
 APART_S: Final = 0.1
-"""At least so long lies between the beginnings of two snapshots, however many ask: the loop is the clients'."""
+"""Minimum time between the starts of two snapshots, which bounds the loop's work even if there are many requests."""
 
 
 class NoSnapshotError(Exception):
-    """The loop has not answered; the text says why."""
+    """The event loop did not take a snapshot in time, or the broker is stopping; the text says which."""
 
 
 @attrs.frozen
 class Snapshot:
-    """Figures of one moment. Safe to share between threads."""
+    """Figures that the event loop has gathered. Threads may share it."""
 
     samples: Samples
     took_s: float
-    """The loop's time that they took."""
+    """Time that the event loop spent on gathering, in seconds."""
 
 
 class Snapshots:
     """Asks the loop for snapshots, one at a time. Any thread but the loop's.
 
     Args:
-        loop: the broker's.
-        gather: begins to gather; the iterator goes on a little with each step. Called and advanced on the loop's thread.
-        timeout_s: how long to wait for the loop.
-        series_max: how many series a snapshot has at most.
+        loop: the broker's event loop.
+        gather: returns an iterator that gathers a few figures with each step. Called and advanced on the loop's thread.
+        timeout_s: maximum time to wait for the loop, in seconds.
+        series_max: maximum number of series in a snapshot.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Snapshots:
         self._asked: Future[Snapshot] | None = None
 
     def take(self) -> Snapshot:
-        """Return a snapshot that was begun after the call.
+        """Take a snapshot that begins after this call, and return it. Blocks.
 
         Raises:
-            NoSnapshotError: the loop is blocked, or the broker stops.
-            Exception: gathering failed.
+            NoSnapshotError: the loop did not answer in time, or the broker is stopping.
+            Exception: gathering failed; this is the error of ``gather``.
         """
         until_s = self._loop.time() + self._timeout_s
         if not self._lock.acquire(timeout=self._timeout_s):
@@ -77,7 +77,7 @@ class Snapshots:
             self._lock.release()
 
     def close(self) -> None:
-        """End all waiting; nothing is asked any more. Any thread."""
+        """Make all calls of :meth:`take`, waiting and future, raise ``NoSnapshotError``. Any thread."""
         self._closed.set()
         asked = self._asked
         if asked is not None:
@@ -89,13 +89,15 @@ class Snapshots:
             self._loop.call_soon_threadsafe(
                 _Gathering(self._loop, self._gather, future, Samples(self._series_max)).step
             )
-            if self._closed.is_set():  # looked at after the future can be seen by close
+            if (
+                self._closed.is_set()
+            ):  # checked after self._asked is set: close() may have run before and missed the future
                 future.cancel()
             return future.result(max(0.0, until_s - self._loop.time()))
         except NotInTime:
             future.cancel()
             raise NoSnapshotError(self._no_answer()) from None
-        except (CancelledError, RuntimeError):  # the latter: the loop is closed
+        except (CancelledError, RuntimeError):  # RuntimeError: the loop is closed
             raise NoSnapshotError("the broker stops") from None
         finally:
             self._asked = None
@@ -108,7 +110,7 @@ class Snapshots:
 
 
 class _Gathering:
-    """One snapshot under way. Loop thread."""
+    """A snapshot that the event loop is gathering. Loop thread."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class _Gathering:
         self._took_s = 0.0
 
     def step(self) -> None:
-        """Gather for a slice; the rest is done with the loop's next turn, unless nobody waits any more."""
+        """Gather for :data:`SLICE_S`, and schedule the next slice if figures are missing. Do nothing if the caller gave up."""
         if self._future.cancelled():
             return
         began_s = self._loop.time()
