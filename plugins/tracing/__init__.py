@@ -1,6 +1,6 @@
-"""Traces: spans of OpenTelemetry for the way of messages through the broker (docs/tracing.md).
+"""Records OpenTelemetry spans of messages as they pass through the broker (docs/tracing.md).
 
-A message whose producer's span is sampled says so in its property ``traceparent``. An intake step notes such messages, a
-service follows them and makes spans that are children of the producer's, and a thread pushes these to a collector. What is
-not switched on imports nothing of this but the plugin.
+A message's property ``traceparent`` says whether its producer's span is sampled. An intake step notes the messages with sampled
+spans. A service follows them and creates child spans of the producer's span. A thread pushes these spans to a collector. If
+tracing is off, only this package's plugin module is imported.
 """

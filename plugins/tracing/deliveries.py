@@ -1,7 +1,8 @@
-"""Finds the traced messages among those that a pull found, and makes a span of each.
+"""Finds the traced messages in the answer to a pull, and creates a span for each.
 
-A pull's answer is slices of the log that nobody looks into. Where traced messages lie is known of those that were stored since
-the start of the broker, so other answers cost a look at that; what is older, or was copied from a master, is searched.
+The answer consists of slices of the commit log, whose records are not parsed. The positions of traced messages stored since the
+broker's start are known, so most answers cost only one binary search. Slices with older records, or with records copied from a
+master, are searched for the property ``traceparent``.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ PLACES_MAX: Final = 65_536
 
 
 class TracedPlaces:
-    """Where in the log traced messages lie. Loop thread.
+    """Sorted physical offsets of the traced messages. Loop thread.
 
     Args:
-        known_from_bytes: from this position on all of them will be added; None where they will not be.
+        known_from_bytes: physical offset from which on all traced messages are added; None if they are not added.
     """
 
     def __init__(self, known_from_bytes: int | None) -> None:
@@ -38,7 +39,7 @@ class TracedPlaces:
         self._places = array("q")
 
     def add(self, position_bytes: int) -> None:
-        """Keep the place of another one, behind all others. Of very many those in front are forgotten."""
+        """Add a physical offset, larger than all before. Beyond :data:`PLACES_MAX` offsets, the first half is dropped."""
         places = self._places
         places.append(position_bytes)
         if len(places) > PLACES_MAX:
@@ -47,7 +48,11 @@ class TracedPlaces:
                 self._known_from_bytes = places[0]
 
     def may_be_in(self, pieces: Sequence[memoryview]) -> bool:
-        """Return whether a traced message may be among records that follow one another in the log, with gaps."""
+        """Return whether a traced message may be among records.
+
+        Args:
+            pieces: slices of the log with the records, in the log's order; gaps may lie between them.
+        """
         (begin_bytes,) = _POSITION.unpack_from(pieces[0], _POSITION_AT)
         if self._known_from_bytes is None or begin_bytes < self._known_from_bytes:
             return True
@@ -61,24 +66,24 @@ class TracedPlaces:
 
 
 def marked_pieces(pieces: Sequence[memoryview]) -> list[bytes]:
-    """Return copies of the pieces of an answer in which there seems to be a traced message."""
+    """Return copies of those slices of an answer that seem to contain a traced message."""
     return [piece for piece in map(bytes, pieces) if MARK in piece and _SAMPLED.search(piece) is not None]
 
 
 def deliveries(handed_out: HandedOut, piece: bytes, begin_ns: int, end_ns: int, now_ms: int) -> Iterator[Span]:
-    """Walk the spans of the traced messages in a piece of an answer.
+    """Yield a span for each traced message in one slice of an answer.
 
     Args:
         handed_out: the answer.
-        piece: of it, as :func:`marked_pieces` has it.
-        begin_ns: when the messages were looked up, in ns since 1970.
-        end_ns: when they were found.
-        now_ms: the broker's time, to tell how long each has waited.
+        piece: the slice, as returned by :func:`marked_pieces`.
+        begin_ns: time at which the lookup of the messages began, in ns since 1970.
+        end_ns: time at which the lookup ended, in ns since 1970.
+        now_ms: the broker's time in ms since 1970, from which each message's waiting time is computed.
     """
     for values, body_at, topic_at, properties_at, end in _marked_records(piece):
         stored = piece[properties_at:end]
         context = sampled_context(stored)
-        if context is None:  # the mark stands in the body, or in another property
+        if context is None:  # the bytes of the mark belong to the body, or to another property
             continue
         body_bytes = topic_at - 1 - body_at
         about = message_attributes(handed_out.topic, handed_out.queue_id, body_bytes, stored, is_held=False)
@@ -93,11 +98,11 @@ def deliveries(handed_out: HandedOut, piece: bytes, begin_ns: int, end_ns: int, 
 
 
 def _marked_records(piece: bytes) -> Iterator[Fields]:
-    """Walk the fields of the records in which the mark stands. It ends where no record is, as in a log that is damaged."""
+    """Yield the fields of each record that contains the mark. Stop at the first damaged record."""
     view, at, end = memoryview(piece), 0, 0
     for found in _SAMPLED.finditer(piece):
         if found.start() < end:
-            continue  # a second time in one record
+            continue  # a second mark in the same record
         while end <= found.start():
             at = end
             if len(piece) - at < RECORD_MIN_BYTES:

@@ -1,4 +1,4 @@
-"""Pushes spans to a collector of OpenTelemetry, by OTLP over HTTP. In a thread of its own, outside the loop."""
+"""Pushes spans to an OpenTelemetry collector by OTLP over HTTP, in a separate thread outside the event loop."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ log = event_log("flintmq.broker")
 _exporters_log = logging.getLogger(OTLPSpanExporter.__module__)
 
 TIMEOUT_S: Final = 10.0
-"""For one push, with what the exporter tries again."""
+"""Time limit for one push, including the exporter's retries."""
 STOP_S: Final = 3.0
-"""How long a stop waits until what is left is pushed."""
+"""Time that a stop waits until the remaining spans are pushed."""
 _REMIND_S: Final = 60.0
 _PUSH_MAX: Final = 512
-"""Spans of one push; where so many wait, they are pushed at once."""
+"""Maximum number of spans in one push. If this number of spans waits, they are pushed without waiting for the interval."""
 _THREAD: Final = "flintmq-spans"
 _SCOPE: Final = InstrumentationScope("flintmq")
 
 
 class SpanPusher:
-    """Pushes from :meth:`start` to :meth:`stop`. Spans are put on the loop's thread, which never waits.
+    """Queues spans, and pushes them from :meth:`start` to :meth:`stop`. The loop's thread, which adds the spans, never waits.
 
     Args:
         endpoint: URL of the collector, ``http://HOST:4318/v1/traces``.
-        interval_s: between two pushes.
-        queue_max: spans that wait at most; further ones are dropped.
-        broker_name: names the broker to the collector.
+        interval_s: time between two pushes.
+        queue_max: maximum number of waiting spans; further spans are dropped.
+        broker_name: name of the broker, sent as ``service.instance.id``.
     """
 
     def __init__(self, endpoint: str, interval_s: float, queue_max: int, broker_name: str) -> None:
@@ -63,21 +63,21 @@ class SpanPusher:
         self._thread = daemon_thread(self._run, _THREAD)
         self._trouble = ""
         self._tell_dropped_s = 0.0
-        """When the log may say again that spans are dropped."""
+        """Monotonic time, in seconds, from which on the next dropped span is logged."""
         self.pushed = 0
-        """Spans that the collector took."""
+        """Number of spans that the collector accepted."""
         self.lost = 0
-        """Spans that it did not take."""
+        """Number of spans whose push failed, or that still waited when the pusher stopped."""
         self.dropped = 0
-        """Spans for which there was no room."""
+        """Number of spans dropped because the queue was full or the pusher was stopping."""
 
     def start(self) -> None:
-        """Begin to push."""
+        """Start the pusher's thread."""
         _exporters_log.addFilter(_is_of_others)
         self._thread.start()
 
     def put(self, span: Span) -> None:
-        """Have a span pushed, or drop it where too many wait. Loop thread."""
+        """Queue a span to be pushed, or drop it if the queue is full. Loop thread."""
         waiting = self._waiting
         if len(waiting) >= self._queue_max or self._is_stopping:
             self.dropped += 1
@@ -94,11 +94,11 @@ class SpanPusher:
             self._wake.set()
 
     def stop(self) -> None:
-        """Push what is left, for :data:`STOP_S` at most, and end. Blocks so long. Idempotent."""
+        """Push the remaining spans and stop the thread. Blocks for at most :data:`STOP_S`. Idempotent."""
         self._is_stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            if self._trouble:  # another push would fail as well, and take long
+            if self._trouble:  # the last push failed, so another would probably fail as well, and take long
                 self._close()
             self._thread.join(STOP_S)
         self._close()
@@ -113,7 +113,7 @@ class SpanPusher:
     def _run(self) -> None:
         otel.attach(
             otel.set_value("suppress_instrumentation", True)
-        )  # or each push had spans in a program that traces requests
+        )  # otherwise a program that traces its HTTP requests would record spans of each push
         while not self._is_stopping:
             self._wake.wait(self._interval_s)
             self._wake.clear()
@@ -121,7 +121,7 @@ class SpanPusher:
         self._push_all()
 
     def _push_all(self) -> None:
-        """Push what waits, until a push fails."""
+        """Push the waiting spans until none is left or a push fails."""
         while self._waiting and not self._is_closed:
             some = [self._waiting.popleft() for _ in range(min(_PUSH_MAX, len(self._waiting)))]
             try:
@@ -164,7 +164,7 @@ class SpanPusher:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Return whether a line of the exporter's log is about pushes of others: of its own the pusher tells once."""
+    """Return whether a line of the exporter's log comes from another thread. The pusher logs its own failures, once each."""
     return record.threadName != _THREAD
 
 

@@ -1,4 +1,4 @@
-"""Registers the service and the intake step of traces, where the configuration asks for them."""
+"""Registers the service and the intake step ``tracing``, which work if ``tracing.otlp_endpoint`` is set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY: Final = "tracing.otlp_endpoint"
 
 
 class TracingPlugin:
-    """Registers the service ``tracing``, and an intake step in front of all others."""
+    """Registers the service ``tracing``, and an intake step that runs before all others."""
 
     plugin_name = "tracing"
 
@@ -31,10 +31,10 @@ class TracingPlugin:
 
 
 def make_service(api: BrokerApi) -> Service | None:
-    """Return the service, or None where it is switched off.
+    """Return the service, or None if tracing is switched off.
 
     Raises:
-        ConfigError: it is switched on, and the package that it needs is not installed.
+        ConfigError: tracing is switched on, but the package that it needs is not installed.
     """
     if api.settings.current.tracing.otlp_endpoint is None:
         return None
@@ -53,7 +53,7 @@ def make_service(api: BrokerApi) -> Service | None:
 
 
 def make_step(api: BrokerApi) -> IntakeStep | None:
-    """Return the step of the service, or None where it is switched off."""
+    """Return the intake step, or None if tracing is switched off."""
     if api.settings.current.tracing.otlp_endpoint is None:
         return None
     from flintmq.plugins.tracing.service import TracingService

@@ -1,4 +1,4 @@
-"""The service: follows messages and pushes their spans, from the start of the broker to its stop."""
+"""The service ``tracing``: follows traced messages and pushes their spans, from the broker's start to its stop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
 
 _OVERDUE_S: Final = 1.0
-_SPANS: Final = "Spans that the collector took, that were lost on the way to it, or dropped for want of room."
+_SPANS: Final = (
+    "Spans that the collector accepted, that were lost in a failed push, or dropped because the queue was full."
+)
 
 
 class TracingService:
-    """Traces messages. Loop thread.
+    """Connects the intake step, the tracer and the pusher to the broker. Loop thread.
 
     Args:
-        api: the broker; ``tracing.otlp_endpoint`` is set.
+        api: the broker, in whose settings ``tracing.otlp_endpoint`` must be set.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -36,27 +38,27 @@ class TracingService:
             api.settings.current.broker.name,
         )
         self.step = TraceStep(api)
-        """What notes the messages that are to be traced."""
+        """The intake step, which notes the messages to trace."""
         self._tracer = MessageTracer(api, self.step, self._pusher.put, settings.queue_max)
-        # What makes it one that is told of messages (:class:`flintmq.core.kernel.ports.FollowsMessages`).
+        # With these methods the service implements :class:`flintmq.core.kernel.ports.FollowsMessages`.
         self.on_stored = self._tracer.on_stored
         self.on_answered = self._tracer.on_answered
         self.on_handed_out = self._tracer.on_handed_out
 
     def start(self) -> None:
-        """Begin to push."""
+        """Subscribe to the broker's events, and start the pusher's thread."""
         self._api.log.arrived.subscribe(self._tracer.on_arrived)
         self._api.role.changed.subscribe(self._tracer.role_changed)
         self._api.work.every(_OVERDUE_S, self._end_overdue, "spans of answered messages")
         self._pusher.start()
 
     async def stop(self) -> None:
-        """Push what is left, for a bounded time."""
+        """End the spans of messages under way, and push the remaining spans for a bounded time."""
         self._tracer.close()
         await self._api.work.background(self._pusher.stop)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return what became of spans, and which messages were not traced."""
+        """Return counts of traced and untraced messages and of their spans, for request 28."""
         pusher = self._pusher
         return {
             "tracedMessages": str(self._tracer.followed),
@@ -68,16 +70,14 @@ class TracingService:
         }
 
     def metrics(self) -> Iterator[Measurement]:
-        """Return the same for monitoring systems."""
+        """Return counts of spans and of traced messages, by result, for ``/metrics``."""
         pusher = self._pusher
         for result, count in (("taken", pusher.pushed), ("lost", pusher.lost), ("dropped", pusher.dropped)):
             yield Measurement("flintmq_spans_total", count, {"result": result}, "counter", _SPANS)
         followed, passed_over = self._tracer.followed, self._tracer.passed_over
         for result, count in (("traced", followed), ("passed_over", passed_over), ("malformed", self.step.malformed)):
-            meaning = (
-                "Stored messages that were to be traced: those that were, those for which there was no room, and those"
-            )
-            meaning += " whose traceparent was malformed."
+            meaning = "Stored messages to trace, by result: traced, passed over because too many were under way, or not traced"
+            meaning += " because their traceparent was malformed."
             yield Measurement("flintmq_traced_messages_total", count, {"result": result}, "counter", meaning)
 
     def _end_overdue(self) -> None:

@@ -1,7 +1,7 @@
-"""The spans of a message, as they are kept until they are pushed, and what they say of it.
+"""Defines spans, as they are kept until they are pushed, and the attributes that describe a message.
 
-Names follow the semantic conventions of OpenTelemetry for messaging, and for RocketMQ
-(https://opentelemetry.io/docs/specs/semconv/messaging/); what these do not know begins with ``flintmq.``.
+Names follow OpenTelemetry's semantic conventions for messaging and for RocketMQ
+(https://opentelemetry.io/docs/specs/semconv/messaging/). Attributes that the conventions lack begin with ``flintmq.``.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ ACKNOWLEDGE: Final = "acknowledge"
 DISPATCH: Final = "dispatch"
 DELIVER: Final = "deliver"
 STAGES: Final = (STORE, INTAKE, APPEND, FLUSH, REPLICATE, ACKNOWLEDGE, DISPATCH, DELIVER)
-"""Every operation that has a span."""
+"""Names of all operations that have spans."""
 TYPES: Final = {STORE: "send", DELIVER: "receive"}
-"""The operations of clients that the broker's serve; the others are its own."""
+"""OpenTelemetry's operation types, keyed by the operations that serve a client's request. The other operations are internal."""
 
 _TEXT_MAX: Final = 256
 _KEYS_MAX: Final = 16
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A span that has ended."""
+    """A finished span."""
 
     operation: str
     context: TraceContext
-    """Of the message: its trace, and what tracing systems tell each other."""
+    """Trace context of the message: the trace id, the flags and the ``tracestate``."""
     span_id: int
     parent_id: int
-    """0 for the first span of a trace."""
+    """Id of the parent span; 0 for the first span of a trace."""
     begin_ns: int
-    """In ns since 1970."""
+    """Time at which the operation began, in ns since 1970."""
     end_ns: int
     message: Attributes
-    """What is said of the message; the spans of one message share it."""
+    """Attributes of the message, shared by all spans of the message."""
     more: Attributes = {}
-    """What is said of this operation."""
+    """Attributes of this operation."""
     error: str = ""
-    """Why it did not end well; empty where it did."""
+    """Reason why the operation failed; empty if it succeeded."""
 
     @property
     def attributes(self) -> dict[str, Attribute]:
-        """Everything that the span says."""
+        """Return all attributes of the span: those of the message, of the operation and of the error."""
         said: dict[str, Attribute] = {
             "messaging.system": "rocketmq",
             "messaging.operation.name": self.operation,
@@ -73,25 +73,27 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def new_span_id() -> int:
-    """Return the id of a new span."""
+    """Return a random span id, which is not 0."""
     return chance.bits(64) or 1
 
 
 def new_context() -> TraceContext:
-    """Return the context of a new trace; its parent id is that of the first span."""
+    """Return the context of a new, sampled trace. Its parent id is the id of the trace's first span."""
     return TraceContext(chance.bits(128) or 1, new_span_id(), SAMPLED | RANDOM)
 
 
 def message_attributes(
     topic: str, queue_id: int, body_bytes: int, stored: bytes, *, is_held: bool
 ) -> dict[str, Attribute]:
-    """Return what spans say of a message.
+    """Return the attributes that describe a message in its spans.
 
     Args:
-        topic: where it lies, with ``queue_id``.
+        topic: the topic under which the message is stored.
+        queue_id: the queue in which it is stored.
         body_bytes: the length of its body.
-        stored: its properties as stored.
-        is_held: whether it waits there for something, and has its own topic among its properties.
+        stored: its properties, encoded as in its record.
+        is_held: whether ``topic`` is an internal topic, such as the schedule topic, in which the message waits. Its
+            properties then contain its real topic and queue.
     """
     properties = string_to_properties(stored.decode("utf-8", "replace"))
     get = properties.get

@@ -1,6 +1,6 @@
-"""The trace context that a message brings in its properties.
+"""Reads the trace context from the properties ``traceparent`` and ``tracestate`` of a message.
 
-See https://www.w3.org/TR/trace-context/ (Level 2), traceparent and tracestate.
+Their formats are those of https://www.w3.org/TR/trace-context/ (Level 2).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import msgspec
 
 TRACEPARENT: Final = "traceparent"
 MARK: Final = b"traceparent\x01"
-"""How the property begins, as it is stored."""
+"""First bytes of the property ``traceparent`` in a record: its name and the separator."""
 SAMPLED: Final = 0x01
 RANDOM: Final = 0x02
-"""Of a trace id whose right half is random."""
+"""Flag of a trace id whose right half is random."""
 TRACEPARENT_MAX_BYTES: Final = 512
-"""Version 00 has 55; later ones may append to that."""
+"""Maximum length of a ``traceparent``. Version 00 has 55 bytes; later versions may append to that."""
 TRACESTATE_MAX_BYTES: Final = 512
 TRACESTATE_MAX_MEMBERS: Final = 32
 
@@ -31,42 +31,48 @@ _MEMBER: Final = re.compile(_KEY + b"=" + _VALUE)
 
 
 class TraceContext(msgspec.Struct, frozen=True):
-    """Which span a message comes from."""
+    """Identifies the span that a message comes from, as its property ``traceparent`` gives it."""
 
     trace_id: int
-    """128 bits, not 0."""
+    """Id of the trace: 128 bits, not 0."""
     parent_id: int
-    """The span: 64 bits, not 0."""
+    """Id of the producer's span: 64 bits, not 0."""
     flags: int
-    """One byte."""
+    """Flags of the trace, one byte: :data:`SAMPLED`, :data:`RANDOM`."""
     state: str = ""
-    """``tracestate``, what tracing systems tell each other; empty where there is none, or none that is well formed."""
+    """Value of ``tracestate``, which carries data of tracing systems; empty if the property is missing or malformed."""
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the producer's span is recorded."""
+        """Return whether the producer's span is recorded."""
         return bool(self.flags & SAMPLED)
 
     @property
     def traceparent(self) -> str:
-        """The property's value, in version 00."""
+        """Return the value of the property ``traceparent``, in version 00."""
         return f"00-{self.trace_id:032x}-{self.parent_id:016x}-{self.flags:02x}"
 
 
 class TraceContextError(ValueError):
-    """A property ``traceparent`` that is none by the rules of W3C."""
+    """A message's property ``traceparent`` is malformed by the rules of W3C, or occurs twice."""
 
 
 def is_unsampled(value: str) -> bool:
-    """Return whether a traceparent is plainly one whose span is not sampled, as most are where some are."""
+    """Return whether a ``traceparent`` is well formed, of version 00, and its span is not sampled.
+
+    This is a cheap check: most values are unsampled in systems that sample.
+    """
     return _UNSAMPLED.fullmatch(value) is not None
 
 
 def read_context(stored: bytes) -> TraceContext | None:
-    """Return the trace context in the properties of a message, as they are stored; None where there is none.
+    """Return the trace context of a message, or None if it has no property ``traceparent``.
+
+    Args:
+        stored: the message's properties, encoded as in its record.
 
     Raises:
-        TraceContextError: there is a traceparent, and it is malformed, or there is more than one.
+        TraceContextError: the ``traceparent`` is malformed, or the property occurs twice.
     """
     parents = _PARENTS.findall(stored)
     if not parents:
@@ -78,7 +84,11 @@ def read_context(stored: bytes) -> TraceContext | None:
 
 
 def sampled_context(stored: bytes) -> TraceContext | None:
-    """Return the trace context of a message that is to be traced; None for every other."""
+    """Return the trace context of a message if it is well formed and sampled, else None.
+
+    Args:
+        stored: the message's properties, encoded as in its record.
+    """
     try:
         context = read_context(stored)
     except TraceContextError:
@@ -87,11 +97,12 @@ def sampled_context(stored: bytes) -> TraceContext | None:
 
 
 def parse_traceparent(value: bytes) -> tuple[int, int, int]:
-    """Return trace id, parent id and flags of a traceparent.
+    """Return the trace id, the parent id and the flags of a ``traceparent``.
+
+    If the version is later than 00, only the fields of version 00 are read, and of the flags only :data:`SAMPLED`.
 
     Raises:
-        TraceContextError: it is malformed. One of a later version is read as far as version 00 goes, but of its flags only
-            that of sampling counts.
+        TraceContextError: the value is malformed.
     """
     found = _FORM.fullmatch(value) if len(value) <= TRACEPARENT_MAX_BYTES else None
     if found is None:
@@ -106,7 +117,7 @@ def parse_traceparent(value: bytes) -> tuple[int, int, int]:
 
 
 def _state(values: list[bytes]) -> str:
-    """Return a tracestate that is well formed; one that is not counts as none, as W3C has it."""
+    """Return the joined values of the properties ``tracestate``, or the empty string if they are malformed (a W3C rule)."""
     members = [member.strip(b" \t") for value in values for member in value.split(b",")]
     members = [member for member in members if member]
     joined = b",".join(members)

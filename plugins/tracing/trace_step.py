@@ -1,4 +1,4 @@
-"""The intake step of traces: notes the messages that are to be traced, before another step redirects them."""
+"""The intake step ``tracing``: notes the messages to trace, before another step moves them to another topic."""
 
 from __future__ import annotations
 
@@ -28,30 +28,31 @@ if TYPE_CHECKING:
     from flintmq.core.record.record import MessageExtBrokerInner
 
 _NOTED_MAX: Final = 8_192
-"""Messages between intake and append are those of one turn of the loop. What is refused in between is never asked for."""
+"""Maximum number of noted messages. Between intake and append there are only the messages of one turn of the event loop. Notes
+of messages that are refused in between stay until newer notes displace them."""
 _BATCHES_MAX: Final = 256
 _ENTRY_BYTES: Final = len(MARK) + 56
 _KEY_MAX: Final = 64
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What intake knows of a message."""
+    """The intake step's note of a message."""
 
     began_ns: int
-    """When intake took it up, in ns since 1970."""
+    """Time at which intake began, in ns since 1970; 0 if the message is not traced."""
     context: TraceContext | None
-    """None for one that is not to be traced, although its properties look so later on."""
+    """Trace context of the message; None if its ``traceparent`` is malformed, so that it is not traced."""
     is_first: bool = False
-    """Whether the trace begins here."""
+    """Whether the broker began the trace, so that its first span is the broker's."""
 
 
 class TraceStep:
-    """Notes messages with a sampled ``traceparent``, and gives one to some of those that have none. Loop thread.
+    """Notes messages with a sampled ``traceparent``, and adds one to a sample of the other messages. Loop thread.
 
     An intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) that never takes or refuses a message.
 
     Args:
-        api: the broker; its settings say how many messages without a parent are to be traced.
+        api: the broker. Its setting ``tracing.sample_one_in`` gives the share of messages without ``traceparent`` to trace.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -61,15 +62,15 @@ class TraceStep:
         self.topic_prefixes: tuple[str, ...] = ("",) if self._one_in else ()
         self._noted: dict[tuple[str, str], Noted] = {}
         self._batches: dict[int, dict[int, Noted]] = {}
-        """By the identity of a batch's properties: what another batch left behind, which was refused, goes with the next one
-        that has it."""
+        """Notes of the messages of batches, keyed by the ``id()`` of the batch's properties, then by the index in the batch. A
+        refused batch leaves its notes behind; the next batch with the same ``id()`` removes them."""
         self.has_batches = False
-        """Whether :meth:`noted_of_batch` has something to return."""
+        """Whether :meth:`noted_of_batch` has notes of any batch."""
         self.malformed = 0
-        """Messages whose ``traceparent`` was ignored."""
+        """Number of messages whose ``traceparent`` was malformed, and ignored."""
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Note a message of a client. Returns False: other steps are asked, too."""
+        """Note a message of a client if it is to be traced. Always return False, so that the other steps run, too."""
         if sent is None:
             return False
         value = message.properties.get(TRACEPARENT)
@@ -92,7 +93,7 @@ class TraceStep:
         return False
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Note which messages of a batch are to be traced; refuses none."""
+        """Note the messages of a batch that are to be traced. Never refuse a batch."""
         all_stored = batch.stored_properties
         if self.has_batches:
             self._batches.pop(id(all_stored), None)
@@ -116,17 +117,17 @@ class TraceStep:
             self.has_batches = True
 
     def noted(self, message: MessageExtBrokerInner) -> Noted | None:
-        """Return what is known of a message, once; None for one that no client has just sent."""
+        """Remove and return the note of a message; None if it has no note, for example because the broker put it."""
         return self._noted.pop(_key(message.properties), None) if self._noted else None
 
     def noted_of_batch(self, batch: MessageBatch) -> Mapping[int, Noted]:
-        """Return what is known of the messages of a batch, by their places, once."""
+        """Remove and return the notes of a batch's messages, keyed by their index in the batch."""
         found = self._batches.pop(id(batch.stored_properties), None)
         self.has_batches = bool(self._batches)
         return found or {}
 
     def _read(self, stored: bytes) -> Noted | None:
-        """Return what to note of a message that has a ``traceparent``; None where it is not sampled."""
+        """Return the note of a message that has a ``traceparent``, or None if its span is not sampled."""
         try:
             context = read_context(stored)
         except TraceContextError:
@@ -146,7 +147,7 @@ class TraceStep:
 
 def _are_marked(all_stored: Sequence[bytes]) -> bool:
     """Return whether one of the messages of a batch may have a ``traceparent``."""
-    if isinstance(all_stored, AlikeProperties):  # they differ in their UNIQ_KEY only
+    if isinstance(all_stored, AlikeProperties):  # the messages' properties differ only in UNIQ_KEY
         return MARK in all_stored[0]
     return MARK in b"".join(all_stored)
 

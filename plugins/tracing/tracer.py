@@ -1,16 +1,16 @@
-"""Follows traced messages through the broker and makes their spans.
+"""Follows traced messages through the broker and creates their spans.
 
 ::
 
     producer's span ─┬─ store ─┬─ intake
                      │         ├─ append
-                     │         ├─ flush, replicate    where senders wait for them
+                     │         ├─ flush, replicate    if senders wait for them
                      │         ├─ acknowledge
-                     │         └─ dispatch            until consumers can see it
-                     └─ deliver                       each time that a group is given it
+                     │         └─ dispatch            until consumers can see the message
+                     └─ deliver                       one for each delivery to a group
 
-A delayed message, a transaction and a retry are put again, with their properties: each put is another ``store`` of the
-same trace.
+A delayed message, a transaction and a retry are stored more than once, with the same properties. Each time adds another span
+``store`` to the same trace.
 """
 
 from __future__ import annotations
@@ -44,49 +44,49 @@ if TYPE_CHECKING:
 
 
 class _Traced(msgspec.Struct, eq=False):
-    """A traced message that was stored, and is not done with."""
+    """A traced message that was stored, and whose spans are not all finished."""
 
     context: TraceContext
     noted: Noted | None
-    """What intake knows of it; None for one that the broker put."""
+    """The intake step's note; None if the broker itself put the message."""
     message: Attributes
     position_bytes: int
-    """Of its record in the log."""
+    """Physical offset of its record in the commit log."""
     is_answered: bool
     """Whether a client gets an answer over a connection."""
     waits: bool
-    """Whether that answer waits for durability."""
+    """Whether that answer waits until the message is durable."""
     span_id: int = 0
-    """Of its ``store``."""
+    """Id of its span ``store``."""
     begin_ns: int = 0
     appended_ns: int = 0
     settled_ns: int = 0
-    """When it was as durable as promised, or was known not to become so; 0 before."""
+    """Time at which durability was reached or failed, in ns since 1970; 0 before."""
     visible_ns: int = 0
-    """When consumers could see it; 0 before."""
+    """Time from which on consumers could see it, in ns since 1970; 0 before."""
     error: str = ""
 
 
 class _Promise(msgspec.Struct, eq=False):
-    """What the traced messages of one append wait for."""
+    """The traced messages of one append, and the state of the flush and the replication that they wait for."""
 
     traced: list[_Traced]
     is_replicated: bool
-    """Whether a slave is waited for, too."""
+    """Whether durability includes a copy on a slave."""
     flushed_ns: int = 0
-    """0 where nobody waits for a flush."""
+    """Time at which the flush ended, in ns since 1970; 0 before, and if no sender waits for a flush."""
 
 
 class MessageTracer:
-    """Makes spans of what a broker tells of its messages (:class:`flintmq.core.kernel.ports.FollowsMessages`). Loop thread.
+    """Creates spans from the broker's message events (:class:`flintmq.core.kernel.ports.FollowsMessages`). Loop thread.
 
-    Times are the machine's, not those of the broker's clock: spans stand beside those of other processes.
+    Times come from the machine's clock instead of the broker's, because spans are compared with those of other processes.
 
     Args:
         api: the broker.
-        step: knows which messages clients have just sent.
-        put: takes a span.
-        under_way_max: messages that are followed at once, at most.
+        step: the intake step, which has noted the messages that clients just sent.
+        put: called with each finished span.
+        under_way_max: maximum number of messages to follow at the same time.
     """
 
     def __init__(self, api: BrokerApi, step: TraceStep, put: Callable[[Span], object], under_way_max: int) -> None:
@@ -98,12 +98,12 @@ class MessageTracer:
         self._to_dispatch: deque[_Traced] = deque()
         self._places = self._places_from_now_on()
         self.followed = 0
-        """Traced messages that were stored."""
+        """Number of stored messages that were traced."""
         self.passed_over = 0
-        """Those for which there was no room."""
+        """Number of stored messages not traced because too many were under way."""
 
     def on_stored(self, stored: StoredMessages) -> None:
-        """Follow what is traced of an append, and make the spans that have ended with it."""
+        """Begin to follow the traced messages of an append, and create their spans ``intake`` and ``append``."""
         now_ns = 0
         followed: list[_Traced] = []
         for at, message in enumerate(stored.messages):
@@ -111,7 +111,7 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                continue  # its properties ask for nothing, and so for no trace
+                continue  # none of its properties needs handling, so it has no traceparent
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
                 self._places.add(one.position_bytes)
@@ -133,7 +133,7 @@ class MessageTracer:
         stored.durable.add_done_callback(partial(self._durable, promise))
 
     def on_answered(self) -> None:
-        """End what has its answer by now."""
+        """Finish the spans of the messages whose answers have been sent."""
         if self._to_answer:
             now_ns = time.time_ns()
             for one in self._taken_to_answer(lambda one: one.settled_ns > 0 or not one.waits):
@@ -141,12 +141,12 @@ class MessageTracer:
                 self._end(one, now_ns)
 
     def on_arrived(self, _batch: RecordBatch) -> None:
-        """Make the spans of what consumers can see from now on."""
+        """Create the spans ``dispatch`` of the messages that consumers can see from now on."""
         if self._to_dispatch:
             self._dispatched(time.time_ns())
 
     def on_handed_out(self, handed_out: HandedOut) -> None:
-        """Make a span of each traced message that a group is given."""
+        """Create a span ``deliver`` for each traced message in a pull's answer."""
         if not handed_out.records or not self._places.may_be_in(handed_out.records):
             return
         for piece in marked_pieces(handed_out.records):
@@ -157,30 +157,36 @@ class MessageTracer:
                 self._put(span)
 
     def end_overdue(self, until_ns: int) -> None:
-        """End what was settled before a time: it was answered otherwise than a send."""
+        """Finish the spans of messages whose durability was settled before a time.
+
+        They were answered by other requests than sends, for which :meth:`on_answered` is not called.
+
+        Args:
+            until_ns: the time, in ns since 1970.
+        """
         for one in self._taken_to_answer(lambda one: 0 < one.settled_ns <= until_ns):
             self._end(one, one.settled_ns)
 
     def close(self) -> None:
-        """End what is under way: what becomes of it is not followed any more."""
+        """Finish the spans of all messages under way, and stop following them."""
         now_ns = time.time_ns()
         for one in self._taken_to_answer(lambda _one: True):
             self._end(one, one.settled_ns or now_ns)
         self._to_dispatch.clear()
 
     def role_changed(self) -> None:
-        """Follow the messages of the new role: those that a slave copies from its master are not followed."""
+        """Stop following the messages under way, and follow those of the new role. A slave's copies are never followed."""
         self._to_dispatch.clear()
         self._places = self._places_from_now_on()
 
     # parts
 
     def _places_from_now_on(self) -> TracedPlaces:
-        """Return the places of what is stored from now on; on a slave they are not known."""
+        """Return an empty table of positions, for messages stored from now on. On a slave, it stays empty."""
         return TracedPlaces(self._api.log.marks.wrote if self._api.role.takes_writes else None)
 
     def _traced(self, message: MessageExtBrokerInner | MessageBatch, result: object) -> Iterator[_Traced]:
-        """Return the traced ones of what was put together, if they are stored."""
+        """Yield the traced messages of a message or batch that was put, unless storing failed."""
         if isinstance(message, MessageBatch):
             members = self._step.noted_of_batch(message)
             if not isinstance(result, AppendedBatch):
@@ -203,12 +209,12 @@ class MessageTracer:
             is_held = topic in self._api.topics.holding_topics
             about = message_attributes(topic, queue_id, len(message.body), stored, is_held=is_held)
             about["flintmq.queue_offset"] = result.queue_offset
-            # What the program puts that the broker lives in is answered over no connection; the broker's host is its sender's.
+            # A message from the program that embeds the broker gets no answer over a connection. Its born host is the broker's.
             is_answered = noted_one is not None and message.born_host != message.store_host
             yield _Traced(context, noted_one, about, result.commit_log_offset_bytes, is_answered, message.wait)
 
     def _appended(self, one: _Traced, now_ns: int, took_ns: int) -> None:
-        """Begin to follow a message: its intake and its append have ended."""
+        """Create the spans ``intake`` and ``append`` of a stored message, and follow it from now on."""
         noted, append_ns = one.noted, now_ns - took_ns
         one.span_id = one.context.parent_id if noted is not None and noted.is_first else new_span_id()
         one.begin_ns = append_ns if noted is None else min(noted.began_ns, append_ns)
@@ -220,11 +226,14 @@ class MessageTracer:
         self._to_dispatch.append(one)
 
     def _flushed(self, promise: _Promise, _status: FlushStatus) -> None:
-        """Note when the log was on disk. On the flush service's thread."""
+        """Note the time at which the log was flushed. Called on the flush service's thread."""
         promise.flushed_ns = time.time_ns()
 
     def _durable(self, promise: _Promise, status: FlushStatus) -> None:
-        """Note when all was as durable as promised. On the thread of the flush service, or on that of replication."""
+        """Pass the result of flush and replication to the loop's thread.
+
+        Called on the thread of the flush service or of replication.
+        """
         self._api.work.from_thread(self._settled, promise, time.time_ns(), status)
 
     def _settled(self, promise: _Promise, now_ns: int, status: FlushStatus) -> None:
@@ -233,7 +242,7 @@ class MessageTracer:
         for one in promise.traced:
             one.settled_ns, one.error = now_ns, error
             durable_ns, flushed_ns = now_ns, promise.flushed_ns
-            if one.visible_ns:  # what had to come before was told later, by another thread
+            if one.visible_ns:  # durability came before visibility, but another thread reported it later
                 durable_ns = min(durable_ns, one.visible_ns)
                 flushed_ns = min(flushed_ns, one.visible_ns) if is_synchronous else flushed_ns
             if flushed_ns:
@@ -251,7 +260,7 @@ class MessageTracer:
             self._child(one, spans.DISPATCH, one.appended_ns, now_ns)
 
     def _taken_to_answer(self, is_done: Callable[[_Traced], bool]) -> list[_Traced]:
-        """Return those that wait for an answer and are done with, which wait no more."""
+        """Remove and return the messages that wait for an answer and satisfy a condition."""
         done = [one for one in self._to_answer if is_done(one)]
         if done:
             self._to_answer = [one for one in self._to_answer if not is_done(one)]
@@ -262,7 +271,7 @@ class MessageTracer:
         self._put(Span(operation, one.context, new_span_id(), one.span_id, begin_ns, end_ns, one.message, {}, error))
 
     def _end(self, one: _Traced, now_ns: int) -> None:
-        """Make the span of the whole: from intake to the answer."""
+        """Create the span ``store``, which lasts from intake to the answer."""
         is_first = one.span_id == one.context.parent_id
         parent_id, end_ns = 0 if is_first else one.context.parent_id, max(now_ns, one.begin_ns)
         place = {"flintmq.log_position": one.position_bytes}
