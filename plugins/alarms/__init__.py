@@ -1,1 +1,1 @@
-"""Watches what no other feature knows by itself, and says what is wrong (docs/alarms.md)."""
+"""Raises the alarms that concern the broker as a whole, and so belong to no other plugin (docs/alarms.md)."""

@@ -1,4 +1,8 @@
-"""What is wrong with consumer groups: lags, members that contradict each other or share an id, queues that nobody reads."""
+"""Raises alarms about consumer groups.
+
+The causes are growing lags, members with contradictory subscriptions, members with the same client id, and messages in queues
+that are not read.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,14 @@ if TYPE_CHECKING:
 
 _NAMED_MAX: Final = 10
 _SLICE_S: Final = 0.001
-"""How long the loop's thread is occupied at once by a round over all offsets."""
+"""Time that a round over all offsets occupies the event loop without a pause."""
 
 
 class GroupAlarms:
-    """Looks at the lag of every group in rounds, slice by slice. Loop thread.
+    """The service ``group_alarms``: checks the lag of every group in rounds, in short slices. Loop thread.
 
-    A group's lag is that of :mod:`flintmq.core.broker.group_lag`, whether it has members or not; system topics and groups do
-    not count. A slave tells no lags: it has its master's offsets, later.
+    A group's lag is defined by :mod:`flintmq.core.broker.group_lag`, whether the group has members or not. System topics and
+    system groups are left out. A slave raises no alarms about lags, because its copy of the master's offsets is late.
 
     Args:
         api: the broker.
@@ -42,19 +46,19 @@ class GroupAlarms:
         self._round: Iterator[None] | None = None
         self._lags: list[Alarm] = []
         self._conflicts: dict[str, tuple[object, int, Alarm]] = {}
-        """Group → its members, what of them was looked at, and what was found."""
+        """Last known conflict of each group, keyed by group: the group's record, its revision and the alarm."""
 
     def start(self) -> None:
-        """Begin the rounds, on a master."""
+        """Begin the rounds, for as long as this broker is a master and ``alarms.lag_messages`` is set."""
         if self._api.settings.current.alarms.lag_messages > 0:
             self._api.role.run_while(lambda: self._api.role.takes_writes, self._begin)
 
     def _begin(self) -> Callable[[], None]:
-        """Begin the rounds; return what ends them."""
+        """Begin the rounds; return the function that ends them."""
         return partial(self._end, self._api.work.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s))
 
     def _end(self, timer: Scheduled) -> None:
-        """End the rounds, and forget the lags: a slave has its master's offsets, later."""
+        """End the rounds and drop the lags, because a slave's copy of the master's offsets is late."""
         timer.cancel()
         self._round = None
         self._watch = self._new_watch()
@@ -71,7 +75,7 @@ class GroupAlarms:
         return 0.0 if self._api.offsets or len(self._api.clients.consumers) or len(self._watch) else math.inf
 
     def tick(self) -> float:
-        """Do a slice of the round under way, or begin one; return the seconds until the next call."""
+        """Do a slice of the current round, or begin a round; return the seconds until the next call."""
         if self._round is None:
             self._round = self._steps(self._api.clock.monotonic_s())
         now_s = stopwatch_of(self._api.clock)
@@ -83,7 +87,7 @@ class GroupAlarms:
         return self._watch.step_s
 
     def _steps(self, at_s: float) -> Iterator[None]:
-        """Note the lag of each group in each topic, and what follows from it."""
+        """Note the lag of each group in each topic, and then renew the alarms about lags."""
         api, watch = self._api, self._watch
         for topic, group in read_topics(api):
             if not api.topics.is_system_topic(topic) and not is_system_group(group):
@@ -93,14 +97,16 @@ class GroupAlarms:
         self._lags = list(islice(watch.alarms(lambda group: member_count(api, group)), ALARMS_MAX))
 
     def alarms(self) -> list[Alarm]:
-        """Return the groups whose lag grew by the last round, those whose members contradict each other or share an id now, and
-        the topics of which queues with messages are not read now; a slave leaves those to its master."""
+        """Return the alarms about lags, conflicts, shared client ids and unread queues.
+
+        Lags are those of the last round; the rest is determined now. Unread queues are left to the master.
+        """
         shared = islice(self._api.clients.consumers.shared_ids(), ALARMS_MAX)
         unread = islice(_unread_alarms(self._api), ALARMS_MAX) if self._api.role.takes_writes else ()
         return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared), *unread]
 
     def _contradictory(self) -> Iterator[Alarm]:
-        """Return the conflicts; each is put into words once for each change of its group."""
+        """Yield the alarms about conflicts. An alarm's text is composed again only after a change of its group."""
         before, self._conflicts = self._conflicts, {}
         for info in islice(self._api.clients.consumers.contradictory(), ALARMS_MAX):
             group = info.group_name
@@ -118,18 +124,18 @@ def client_id_shared(group: str, client_id: str, addresses: Sequence[str]) -> Al
 
     Args:
         group: the consumer group.
-        client_id: the id.
-        addresses: of their connections.
+        client_id: the id that they share.
+        addresses: the addresses of their connections.
     """
     text = (
         f"client id {client_id} is used by {len(addresses)} members of group {group}, which therefore get the same messages: "
-        f"{', '.join(addresses[:_NAMED_MAX])}. Give each process an instance name or a client id of its own"
+        f"{', '.join(addresses[:_NAMED_MAX])}. Give each process a different instance name or client id"
     )
     return Alarm("client.id_shared", WARNING, client_id, text, len(addresses), "members")
 
 
 def _unread_alarms(api: BrokerApi) -> Iterator[Alarm]:
-    """Return an alarm for each topic of users in which messages wait in queues that are not read."""
+    """Yield an alarm for each user topic in which messages wait in queues that consumers do not read."""
     for config, unread in api.topics.widths:
         topic = config.topic_name
         if api.topics.is_system_topic(topic) or topic in api.topics.holding_topics:
@@ -148,13 +154,13 @@ def _unread_alarms(api: BrokerApi) -> Iterator[Alarm]:
 
 
 def _unread_queues(topic: str, waiting: Mapping[int, int], group: str, *, read_queues: int) -> Alarm:
-    """Return the alarm for messages that wait in queues beyond those that are read.
+    """Return the alarm for messages in queues whose ids are beyond the topic's read queues.
 
     Args:
-        topic: where they wait.
-        waiting: queue id → how many.
-        group: the one that has most of them before it; empty where no group has ever read these queues.
-        read_queues: how many queues of the topic are read.
+        topic: the topic of the queues.
+        waiting: number of waiting messages, keyed by queue id.
+        group: the group that has most of these messages left to consume; empty if no group has ever read these queues.
+        read_queues: the topic's number of read queues.
     """
     messages = sum(waiting.values())
     whom = f"group {group} has not consumed them" if group else "no group has ever read them"

@@ -1,4 +1,4 @@
-"""Registers the services that watch the broker as a whole."""
+"""Registers the services that raise alarms about the store, the consumer groups and the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flintmq.plugins.alarms.store_alarms import StoreAlarms
 
 
 class AlarmsPlugin:
-    """Registers the watches over the store, over consumer groups and over the process."""
+    """Registers the services ``store_alarms``, ``group_alarms`` and ``process_alarms``."""
 
     plugin_name = "alarms"
 

@@ -1,4 +1,4 @@
-"""Whether the process comes near what the kernel lets it have: memory maps and descriptors."""
+"""Raises alarms if the process approaches the kernel's limits on memory maps or descriptors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 PROC: Final = Path("/proc")
 LOOK_S: Final = 30.0
 NEAR: Final = 0.8
-"""The part of a limit from which on it is told: topics and connections come by the hundred."""
+"""Share of a limit from which on an alarm is raised. It leaves time to react even to hundreds of new topics or connections."""
 AT_END: Final = 0.95
-"""The part from which on it is critical: sends are refused next."""
+"""Share of a limit from which on the alarm is critical, because sends will soon be refused."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
-    """How much of its limits the process uses; 0 where that is not known."""
+    """Numbers of memory maps and descriptors that the process uses, and their limits; 0 if a number is not known."""
 
     maps: int = 0
     maps_max: int = 0
@@ -35,10 +35,12 @@ class ProcessUse(msgspec.Struct, frozen=True):
 
 
 def measure(proc: Path = PROC) -> ProcessUse:
-    """Return how many maps and descriptors this process has, and may have. Any thread; takes some 50 ms for 60,000 maps.
+    """Return the numbers of memory maps and descriptors of this process, and their limits.
+
+    Any thread. This takes about 50 ms if there are 60,000 maps.
 
     Args:
-        proc: the folder of the kernel's files (proc(5)); what is not there counts 0.
+        proc: the folder of the kernel's files (proc(5)). A number whose file is missing counts as 0.
     """
     return ProcessUse(
         _lines(proc / "self" / "maps"),
@@ -52,7 +54,7 @@ def _lines(path: Path) -> int:
     try:
         with path.open("rb", buffering=0) as file:
             return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
-    except OSError:  # no Linux, or no descriptor left, which the other figure tells
+    except OSError:  # not Linux, or no descriptor is left, which raises the other alarm
         return 0
 
 
@@ -71,7 +73,7 @@ def _entries(folder: Path) -> int:
 
 
 def process_alarms(use: ProcessUse) -> Iterator[Alarm]:
-    """Return the alarms for what the process uses."""
+    """Yield an alarm for each limit that the process approaches."""
     if _is_near(use.maps, use.maps_max):
         text = (
             f"the process has {use.maps:,} memory maps of {use.maps_max:,}; without one no file of the log or of a queue can "
@@ -96,7 +98,7 @@ def _level(used: int, limit: int) -> Level:
 
 
 class ProcessAlarms:
-    """Measures now and then, in a thread, and says what is near its end. Loop thread.
+    """The service ``process_alarms``: measures every :data:`LOOK_S` seconds in a thread, and raises alarms. Loop thread.
 
     Args:
         api: the broker.
@@ -106,10 +108,10 @@ class ProcessAlarms:
         self._api = api
         self._measuring: asyncio.Task[None] | None = None
         self.use = ProcessUse()
-        """What was measured last."""
+        """Result of the last measurement."""
 
     def start(self) -> None:
-        """Begin to measure. Hours that a clock is advanced bring no maps: they do not wait for it."""
+        """Begin to measure at intervals. A test that advances the broker's clock need not wait for measurements."""
         self._api.work.every(LOOK_S, self._look, "maps and descriptors", lambda: math.inf)
 
     async def stop(self) -> None:
@@ -125,5 +127,5 @@ class ProcessAlarms:
         self.use = await self._api.work.background(measure)
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return what is near its end by the last measurement."""
+        """Return an alarm for each limit that the process approached in the last measurement."""
         return process_alarms(self.use)

@@ -1,4 +1,4 @@
-"""What is wrong with the store and its dispatch."""
+"""Raises alarms about the store, its dispatch and its disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _LOOK_AT_DISK: Final = "look at the disk (iostat, the kernel's log) and at what 
 
 
 class StoreAlarms:
-    """Says when the store takes nothing, when what it took stays invisible, and when its disk is slow. Loop thread.
+    """The service ``store_alarms``. Loop thread.
+
+    It raises alarms if the store refuses messages, if stored messages stay invisible to consumers, and if the disk is slow.
 
     Args:
         api: the broker.
@@ -30,10 +32,11 @@ class StoreAlarms:
         self._settings = api.settings.current.alarms
         self._dispatched = -1
         self._still_since_s: float | None = None
-        """Since when nothing was dispatched though something waits, by the looks; None while nothing waits."""
+        """Monotonic time, in seconds, since which dispatch has made no progress although messages wait. It is as exact as
+        :data:`_LOOK_S`; None if no message waits."""
 
     def start(self) -> None:
-        """Begin to look whether dispatch moves."""
+        """Begin to check at intervals whether dispatch makes progress."""
         self._api.work.every(_LOOK_S, self._look, "progress of dispatch", self._rest_s)
 
     def stop(self) -> None:
@@ -52,7 +55,7 @@ class StoreAlarms:
         self._dispatched = marks.dispatched
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return what keeps the store from taking messages, or consumers from seeing them, and what was slow lately."""
+        """Yield alarms for refused messages, for messages that stay invisible, and for recent slow operations."""
         log = self._api.log
         if log.marks.fence_reason is not None:
             yield _fenced(log.marks.fence_reason)
@@ -70,7 +73,7 @@ class StoreAlarms:
         yield from self._slow()
 
     def _dispatch(self) -> Iterator[Alarm]:
-        """Return whether dispatch is behind or stands still though nothing failed."""
+        """Yield alarms if dispatch is behind, or makes no progress although it reported no error."""
         marks, limit_bytes = self._api.log.marks, self._settings.dispatch_behind_bytes
         waits_bytes = marks.wrote - marks.dispatched
         since_s = self._still_since_s
@@ -98,7 +101,7 @@ class StoreAlarms:
             )
 
     def _slow(self) -> Iterator[Alarm]:
-        """Return the kinds of operations of which one was slow lately."""
+        """Yield an alarm for each kind of operation (append, flush, commit) that was slow recently."""
         oldest_s = self._api.clock.monotonic_s() - self._settings.slow_shown_ms / 1000
         slow = {kind: one.took_ms for kind, one in self._api.log.health.slow_operations.items() if one.at_s >= oldest_s}
         if took_ms := slow.get("append"):
@@ -113,7 +116,7 @@ class StoreAlarms:
 
 
 def _fenced(reason: str) -> Alarm:
-    """Return the alarm for a store that takes nothing any more."""
+    """Return the alarm for a fenced store, which refuses messages until the broker is restarted."""
     text = (
         f"the store is fenced and takes nothing until the broker is restarted: {reason}; look at the disk, then restart"
     )
@@ -121,12 +124,12 @@ def _fenced(reason: str) -> Alarm:
 
 
 def _damaged(error: str) -> Alarm:
-    """Return the alarm for a record of the log that cannot be read, so that dispatch stands still."""
+    """Return the alarm for a damaged record of the log, at which dispatch has stopped."""
     text = f"a record of the log cannot be read, and dispatch stands still; restart the broker to recover: {error}"
     return Alarm("store.damaged", CRITICAL, "", text, key="store.path")
 
 
 def _dispatch_stopped(error: str, behind_bytes: int) -> Alarm:
-    """Return the alarm for dispatch that stands still, and is tried again."""
+    """Return the alarm for dispatch that has stopped because of an error, and is retried."""
     text = f"dispatch stands still, so consumers get nothing new and sends are refused: {error}"
     return Alarm("dispatch.stopped", CRITICAL, "", text, behind_bytes, "bytes", key="dispatchers")

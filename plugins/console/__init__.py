@@ -1,1 +1,1 @@
-"""The console's plugin: starts the console beside a broker, as a process of its own (docs/console.md)."""
+"""Starts the console as a child process of a broker (docs/console.md)."""

@@ -1,4 +1,4 @@
-"""The console of a broker or a supervisor: a process of its own, which ends with the one that started it.
+"""Runs the console of a broker or a supervisor as a child process, which ends with its parent.
 
 ::
 
@@ -43,11 +43,11 @@ NEEDED: Final = ("jinja2", "starlette", "uvicorn")
 
 
 class ConsoleError(FlintError, CommandError):
-    """The console's process did not start. The message says where to look; a command ends with the console's exit code."""
+    """The console's process did not start. A command that gets this error exits with the console's exit code."""
 
 
 def check_installed() -> None:
-    """Raise ``ConfigError`` where the extra is missing; nothing is imported."""
+    """Raise ``ConfigError`` if a package of the extra ``console`` is missing. The packages are not imported."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -59,7 +59,7 @@ def check_installed() -> None:
 
 
 def check_certificate(settings: ConsoleSection) -> None:
-    """Raise ``ConfigError`` where the console's process could not encrypt with what the settings name."""
+    """Raise ``ConfigError`` if the certificate or the key that the settings name cannot be used."""
     if settings.certificate is None:
         return
     import ssl
@@ -74,7 +74,13 @@ def check_certificate(settings: ConsoleSection) -> None:
 
 
 def arguments_of(config: BrokerConfig, name_servers: Sequence[str], store: Path) -> list[str]:
-    """Return the arguments by which the process serves what ``console:`` of a configuration says."""
+    """Return the command-line arguments of the console's process.
+
+    Args:
+        config: the configuration, whose section ``console:`` is translated to arguments.
+        name_servers: ``host:port`` of each name server.
+        store: the store's folder, which gets the console's files.
+    """
     section = config.console
     found = ["-n", ";".join(name_servers), "--host", section.host, "--port", str(section.port), "--supervised"]
     folder = store / "flint" / "console"
@@ -94,13 +100,17 @@ def _printed(line: str) -> None:
 
 def _log_arguments() -> list[str]:
     level = logging.getLogger("flintmq").getEffectiveLevel()
-    if logging.getLogger("flintmq").level == logging.NOTSET:  # in somebody's own program, which set up logging
+    if logging.getLogger("flintmq").level == logging.NOTSET:  # a program that embeds FlintMQ has set up logging
         return ["--log-level", "debug" if level <= logging.DEBUG else "info" if level <= logging.INFO else "warning"]
     return log_arguments()
 
 
 def environment_of(config: BrokerConfig) -> dict[str, str]:
-    """Return the environment of the process: it trusts the certificate by which the cluster encrypts, and has no account."""
+    """Return the environment variables of the console's process.
+
+    They are this process's, without the variables of an account. If the cluster requires TLS and ``FLINT_TLS_CA`` is not
+    set, it becomes the cluster's certificate.
+    """
     found = {name: text for name, text in os.environ.items() if not name.startswith(("FLINT_ACCESS", "FLINT_SECRET"))}
     tls = config.listen.tls
     if tls.mode_in_force == "required" and tls.certificate is not None and "FLINT_TLS_CA" not in found:
@@ -109,29 +119,29 @@ def environment_of(config: BrokerConfig) -> dict[str, str]:
 
 
 def console_of(config: BrokerConfig, name_servers: Sequence[str], store: Path) -> ConsoleChild:
-    """Return the console of a cluster, which logs as this process does and is not started yet.
+    """Return a console that is not started yet. It will log at the level of this process.
 
     Args:
-        config: has the section ``console:``, and how the cluster encrypts.
-        name_servers: ``host:port`` of those by which it finds brokers.
-        store: the folder in which it notes what was changed by way of it.
+        config: the configuration, with the section ``console:`` and the settings of TLS.
+        name_servers: ``host:port`` of each name server through which the console finds brokers.
+        store: the store's folder, which gets the console's audit log and its history.
 
     Raises:
-        ConfigError: the extra is not installed.
+        ConfigError: the extra ``console`` is not installed.
     """
     check_installed()
     return ConsoleChild(arguments_of(config, name_servers, store.absolute()), environment_of(config))
 
 
 class ConsoleChild:
-    """Keeps the process running from ``start`` to ``stop``. Loop thread only.
+    """Starts the console's process, and restarts it whenever it ends until :meth:`stop`. Loop thread only.
 
     Args:
-        arguments: of the command.
-        environment: of the process.
+        arguments: the arguments of the command.
+        environment: the environment variables of the process.
         program: the command.
-        pauses_s: the shortest and the longest one before it is started again.
-        steady_s: one that has served for so long begins with the shortest pause again.
+        pauses_s: the shortest and the longest pause before a restart, in seconds.
+        steady_s: time, in seconds, after which a process counts as stable. The next pause is then the shortest.
     """
 
     def __init__(
@@ -151,20 +161,20 @@ class ConsoleChild:
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
         self.address = ""
-        """``host:port``; empty until it is ready for the first time."""
+        """Address of the console as ``host:port``; empty until the console is ready for the first time."""
         self.trouble = ""
-        """Why it does not serve; empty while it does."""
+        """Reason why the console does not serve; empty while it serves."""
 
     @property
     def pid(self) -> int | None:
-        """Return the id of its process; None where there is none."""
+        """Return the console's process id, or None if no process runs."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start it, wait until it serves, and keep it running from now on.
+        """Start the console, wait until it serves, and restart it from now on whenever it ends.
 
         Raises:
-            ConsoleError: it did not start; what it said stands on stderr.
+            ConsoleError: the console did not start. Its output is on stderr.
         """
         try:
             await self._start()
@@ -176,7 +186,7 @@ class ConsoleChild:
     async def _start(self) -> None:
         self._process = process = await asyncio.create_subprocess_exec(
             *self._program, *self._arguments, stdin=PIPE, stdout=PIPE, env=self._environment, process_group=0
-        )  # in a group of its own: Ctrl-C at a terminal goes to the broker alone, which stops it
+        )  # a separate process group, so Ctrl-C at a terminal reaches only the broker, which then stops the console
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 words = await read_ready_words(process, _printed)
@@ -191,7 +201,7 @@ class ConsoleChild:
             self.address = words["console"]
             port = self.address.rpartition(":")[2]
             place = self._arguments.index("--port") + 1
-            self._arguments[place] = port  # people have it in their browsers by now
+            self._arguments[place] = port  # a restart keeps the port, which users may have open in browsers
         self.trouble = ""
 
     async def _keep(self) -> None:
@@ -217,7 +227,7 @@ class ConsoleChild:
                 log.error("console.not_started", "%(error)s", error=error)
 
     async def stop(self) -> None:
-        """End the process, by force where it takes more than ten seconds. Idempotent."""
+        """End the process, and kill it if that takes more than ten seconds. Idempotent."""
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()

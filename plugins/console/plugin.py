@@ -1,4 +1,4 @@
-"""Registers the service that has a console beside its broker, where ``console.enable`` asks for it."""
+"""Registers the service ``console``, which starts a console with the broker if ``console.enable`` is true."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class ConsolePlugin:
 
 
 def make_service(api: BrokerApi) -> Service | None:
-    """Return the service, or None where it is switched off.
+    """Return the service, or None if the console is switched off.
 
     Raises:
-        ConfigError: it is switched on, and a package that it needs is not installed, or it could not find the broker.
+        ConfigError: the console is switched on, but a package that it needs is not installed, its certificate is unusable, or
+            ``namesrv.addresses`` is empty.
     """
     if not api.settings.current.console.enable:
         return None

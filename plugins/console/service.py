@@ -1,4 +1,4 @@
-"""The console of one broker: a process that is started when the broker is ready, and ended with it."""
+"""The service ``console``: starts the console's process when the broker is ready, and ends it with the broker."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class ConsoleService:
-    """Has the console's process; nothing of the console runs in the broker's own. Loop thread.
+    """Starts and ends the console's process. No part of the console runs in the broker's process. Loop thread.
 
     Args:
-        api: the broker, whose configuration says where the console listens.
+        api: the broker, whose configuration contains the console's address.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -24,24 +24,24 @@ class ConsoleService:
         self._child: ConsoleChild | None = None
 
     def start(self) -> None:
-        """Do nothing: the console asks a broker that answers."""
+        """Do nothing. The console starts in :meth:`ready`, because it sends requests to the broker."""
 
     async def ready(self) -> None:
-        """Start the console, which finds the broker by its name servers.
+        """Start the console, which finds the broker through the name servers.
 
         Raises:
-            ConsoleError: it did not start.
+            ConsoleError: the console did not start.
         """
         config = self._api.settings.current
         self._child = console_of(config, config.namesrv.addresses, Path(config.store.path))
         await self._child.start()
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return where the console listens."""
+        """Return the console's address as ``host:port``, keyed ``console``; empty if it is not running."""
         return {"console": self._child.address} if self._child is not None else {}
 
     def health(self) -> str:
-        """Return why the console does not serve."""
+        """Return the reason why the console does not serve; empty if it does."""
         return self._child.trouble if self._child is not None else ""
 
     async def withdraw(self) -> None:
