@@ -1,4 +1,4 @@
-"""The bodies of requests and answers. Fields are in the order fastjson writes them.
+"""The bodies of requests and answers, as structs. The order of their fields is the order in which fastjson writes them.
 
 See docs/internals/protocol.md, JSON bodies.
 """
@@ -112,7 +112,10 @@ class LockBatchResponseBody(PlainBody):
 
 
 class RegisterBrokerBody(PlainBody):
-    """What a broker registers; see ``register_broker_body`` for its compressed form."""
+    """The body of REGISTER_BROKER: the broker's topics and filter servers.
+
+    :func:`~flintmq.remoting.wire.headers_route.encode_register_broker_body` also writes its compressed form.
+    """
 
     filter_server_list: list[str] = field(default_factory=list)
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
@@ -149,7 +152,11 @@ class ConsumeStatsList(Body):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body; see :func:`decode_body`. One of thousands of queues is read as plain JSON, in a tenth of the time."""
+        """Return a decoded body, like :func:`decode_body`.
+
+        Keys that are queues are first rewritten as strings, so that the fast JSON reader accepts the body.
+        A body with thousands of queues is then decoded in a tenth of the time.
+        """
         plain = _QUEUE_KEY.sub(rb'"\2 \3 \1":', data)
         try:
             found = msgspec.json.decode(plain, type=_PlainConsumeStatsList)
@@ -164,13 +171,13 @@ class ConsumeStatsList(Body):
 
 
 _QUEUE_KEY: Final = re.compile(rb'\{"brokerName":"([^"\\]+)","queueId":(\d+),"topic":"([^"\\ ]+)"\}:')
-"""A queue as the key of a map, as RocketMQ and FlintMQ write it. What is in a string has its quotes escaped."""
+"""A queue that is the key of a map, as RocketMQ and FlintMQ write it. It cannot match in a string, where quotes are escaped."""
 
 
 class _PlainConsumeStats(Body):
     consume_tps: float = 0.0
     offset_table: dict[str, OffsetWrapper] = field(default_factory=dict)
-    """By queue id, topic and broker's name."""
+    """Offsets, keyed by queue id, topic and name of the broker, joined by blanks."""
 
 
 class _PlainConsumeStatsList(Body):
@@ -201,7 +208,7 @@ class MessageQueueOffset(PlainBody):
 
 
 class ResetOffsetBodyForC(PlainBody):
-    """What C++ clients are sent in place of :class:`ResetOffsetBody`."""
+    """The body of request 220 for C++ clients. Other clients get a :class:`ResetOffsetBody`."""
 
     offset_table: list[MessageQueueOffset] = field(default_factory=list)
 
@@ -218,7 +225,7 @@ class CorrectionOffsets(Body):
 class QueueTimeSpan(PlainBody):
     consume_time_stamp_ms: Long = field(name="consumeTimeStamp", default=0)
     consume_time_stamp_text: str = field(name="consumeTimeStampStr", default="")
-    """``yyyy-MM-dd#HH:mm:ss:SSS``, local time; likewise below."""
+    """The same time as text, ``yyyy-MM-dd#HH:mm:ss:SSS`` in local time, as are the other fields ``…_text``."""
     delay_time_ms: Long = field(name="delayTime", default=0)
     max_time_stamp_ms: Long = field(name="maxTimeStamp", default=0)
     max_time_stamp_text: str = field(name="maxTimeStampStr", default="")
@@ -304,7 +311,7 @@ class ConsumeMessageDirectlyResult(Body):
 
 
 class OffsetTable:
-    """``{{"brokerName":"a","queueId":0,"topic":"T"}:{...},...}``, as RocketMQ writes it.
+    """Builds the JSON of a map with queues as keys, ``{{"brokerName":"a","queueId":0,"topic":"T"}:{...},...}``.
 
     See docs/internals/protocol.md, JSON dialect.
     """
@@ -316,31 +323,36 @@ class OffsetTable:
         return len(self._parts)
 
     def add(self, queue: MessageQueue, figures: OffsetWrapper | TopicOffset) -> None:
-        """Add a queue."""
+        """Add a queue with its offsets to the end of the map."""
         self._parts.append(b"%b:%b" % (msgspec.json.encode(queue), msgspec.json.encode(figures)))
 
     def json(self) -> bytes:
-        """Return the whole map."""
+        """Return the map as JSON."""
         return b"{%b}" % b",".join(self._parts)
 
 
 def topic_stats(table: OffsetTable) -> bytes:
-    """TopicStatsTable."""
+    """Return a :class:`TopicStatsTable` as JSON, from the offsets of the topic's queues."""
     return b'{"offsetTable":%b}' % table.json()
 
 
 def consume_stats(consume_tps: float, table: OffsetTable) -> bytes:
-    """ConsumeStats."""
+    """Return a :class:`ConsumeStats` as JSON.
+
+    Args:
+        consume_tps: messages per second that the group consumes.
+        table: the offsets of the queues.
+    """
     return b'{"consumeTps":%b,"offsetTable":%b}' % (msgspec.json.encode(consume_tps), table.json())
 
 
 def consume_stats_list(address: str, groups: list[tuple[str, list[bytes]]], total_diff: int) -> bytes:
-    """ConsumeStatsList of a broker.
+    """Return a :class:`ConsumeStatsList` as JSON.
 
     Args:
-        address: the broker's.
-        groups: each with its :func:`consume_stats` by topic.
-        total_diff: how many messages all of them are behind.
+        address: the address of the broker, as ``host:port``.
+        groups: names of groups, each with the :func:`consume_stats` of its topics.
+        total_diff: number of messages that all groups together have not consumed.
     """
     each = b",".join(b"{%b:[%b]}" % (msgspec.json.encode(group), b",".join(stats)) for group, stats in groups)
     return b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d}' % (

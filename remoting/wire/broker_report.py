@@ -44,7 +44,7 @@ class StartReport(PlainBody):
     """Position from which earlier records were also indexed again; None if there are none."""
     recovery_ms: int = 0
     catch_up_ms: int = 0
-    """Time that dispatchers took to catch up, in seconds."""
+    """Time that dispatchers took to catch up with the log after the recovery, in ms."""
 
 
 class QuarantinedFile(PlainBody):
@@ -53,7 +53,9 @@ class QuarantinedFile(PlainBody):
     name: str = ""
     size_bytes: int = 0
     modified_ms: int = 0
+    """Time of the last change, in ms since 1970."""
     why: str = ""
+    """The reason why the bytes were removed."""
 
 
 class Quarantine(PlainBody):
@@ -62,8 +64,9 @@ class Quarantine(PlainBody):
     files: list[QuarantinedFile] = field(default_factory=list)
     """The newest files."""
     file_count: int = 0
-    """Number of all files in the quarantine; the size is also that of all files."""
+    """Number of all files in the quarantine."""
     size_bytes: int = 0
+    """Size of all files in the quarantine."""
 
 
 class ReportedSetting(PlainBody):

@@ -14,7 +14,10 @@ __all__ = ["PUSHED", "LanguageCode", "RequestCode", "ResponseCode", "language_co
 
 
 class RequestCode(enum.IntEnum):
-    """What a peer asks for. Of the codes that only 5.x knows there are those that are answered; see :data:`OF_ROCKETMQ_5`."""
+    """Request codes, which select the processor of a request. Numbers and names are RocketMQ's.
+
+    Codes that exist only in RocketMQ 5 are members if FlintMQ supports them; :data:`OF_ROCKETMQ_5` lists the others.
+    """
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -113,13 +116,13 @@ class RequestCode(enum.IntEnum):
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
     GET_TOPIC_CONFIG = 351
-    """Of RocketMQ 5: its mqadmin asks for one topic, where that of 4.9 asks for all of them."""
+    """Get the settings of a topic. Sent by mqadmin of RocketMQ 5; mqadmin 4.9 requests the settings of all topics instead."""
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
-    """Of RocketMQ 5."""
+    """Get the settings of a consumer group. Sent by mqadmin of RocketMQ 5."""
     LITE_PULL_MESSAGE = 361
-    """Of RocketMQ 5: the pulls of its ``DefaultLitePullConsumer``."""
+    """Pull messages. Sent by ``DefaultLitePullConsumer`` of RocketMQ 5."""
     GET_BROKER_REPORT = 9_000
-    """Not of RocketMQ's; its tools never send it."""
+    """Get a broker's report (:mod:`.broker_report`). This code exists only in FlintMQ."""
 
 
 _POP: Final = (
@@ -198,7 +201,7 @@ OF_ROCKETMQ_5: Final[dict[int, tuple[str, str]]] = {
         )
     },
 }
-"""What clients and tools of RocketMQ 5 ask for and nobody answers here: code → its name, and why not and what helps instead."""
+"""Names of request codes of RocketMQ 5 that FlintMQ refuses, and the reason with a remedy, keyed by code."""
 
 PUSHED: Final = frozenset(
     {
@@ -213,7 +216,7 @@ PUSHED: Final = frozenset(
 
 
 class LanguageCode(enum.IntEnum):
-    """The language a peer is written in."""
+    """Codes for the language in which a client or server is written. Headers in the binary codec contain them."""
 
     JAVA = 0
     CPP = 1
@@ -228,34 +231,34 @@ class LanguageCode(enum.IntEnum):
     PHP = 10
     OMS = 11
     RUST = 12
-    """Only 5.x clients send it."""
+    """Sent only by clients of RocketMQ 5."""
 
 
 PULLS: Final = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)})
-"""Codes of pulls, which may be held."""
+"""Codes of pulls. The broker may hold such a request until a message arrives."""
 
 LANGUAGE_NAMES: Final[dict[int, str]] = {int(language): language.name for language in LanguageCode}
 LANGUAGE_CODES: Final[dict[str, int]] = {language.name: int(language) for language in LanguageCode}
 
 
 def language_name(code: int) -> str:
-    """Return the name of a language code; ``OTHER`` for an unknown one."""
+    """Return the name of a language code; ``OTHER`` for an unknown code."""
     return LANGUAGE_NAMES.get(code, "OTHER")
 
 
 def language_code(name: str) -> int:
-    """Return the code of a language name; that of OTHER for an unknown one."""
+    """Return the code of a language name; the code of ``OTHER`` for an unknown name."""
     return LANGUAGE_CODES.get(name, int(LanguageCode.OTHER))
 
 
 V3_0_7_SNAPSHOT: Final = 28
-"""From here on consumers understand offset reset and status pushes (220, 222, 307)."""
+"""First version whose consumers understand the requests that reset offsets and read their status (220, 222, 307)."""
 V3_0_11: Final = 37
-"""From here on REGISTER_BROKER carries a RegisterBrokerBody."""
+"""First version whose REGISTER_BROKER requests contain a RegisterBrokerBody."""
 V3_1_8_SNAPSHOT: Final = 62
-"""From here on consumers understand the running-info requests (307, 309)."""
+"""First version whose consumers understand the requests 307 (running info) and 309 (consume a message)."""
 V3_4_9: Final = 121
-"""From here on a request's ``maxReconsumeTimes`` overrides the group's setting."""
+"""First version in whose requests ``maxReconsumeTimes`` overrides the setting of the group."""
 V4_0_0: Final = 213
 V4_1_0: Final = 233
 V4_2_0: Final = 253
@@ -269,14 +272,14 @@ V4_9_0: Final = 393
 V4_9_2: Final = 397
 V4_9_3: Final = 399
 V4_9_4: Final = 401
-"""From here on clients read route data as strict JSON."""
+"""First version whose clients read routes as strict JSON."""
 V4_9_5: Final = 403
 V4_9_7: Final = 407
 V4_9_8: Final = 409
 V5_0_0: Final = 413
 
 MQ_VERSION: Final = V4_9_7
-"""What FlintMQ says it is: the release its answers were compared with."""
+"""Version in FlintMQ's commands: the release of RocketMQ with which its answers were compared."""
 
 VERSION_NAMES: Final[dict[int, str]] = {
     ordinal: name for name, ordinal in globals().copy().items() if name.startswith("V") and isinstance(ordinal, int)
@@ -284,8 +287,10 @@ VERSION_NAMES: Final[dict[int, str]] = {
 
 
 def version_name(ordinal: int) -> str:
-    """Return the name of an ordinal, such as ``V4_9_7``; the nearest known release below with a ``+`` for one in
-    between."""
+    """Return the name of a version's ordinal, such as ``V4_9_7``.
+
+    For an ordinal between two known releases, the name of the older release with a ``+`` is returned.
+    """
     if ordinal in VERSION_NAMES:
         return VERSION_NAMES[ordinal]
     below = [known for known in VERSION_NAMES if known < ordinal]

@@ -91,7 +91,7 @@ def next_opaque() -> int:
 
 @contextmanager
 def opaques_from_one() -> Iterator[None]:
-    """Count the opaques from 1 until the end of the ``with`` statement. For simulations, of which each must begin alike."""
+    """Count opaques from 1 within a ``with`` statement. Simulations use it, so that each begins with the same opaque."""
     global _opaques
     before, _opaques = _opaques, itertools.count(1)
     try:

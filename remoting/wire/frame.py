@@ -21,7 +21,7 @@ LENGTH_BYTES: Final = 4
 FRAME_MIN_BYTES: Final = 4
 """Minimum length of a frame, which contains at least its header word."""
 _REST_BYTES: Final = 64 * 1024
-"""Number of bytes to keep of a frame with a wrong length, in which the request to refuse may be identified."""
+"""Number of bytes that are kept of a frame with a wrong length. Its request may be identified from them, and refused."""
 
 _unpack_length = struct.Struct(">i").unpack_from
 

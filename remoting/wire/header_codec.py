@@ -33,7 +33,7 @@ class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     """The base class of typed headers. Unknown fields are ignored, as in RocketMQ."""
 
     refuses_no_numbers: ClassVar[bool] = False
-    """Whether an optional number that is present but invalid is an error, as in RocketMQ's ``FastCodesHeader.decode``."""
+    """Whether an invalid value of an optional number is an error, as in RocketMQ's ``FastCodesHeader.decode``."""
 
     @classmethod
     def of_fields(cls, ext_fields: dict[str, str] | None) -> Self:

@@ -62,11 +62,11 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
 
 BORN_TIMESTAMP: Final = "g"
 PROPERTIES: Final = "i"
-"""Names of those fields of :class:`SendMessageRequestHeaderV2` that differ between sends to the same queue."""
+"""Names of the two fields of :class:`SendMessageRequestHeaderV2` that differ between sends to the same queue."""
 
 
 class SendMessageResponseHeader(CommandHeader, kw_only=True):
-    """The answer to every send; ``MSG_REGION`` and ``TRACE_ON`` must always be there.
+    """The header of the answer to every send. ``MSG_REGION`` and ``TRACE_ON`` must always be present.
 
     See docs/internals/protocol.md, What an answer must have.
     """

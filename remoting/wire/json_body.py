@@ -60,7 +60,7 @@ def dumps(value: Any, style: Style = "fastjson") -> bytes:
 
 
 def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JSON_BODY_MAX_BYTES) -> T:
-    """Return a body decoded as a type, by the fast reader if it is plain JSON with the right types, else by the lenient one.
+    """Return a body decoded as a type. The fast reader reads plain JSON with the right types; the lenient reader, all else.
 
     Args:
         data: the received body; an empty body counts as an empty object.
@@ -103,7 +103,7 @@ def _named(key: Any, member: Any) -> Any:
 
 
 def decode_request_body(data: bytes, model: type[T]) -> T:
-    """Return the body of a client's request decoded as a type; it has lower limits, as it is decoded on the event loop.
+    """Return the body of a client's request decoded as a type. Its limits are lower, because the event loop decodes it.
 
     Raises:
         JsonSyntaxError: the body is too large, has too many objects, or cannot be read.

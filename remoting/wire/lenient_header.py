@@ -2,11 +2,11 @@
 
 RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which accepts more than JSON: names without quotes,
 single quotes, comments, extra commas, ``+28``, numbers as text and text as numbers, and names in another case. Before that,
-Java decodes the bytes: those that are not UTF-8 become U+FFFD. A lone half of a surrogate pair is sent on as ``?``. This module
+Java decodes the bytes: bytes that are not UTF-8 become U+FFFD. A lone half of a surrogate pair is sent on as ``?``. This module
 reads such headers in the same way. Usual headers are decoded by ``decode_json_header`` and do not reach it.
 
-Two readers are tried. The first is Python's own, which is fast and accepts broken texts and raw control characters. The second
-is that of :mod:`flintmq.core.io.fastjson`. The number of characters that cost a step is limited, which bounds the time.
+Two readers are tried. The first is Python's :mod:`json`, which is fast and accepts broken texts and raw control characters. The
+second is :mod:`flintmq.core.io.fastjson`. The number of characters that cost a step is limited, which bounds the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class JsonHeader(msgspec.Struct):
-    """The members of a JSON header. ``ext`` has the extFields."""
+    """The members of a JSON header. The member ``extFields`` is the field ``ext``."""
 
     code: int
     ext: dict[str, str] | None = None
@@ -262,7 +262,7 @@ def _shown(value: Any) -> str:
     return text[:64]
 
 
-# --- what is known of a header that cannot be read ---------------------------------------------------------------------
+# --- fields found in a header that cannot be read -----------------------------------------------------------------------
 
 LOOKED_AT_BYTES: Final = 64 * 1024
 _OPAQUE: Final = re.compile(rb"""(?i)(?<!\\)["']?\bopaque["']?\s*:\s*["']?([+-]?[0-9]{1,10})(?=[^0-9])""")
@@ -280,7 +280,7 @@ def begins_no_object(frame: bytes) -> bool:
 
 
 def may_begin_a_header(frame: bytes) -> bool:
-    """Return whether the bytes after a wrong length may belong to a command. Bytes of other protocols hardly ever look so."""
+    """Return whether the bytes after a wrong length may belong to a command; rarely true for bytes of other protocols."""
     if len(frame) < 5:
         return frame[:1] in (b"", b"\0", b"\1")
     return frame[0] == 1 or (frame[0] == 0 and frame[4:5] in (b"{", b" ", b"\t", b"\r", b"\n", b"/"))
