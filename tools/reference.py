@@ -30,8 +30,9 @@ def client_reference() -> str:
     lines = [
         "# The client, name by name",
         "",
-        "Every name of `flintmq.client`. Methods that are marked `async` are awaited there; in `flintmq.client.sync` they have",
-        "the same parameters, and wait. What lives on an event loop is not in `flintmq.client.sync`: "
+        "This page lists every name of `flintmq.client`. Methods that are marked `async` are awaited there. In",
+        "`flintmq.client.sync` they have the same parameters, and block. These names need an event loop, so",
+        "`flintmq.client.sync` lacks them: "
         + " and ".join(f"`{name}`" for name in library.__all__ if name not in sync.__all__)
         + ".",
         "The guide, with examples, is [client.md](client.md). Written by `tools/docs.py` from the docstrings.",
@@ -54,8 +55,8 @@ def cli_reference() -> str:
     lines = [
         "# Commands",
         "",
-        "What every `--help` says. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 store, 4 network,",
-        "5 store fenced. Commands of plugins are not here. Written by `tools/docs.py`.",
+        "This page has the `--help` text of every command. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3",
+        "store, 4 network, 5 store fenced. Commands of plugins are not listed. `tools/docs.py` writes this page.",
         "",
         "Your shell completes commands, options and their values once its configuration has a line:",
         "",
