@@ -117,5 +117,5 @@ class Blocking(Generic[C_co]):
         work.close()
         raise RuntimeError(
             f"{type(self).__module__}.{type(self).__name__} was called inside a running event loop, which it would block: "
-            f"await flintmq.client.{type(self).__name__} there, or call this one by way of asyncio.to_thread"
+            f"await flintmq.client.{type(self).__name__} there, or call it in a thread with asyncio.to_thread"
         )

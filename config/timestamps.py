@@ -80,13 +80,13 @@ def _of_local(named: datetime, text: str, zone: tzinfo | None) -> tuple[int, str
     first = [moment for moment, there in zip(moments, shown, strict=True) if there == named]
     if not first:
         raise ConfigError(
-            f"must be a time that clocks show, not '{text[:80]}': here they go forward then. Name the offset, as in "
+            f"must be a time that exists, not '{text[:80]}', at which the clocks here are set forward. Add the offset, as in "
             f"{datetime.fromtimestamp(moments[0] / 1000, zone).astimezone(zone).isoformat()}"
         )
     if first[0] == first[-1]:
         return first[0], ""
     choices = " and ".join(datetime.fromtimestamp(moment / 1000, zone).astimezone(zone).isoformat() for moment in first)
-    return first[0], f"'{text[:80]}' comes twice here, as clocks go back then: {choices}; the first is taken"
+    return first[0], f"'{text[:80]}' occurs twice here, because the clocks are set back: {choices}; the first is used"
 
 
 def _ms(moment: datetime) -> int:

@@ -53,7 +53,9 @@ class BrokerSection:
 
     def __attrs_post_init__(self) -> None:
         if self.role == "slave" and self.id == 0:
-            raise ConfigError("'broker.id' 0 is the master's: a slave needs another one", key="broker.id")
+            raise ConfigError(
+                "'broker.id' is 0, which is the id of the master: give a slave another number", key="broker.id"
+            )
 
     @property
     def is_slave(self) -> bool:
@@ -157,7 +159,9 @@ class NamesrvSection:
 
     def __attrs_post_init__(self) -> None:
         if (self.access_key is None) is not (self.secret_key is None):
-            raise ConfigError("'namesrv.access_key' and 'namesrv.secret_key' go together", key="namesrv.access_key")
+            raise ConfigError(
+                "'namesrv.access_key' and 'namesrv.secret_key' must both be set, or neither", key="namesrv.access_key"
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -247,7 +251,9 @@ class HaSection:
 
     def __attrs_post_init__(self) -> None:
         if self.secret is not None and self.secret_file is not None:
-            raise ConfigError("'ha.secret' and 'ha.secret_file' are two names for one thing", key="ha.secret_file")
+            raise ConfigError(
+                "'ha.secret' and 'ha.secret_file' are both set: set only one of them", key="ha.secret_file"
+            )
         if self.secret is not None and len(self.secret) < SECRET_MIN_LENGTH:
             raise ConfigError(f"'ha.secret' must be at least {SECRET_MIN_LENGTH} characters long", key="ha.secret")
         if self.send_heartbeat_interval_ms >= self.housekeeping_interval_ms:

@@ -48,7 +48,7 @@ def _topic_retention(entries: Iterable[str]) -> tuple[str, ...]:
     for topic in topics:
         if topic in HOLDING_TOPICS or topic.startswith("RMQ_SYS_TRANS"):
             raise ConfigError(
-                f"'topic_retention' cannot name '{topic}': undelivered messages lie there", key=_RETENTION
+                f"'topic_retention' cannot name '{topic}', because it holds undelivered messages", key=_RETENTION
             )
         if topics.count(topic) > 1:
             raise ConfigError(f"'topic_retention' names '{topic[:80]}' twice", key=_RETENTION)

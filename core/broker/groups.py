@@ -164,7 +164,7 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         if len(self._table) >= self._count_max:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                "there are too many consumer groups to make another",
+                "the consumer group cannot be created: there are too many groups",
                 reason="groups.full",
                 measured=f"{len(self._table)} groups",
                 key="groups.count_max",

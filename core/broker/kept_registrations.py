@@ -89,9 +89,9 @@ def decode_kept(raw: bytes) -> list[KeptGroup]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreFormatError(f"consumer groups cannot be read from it: {error}") from error
     if found.version != _VERSION:
-        raise StoreFormatError(f"its version is {found.version}, and {_VERSION} is understood")
+        raise StoreFormatError(f"its version is {found.version}; this FlintMQ reads version {_VERSION}")
     if found.groups != len(groups):
-        raise StoreFormatError(f"it has {len(groups)} groups of {found.groups}")
+        raise StoreFormatError(f"it has {len(groups)} groups, but its first line says {found.groups}")
     for group in groups:
         _check(group)
     if sum(len(queues) for group in groups for queues in group.locks.values()) > QUEUE_LOCKS_MAX:

@@ -118,7 +118,7 @@ class OffsetTable:
         if self._entries + more > self._entries_max:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                "too many consumer offsets are kept already: none is kept for a group that is new to a queue",
+                "too many consumer offsets are stored: no offset can be added for another group and queue",
                 reason="offsets.full",
                 measured=f"{self._entries} offsets",
                 key="offsets.entries_max",

@@ -43,7 +43,7 @@ class Role:
         if kind not in _KINDS:
             raise ValueError(f"a role is one of {', '.join(_KINDS)}; found {kind!r}")
         if kind == SLAVE and broker_id == MASTER_ID:
-            raise ValueError(f"a slave needs a broker_id other than the master's, {MASTER_ID}")
+            raise ValueError(f"broker_id is {MASTER_ID}, which is the master's: give a slave another one")
         self.kind = kind
         """:data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`."""
         self.broker_id = broker_id
@@ -70,7 +70,7 @@ class Role:
         number = self.epoch + 1 if epoch is None else epoch
         if number <= self.epoch:
             raise ValueError(
-                f"the epoch of a role must be greater than that of the present one, {self.epoch}; found {number}"
+                f"the epoch of a new role must be greater than the present epoch, {self.epoch}; found {number}"
             )
         self._take(kind, broker_id)
         self.epoch = number

@@ -335,7 +335,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         if topic not in self._table and not self.is_system_topic(topic):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                f"there are too many topics to make [{topic}]",
+                f"topic[{topic}] cannot be created: there are too many topics",
                 reason="topics.full",
                 measured=f"{len(self._table)} topics",
                 key="topics.count_max",

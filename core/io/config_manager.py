@@ -129,7 +129,7 @@ class NotedFile(ABC):
                 self._syncing = asyncio.get_running_loop().create_task(self._sync(self._changes))
             reached, error = await asyncio.shield(self._syncing)
             if error is not None and reached >= wanted:
-                raise type(error)(f"{error}. The change is in force, and may be gone after a power cut") from error
+                raise type(error)(f"{error}. The change is in effect, but a power cut may undo it") from error
 
     async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
         journal = self._journal

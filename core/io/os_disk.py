@@ -174,7 +174,7 @@ class OsDisk:
                 path = path.parent
             found = os.statvfs(path)
         except OSError as error:
-            raise StoreError(f"{path}: the disk's space is not known: {error.strerror}") from error
+            raise StoreError(f"{path}: the free space of the disk cannot be determined: {error.strerror}") from error
         block_bytes = found.f_frsize
         total, used = found.f_blocks, found.f_blocks - found.f_bfree
         return total * block_bytes, used * block_bytes, found.f_bavail * block_bytes

@@ -229,7 +229,7 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
         ValueError: the file is shorter than ``size_bytes``.
     """
     if os.fstat(fd).st_size < size_bytes:
-        raise ValueError(f"a file of {os.fstat(fd).st_size} bytes has no {size_bytes} to map")
+        raise ValueError(f"a file of {os.fstat(fd).st_size} bytes is too short to map {size_bytes} bytes")
     try:
         made = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | _MAP_NORESERVE)
     except OSError as error:

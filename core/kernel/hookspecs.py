@@ -125,7 +125,7 @@ class DispatcherContext(FolderContext[S_co]):
             start, size = request.commit_log_offset_bytes, request.message_size_bytes
             piece = self.store.commit_log.slice(start, size)
             if piece is None or len(piece) < size:
-                raise StoreError(f"the log has no record of {size} bytes at {start} any more")
+                raise StoreError(f"the record of {size} bytes at position {start} is no longer in the log")
             yield request, decode_record(piece, check_crc=False).body
 
 

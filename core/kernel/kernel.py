@@ -123,7 +123,7 @@ class Kernel:
         if missing and disabled_at is not None:
             name = min(missing)
             raise disabled_at.error(
-                f"'disabled_plugins' names '{name[:120]}', and no plugin that is installed has this name",
+                f"'disabled_plugins' names '{name[:120]}', but no installed plugin has this name",
                 key="disabled_plugins",
                 suggestion=nearest(name, known),
             )

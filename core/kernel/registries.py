@@ -110,8 +110,8 @@ class Registries:
     def _add_dispatcher(self, owner: PluginOrigin, name: str, factory: DispatcherFactory[Any], essential: bool) -> None:
         if name == INDEX:
             raise PluginError(
-                f"{self.dispatchers.shape.where(owner, name)}: expected another name; what the dispatcher '{INDEX}' feeds is "
-                f"registered with {self.index_builders.shape.hook}, and 'index.builder' chooses it"
+                f"{self.dispatchers.shape.where(owner, name)}: expected another name; the dispatcher '{INDEX}' is an index "
+                f"builder: register one with {self.index_builders.shape.hook}, and choose it with 'index.builder'"
             )
         _add_factory(self.dispatchers, owner, name, factory, essential)
 
@@ -162,7 +162,7 @@ class Registries:
         _check_model(owner, shape, name, model)
         if name in _OWN_SECTIONS and not owner.built_in:
             raise PluginError(
-                f"{shape.where(owner, name)} is the broker's own: expected a name of the plugin's, found {shown(name)}"
+                f"{shape.where(owner, name)} is a section of the broker: expected another name, found {shown(name)}"
             )
         self.config_sections.add(owner, name, model)
 

@@ -247,8 +247,8 @@ def _load(disk: Disk, path: Path) -> Epochs | None:
         return Epochs.from_bytes(disk.read(path))
     except ValueError as error:
         raise StoreFormatError(
-            f"{path} is damaged ({error}). Put back a good copy of it; or move it away, and the store gets a new id at its "
-            "next start: slaves and readers of its log must then be set up again"
+            f"{path} is damaged ({error}). Restore a good copy of it, or move it away. Without it the store gets a new id at "
+            "its next start, and slaves and readers of its log must be set up again"
         ) from error
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error

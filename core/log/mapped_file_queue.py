@@ -227,7 +227,9 @@ class MappedFileQueue:
                 self._disk.sync_folder(folder)
         for path in paths:
             if not (path.name.isascii() and path.name.isdigit() and len(path.name) == 20):
-                raise StoreFormatError(f"{path}: a file of this name does not belong here; move it away")
+                raise StoreFormatError(
+                    f"{path}: the name is not that of a log or queue file (20 digits); move the file away"
+                )
             size = self._disk.size(path)
             if size == 0 and path == paths[-1]:
                 log.warning(
@@ -239,8 +241,8 @@ class MappedFileQueue:
                 break
             if size != self.file_bytes:
                 raise StoreFormatError(
-                    f"{path} has {size} bytes, the configuration says {self.file_bytes}: "
-                    f"{self._size_key} must be what the store was made with"
+                    f"{path} has {size} bytes, but the configured size is {self.file_bytes}: "
+                    f"set {self._size_key} to the value with which the store was created"
                 )
             start = int(path.name)
             holds = self._holds and path == paths[-1]
@@ -476,5 +478,5 @@ def _missing(size_key: str, begin: int, end: int) -> str:
     """Return the end of an error message about files that are missing between two physical offsets."""
     if begin >= end:
         return ""
-    where = ": is a disk not mounted, or a folder of store.commit_log_paths (storePathCommitLog) not named?"
+    where = ": if a disk is not mounted, mount it, and list all folders in store.commit_log_paths (storePathCommitLog)"
     return f"; {file_name(begin)} is missing{where if 'commit_log' in size_key else ''}"

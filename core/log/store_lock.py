@@ -69,4 +69,4 @@ def is_locked(root: Path) -> bool:
     try:
         return is_file_locked(path)
     except OSError as error:
-        raise StoreError(f"{path}: cannot find out whether it is locked: {error.strerror}") from error
+        raise StoreError(f"{path}: the lock cannot be checked: {error.strerror}") from error

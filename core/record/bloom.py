@@ -55,7 +55,7 @@ class BloomFilterData(msgspec.Struct, frozen=True):
         """Return the positions read from a file. Raises ValueError if a position is beyond the bit map."""
         positions = tuple(stored.bit_pos)
         if any(not 0 <= position < stored.bit_num for position in positions):
-            raise ValueError(f"positions {positions} do not lie in {stored.bit_num} bits")
+            raise ValueError(f"positions {positions} are outside of the {stored.bit_num} bits of the map")
         return cls(stored.bit_num, positions)
 
 

@@ -82,5 +82,5 @@ def decode_message_id(text: str) -> MessageId:
     raw = bytes.fromhex(text)
     ip, port = unpack_host(raw[:-8])
     if not 0 <= port <= PORT_MAX:
-        raise ValueError(f"a message id of a broker names a port, 0 to {PORT_MAX}, and not {port}: {text}")
+        raise ValueError(f"the port in a broker's message id must be 0 to {PORT_MAX}, not {port}: {text}")
     return MessageId(ip, port, int.from_bytes(raw[-8:], "big", signed=True))

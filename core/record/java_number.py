@@ -42,10 +42,10 @@ def _parsed(text: str, largest: int) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
     # Java examines 16-bit units: a digit beyond them is two characters, neither of which is a digit.
     if not digits.isdecimal() or (not digits.isascii() and max(digits) > "\uffff"):
-        raise ValueError(f"{text[:_USUAL_MAX_CHARACTERS]!r} is no number")
+        raise ValueError(f"{text[:_USUAL_MAX_CHARACTERS]!r} is not a whole number")
     if len(digits) > _USUAL_MAX_CHARACTERS:
         digits = "".join(str(unicodedata.decimal(digit)) for digit in digits).lstrip("0")[:_USUAL_MAX_CHARACTERS] or "0"
     value = -int(digits) if text[0] == "-" else int(digits)
     if not -largest - 1 <= value <= largest:
-        raise ValueError(f"{text[:_USUAL_MAX_CHARACTERS]!r} is beyond {-largest - 1} to {largest}")
+        raise ValueError(f"{text[:_USUAL_MAX_CHARACTERS]!r} is not in the range from {-largest - 1} to {largest}")
     return value

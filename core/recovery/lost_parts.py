@@ -30,8 +30,8 @@ log = event_log("flintmq.store")
 
 _PHYSICAL: Final = picked("physical_offset")
 ACCEPT: Final = (
-    "Put the files back. Where they are lost for good, run flintmq store repair: the store goes on with what is left, and no "
-    "queue offset is given twice."
+    "Restore the files. If they are lost for good, run flintmq store repair: the store continues with the remaining data, and "
+    "no queue offset is used twice."
 )
 
 
@@ -83,8 +83,9 @@ def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *
     begin = files[0].start if files else 0
     if not is_changed and not _reaches(files, end_offset_bytes, noted.log_end):
         raise StoreFormatError(
-            f"the commit log ends at position {end_offset_bytes}, and it was noted that it went to {noted.log_end} at least: "
-            f"its last records are missing, and new ones would take their queue offsets. Nothing was changed. {ACCEPT}"
+            f"the commit log ends at position {end_offset_bytes}, but it ended at {noted.log_end} or later according to "
+            "flint/ends: its last records are missing, and new records would get their queue offsets. Nothing was changed. "
+            f"{ACCEPT}"
         )
     if begin > noted.log_begin and noted.log_end:
         log.warning(
@@ -98,8 +99,8 @@ def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *
     file = next((file for file in files if last is not None and file.start == last.start_offset_bytes), None)
     if last is not None and file is not None and not is_changed and tail_of(file, last.end_bytes) != last:
         raise StoreFormatError(
-            f"{file.path}: other bytes lie before position {noted.log_end} than were noted: it is a file of another log, or of "
-            f"another state of this one. Nothing was changed. {ACCEPT}"
+            f"{file.path}: the bytes before position {noted.log_end} differ from their checksum in flint/ends: the file "
+            f"belongs to another log, or to an older copy of this log. Nothing was changed. {ACCEPT}"
         )
 
 

@@ -21,8 +21,9 @@ from flintmq.core.recovery.ends import Ends
 from flintmq.core.recovery.last_stop import LastStop
 
 ADVICE: Final = (
-    "Is a disk not mounted, or is store.commit_log_paths (storePathCommitLog) not what the store was run with? No queue was "
-    "changed. Where files are lost for good, move the folder consumequeue away: the queues are made again of what is left."
+    "If a disk is not mounted, mount it. Check that store.commit_log_paths (storePathCommitLog) is the same as before. No "
+    "queue was changed. If the files are lost for good, move the folder consumequeue away: the queues are rebuilt from the "
+    "rest of the log."
 )
 
 

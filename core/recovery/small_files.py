@@ -141,8 +141,8 @@ def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str, 
     has_backup = disk.exists(backup) and not table_fault(disk.read(backup))
     if not has_backup and is_needed:
         raise StoreFormatError(
-            f"{path}: {fault}, and so is its backup: {_NEEDED[path.name]}. Put back a good copy, of a backup for example. "
-            "Where there is none, and that shall be so, write {} into the file"
+            f"{path}: {fault}, and so is its backup: {_NEEDED[path.name]}. Restore a good copy, for example from a backup. "
+            "To start without the data of the file, write {} into it"
         )
     kept = ""
     if raw is not None:

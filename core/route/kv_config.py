@@ -75,8 +75,8 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         if entries > KV_CONFIG_ENTRIES_MAX or size_bytes > KV_CONFIG_MAX_BYTES:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
-                f"the name server would keep {entries} values in {size_bytes} bytes; at most {KV_CONFIG_ENTRIES_MAX} in "
-                f"{KV_CONFIG_MAX_BYTES}",
+                f"the name server would store {entries} values of {size_bytes} bytes; at most {KV_CONFIG_ENTRIES_MAX} values "
+                f"and {KV_CONFIG_MAX_BYTES} bytes are allowed",
                 reason="kv.too_many",
                 measured=str(size_bytes),
             )

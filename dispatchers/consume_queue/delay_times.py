@@ -108,7 +108,9 @@ def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
         table = {} if value is None else value[_KEY]
         levels = {int(level): _runs(runs) for level, runs in table.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreFormatError(f"{path}: is not a note of delay levels; move it away: {error!r}") from error
+        raise StoreFormatError(
+            f"{path}: the recorded delays of the levels cannot be read; move the file away: {error!r}"
+        ) from error
     return DelayTimes(levels)
 
 
@@ -122,7 +124,7 @@ def save_delay_times(root: Path, times: DelayTimes, disk: Disk = OS_DISK) -> Non
 def _runs(value: Any) -> Runs:
     runs = [(begin, delay_ms) for begin, delay_ms in value]
     if not all(type(number) is int and number >= 0 for run in runs for number in run) or runs != sorted(runs):
-        raise ValueError(f"{value!r} are no delays by position")
+        raise ValueError(f"expected a sorted list of [position, delay], not {value!r}")
     return runs
 
 
@@ -164,7 +166,7 @@ class DelayLevels:
                 raise FlintError(f"delay level {word[:20]!r} is not a number with one of the units s, m, h, d")
             delays.append(int(match.group(1)) * _UNITS_MS[match.group(2)])
         if not delays:
-            raise FlintError("there is no delay level")
+            raise FlintError("the list of delay levels is empty")
         self._delays_ms = tuple(delays)
 
     @property

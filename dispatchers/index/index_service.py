@@ -313,8 +313,8 @@ class IndexService:
                 continue
             if size != expected:
                 raise StoreFormatError(
-                    f"{path} has {size} bytes, the configuration says {expected}: index.max_hash_slot_num "
-                    "(maxHashSlotNum) and index.max_index_num (maxIndexNum) must be what the store was made with"
+                    f"{path} has {size} bytes, but the configured size is {expected}: set index.max_hash_slot_num "
+                    "(maxHashSlotNum) and index.max_index_num (maxIndexNum) to the values with which the store was created"
                 )
             file = IndexFile(self._disk, path, self._slots, self._entries, create=False)
             if not clean:

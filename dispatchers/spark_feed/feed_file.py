@@ -125,7 +125,7 @@ def decode_feed(data: bytes, where: object = "feed") -> FeedMarks:
         raise StoreFormatError(f"{where} is a feed of version {version}; this FlintMQ reads version {FEED_VERSION}")
     if is_torn(data):
         raise StoreFormatError(
-            f"{where} is torn: its checksum does not fit; a broker was killed while it wrote, or the file is damaged. "
+            f"{where} has a wrong checksum: a broker was killed while it wrote the file, or the file is damaged. "
             "The next start of the broker writes it again"
         )
     _magic, _version, state, _sequence, epoch, low, dispatched, flushed, confirmed, at_ms = _FIELDS.unpack_from(data)

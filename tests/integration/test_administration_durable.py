@@ -92,7 +92,7 @@ def test_a_change_after_a_failed_sync_is_durable(configure: Any, connect: Any) -
         disk.fail("sync", within="new-topics", times=1)
         refused = _create(wire, "A")
         assert refused.code == 1
-        assert "The change is in force, and may be gone after a power cut" in refused.remark
+        assert "The change is in effect, but a power cut may undo it" in refused.remark
         assert _create(wire, "B").code == 0
         written = json.loads((broker.store_path / "config" / "topics.json").read_bytes())["topicConfigTable"]
         assert {"A", "B"} <= written.keys()

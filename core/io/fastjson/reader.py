@@ -59,7 +59,7 @@ def loads(
         check_depth(text, max_depth)
     except msgspec.DecodeError as error:
         if len(text) > dialect_max_chars:
-            raise JsonSyntaxError(f"{len(text)} characters that are no plain JSON: {error}") from error
+            raise JsonSyntaxError(f"{len(text)} characters of JSON are not standard JSON: {error}") from error
         value = Reader(text, max_depth).document()
     except RecursionError as error:
         raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error  # and than this interpreter can follow
@@ -104,7 +104,7 @@ class Reader:
     def document(self) -> Any:
         value = self.value(0)
         if self.peek():
-            raise self.error("something follows the value")
+            raise self.error("text after the end of the value")
         return value
 
     def error(self, what: str) -> JsonSyntaxError:
@@ -225,7 +225,7 @@ class Reader:
     def name(self) -> str:
         match = _NAME.match(self.text, self.at)
         if match is None:
-            raise self.error("neither a value nor a name")
+            raise self.error("expected a value or a name")
         self.at = match.end()
         return match.group()
 
@@ -286,7 +286,7 @@ class References:
             return None
         self._left -= self._size(target, 0)
         if self._left < 0:
-            raise JsonSyntaxError("references name more than the text has room for")
+            raise JsonSyntaxError("references expand to more values than allowed")
         return target
 
     def _size(self, value: Any, depth: int) -> int:

@@ -69,7 +69,7 @@ class _Writer:
         elif isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
             self.items(value, indent)
         else:
-            raise TypeError(f"{type(value).__name__} has no place in JSON")
+            raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
     def break_line(self, indent: int) -> None:
         if self.pretty:

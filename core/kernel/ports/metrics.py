@@ -59,7 +59,10 @@ def checked(one: object) -> Measurement:
             f"a metric cannot be called {str(one.name)[:80]!r}: letters, digits and _, and not {OURS} in front"
         )
     if one.kind not in ("counter", "gauge") or (one.kind == "counter") != one.name.endswith("_total"):
-        raise FlintError(f"{one.name}: the name of a counter ends with _total, and no other; its kind is {one.kind!r}")
+        raise FlintError(
+            f"{one.name}: only the name of a counter must end with _total; its kind is {one.kind!r}, and must be counter or "
+            "gauge"
+        )
     labels: dict[str, str] = {}
     for name, value in one.labels.items():
         if not isinstance(name, str) or NAME.fullmatch(name) is None or name.startswith("__") or name in TAKEN:

@@ -42,7 +42,7 @@ def test_a_dispatcher_reads_bodies_from_the_log(tmp_path: Path) -> None:
         store.dispatch()
         assert made[0].bodies == [(0, b"body 0"), (1, b"body 1"), (2, b"body 2"), (3, b"")]
         gone = DispatchRequest("T", 0, store.watermarks.wrote + 1_000_000, 100, 0, 0, 0, "", "", 0, 0, {})
-        with pytest.raises(StoreError, match="the log has no record of 100 bytes at"):
+        with pytest.raises(StoreError, match="the record of 100 bytes at position"):
             made[0].dispatch(RecordBatch.of_requests([gone]))
     finally:
         store.close()

@@ -76,5 +76,5 @@ def test_bit_positions_for_another_filter_size_are_invalid() -> None:
     assert not small.is_valid(None)
     data = small.positions("g")
     assert BloomFilterData.of(read_as(data.to_wire(), StoredBloom)) == data
-    with pytest.raises(ValueError, match="do not lie"):
+    with pytest.raises(ValueError, match="are outside of"):
         BloomFilterData.of(StoredBloom(bit_num=8, bit_pos=[8]))

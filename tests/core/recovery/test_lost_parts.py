@@ -39,10 +39,11 @@ NOT_STATE = ("lock", "flint/boot", "flint/feed", "abort")
 is one that only RocketMQ has used."""
 
 REMEDIES = (
-    "Put",
+    "Restore",
+    "the configured size is",
     "must be",
-    "Is a disk not mounted",
-    "is a disk not mounted",
+    "If a disk is not mounted",
+    "if a disk is not mounted",
     "move it away",
     "is missing",
     "a checkpoint has",

@@ -111,7 +111,7 @@ def test_a_torn_feed_file_is_refused(tmp_path: Path) -> None:
     path = feed_path(tmp_path)
     path.parent.mkdir()
     path.write_bytes(encode_feed(marks(1), 1)[:40] + encode_feed(marks(2), 2)[40:])
-    with pytest.raises(StoreFormatError, match="torn"):
+    with pytest.raises(StoreFormatError, match="wrong checksum"):
         read_feed(path)
 
 

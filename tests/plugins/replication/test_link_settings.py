@@ -72,7 +72,7 @@ def test_a_start_with_incomplete_replication_settings_is_refused(
     [
         (["broker.role=slave"], r"broker\.id"),
         (["ha.secret=short"], "16 characters"),
-        ([f"ha.secret={SECRET}", "ha.secret_file=/x"], "two names"),
+        ([f"ha.secret={SECRET}", "ha.secret_file=/x"], "only one of them"),
         (["ha.send_heartbeat_interval_ms=20000"], "less than"),
         (["ha.master_address=somewhere"], "host:port"),
         (["ha.truncate=perhaps"], "proven"),

@@ -401,7 +401,9 @@ MISTAKES = [
     ),
     registers("model-dict", SECTIONS, "register('mine', {})", "attrs class", "found {}"),
     registers("model-plain-class", SECTIONS, "register('mine', Dispatcher)", "attrs class", "Dispatcher"),
-    registers("section-of-the-broker", SECTIONS, "register('store', attrs.make_class('M', []))", "is the broker's own"),
+    registers(
+        "section-of-the-broker", SECTIONS, "register('store', attrs.make_class('M', []))", "is a section of the broker"
+    ),
     registers("command-text", COMMANDS, "register('mine', 'hello')", "expected a click.Command", "found 'hello'"),
     registers("command-function", COMMANDS, "register('mine', print)", "expected a click.Command", "@click.command()"),
     registers(

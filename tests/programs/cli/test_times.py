@@ -57,7 +57,7 @@ COMMANDS = [
         ("26120115120000", "which is 2612-01-15"),
         ("1999-12-31", "to "),
         ("20261325", "month must be in"),
-        ("2026-03-29T02:30", "here they go forward then"),
+        ("2026-03-29T02:30", "the clocks here are set forward"),
         ("tomorrow", "'tomorrow'"),
     ],
 )
@@ -108,5 +108,5 @@ def test_spark_options_accept_the_same_times() -> None:
         for name in ("startingTimestamp", "endingTimestamp"):
             with pytest.raises(OptionError, match=f"option {name} must be a time"):
                 options(**{name: text})
-    with pytest.warns(UserWarning, match="comes twice here"):
+    with pytest.warns(UserWarning, match="occurs twice here"):
         options(startingTimestamp="2025-10-26T02:30")
