@@ -64,7 +64,7 @@ class AccountStore:
         """The accounts in force."""
         if not self.table.accounts:
             raise ConfigError(
-                f"there is no account: write an administrator's to {file} (mode 600) or to 'acl.accounts'",
+                f"access control is on without any account: add an administrator to {file} (mode 600) or to 'acl.accounts'",
                 key="acl.accounts",
             )
         if self.table.global_white and section.compat == "safe":
@@ -112,7 +112,7 @@ class AccountStore:
     def _assemble(self, files: Mapping[Path, ReadFile]) -> AccountTable:
         written = {account.access_key: account for account in self._section.accounts}
         if len(written) != len(self._section.accounts):
-            raise ConfigError("'acl.accounts' has an access key twice", key="acl.accounts")
+            raise ConfigError("'acl.accounts' has two accounts with the same access key", key="acl.accounts")
         white = list(self._section.global_white_remote_addresses)
         owners: dict[str, Path] = {}
         for path, read in files.items():
@@ -160,7 +160,10 @@ class AccountStore:
         content = self._content(path)
         left = tuple(a for a in content.accounts if a.access_key != access_key)
         if len(left) == len(content.accounts) or any(a.access_key == access_key for a in self._section.accounts):
-            raise ConfigError(f"account {access_key} is written in the configuration", key="acl.accounts")
+            raise ConfigError(
+                f"account {access_key} is defined in the configuration: change 'acl.accounts' instead",
+                key="acl.accounts",
+            )
         self._write(path, attrs.evolve(content, accounts=left))
 
     def set_global_white(self, addresses: Sequence[str], path_text: str | None) -> None:
@@ -178,7 +181,7 @@ class AccountStore:
         known = {str(path): path for path in (self._file, *self._files)}
         path = known.get(path_text or str(self._file))
         if path is None:
-            raise ConfigError("the path is none of the account files", key="acl.file")
+            raise ConfigError("the path is not that of an account file", key="acl.file")
         content = self._content(path)
         self._write(path, attrs.evolve(content, globalWhiteRemoteAddresses=tuple(addresses)))
 
@@ -191,7 +194,7 @@ class AccountStore:
         """Read what was edited by hand, so that a change does not overwrite it. Raises ``ConfigError`` for a wrong file."""
         self.reload()
         if self._failed is not None:
-            raise ConfigError(f"the account files are wrong: {self._failed}", key="acl.file")
+            raise ConfigError(f"the account files cannot be used: {self._failed}", key="acl.file")
 
     def _home_of(self, access_key: str) -> Path:
         for path, read in self._files.items():
@@ -208,7 +211,7 @@ class AccountStore:
         content = attrs.evolve(content, dataVersion=(version,))
         table = self._assemble(self._files | {path: ReadFile(path, "", content)})
         if not any(account.admin for account in table.accounts.values()):
-            raise ConfigError("no account would be administrator any more", key="acl.accounts")
+            raise ConfigError("the change would leave no administrator among the accounts", key="acl.accounts")
         write_plain_acl(path, content)
         self._files[path] = read_plain_acl(path, file_mode=self._section.file_mode)
         self.table = self._assemble(self._files)
@@ -275,7 +278,7 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
     if mode & _OTHERS and file_mode != "ignore":
         problem = f"others than its owner may use it (mode {mode:04o}): chmod 600"
         if file_mode == "refuse":
-            raise ConfigError(f"{problem}, or acl.file_mode: warn", key="acl.file_mode", file=str(path))
+            raise ConfigError(f"{problem}, or set acl.file_mode: warn", key="acl.file_mode", file=str(path))
         log.warning("acl.file_exposed", "%(path)s: %(problem)s", path=path, problem=problem)
     content = bind_model(parse_yaml(raw, str(path)), PlainAcl, "acl")
     return ReadFile(path, hashlib.sha256(raw).hexdigest(), content)

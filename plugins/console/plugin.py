@@ -39,7 +39,7 @@ def make_service(api: BrokerApi) -> Service | None:
     check_certificate(api.settings.current.console)
     if not api.settings.current.namesrv.addresses:
         raise ConfigError(
-            "'console.enable' is true, and the console finds brokers by name servers: set 'namesrv.addresses'",
+            "'console.enable' is true, but the console has no name server to find brokers: set 'namesrv.addresses'",
             key="console.enable",
         )
     return ConsoleService(api)

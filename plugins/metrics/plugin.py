@@ -42,8 +42,8 @@ def make_service(api: BrokerApi) -> Service | None:
     for is_asked, key, package, name, extra in needed:
         if is_asked and not _is_installed(package):
             raise ConfigError(
-                f"'{key}' is set, and {name} is not installed: "
-                f"pip install '.[{extra}]' in FlintMQ's folder, or leave the key out",
+                f"'{key}' is set, and {name} is not installed: pip install '.[{extra}]' in FlintMQ's folder, or remove the "
+                "key",
                 key=key,
             )
     from flintmq.plugins.metrics.service import MetricsService

@@ -102,12 +102,12 @@ def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> A
     """
     if master.broker_name != slave.broker_name:
         raise NotFollowedError(
-            f"the master is of broker '{master.broker_name}', the slave of '{slave.broker_name}': see broker.name and "
+            f"the master's broker.name is '{master.broker_name}', the slave's is '{slave.broker_name}': check broker.name and "
             "ha.master_address"
         )
     if master.file_bytes != slave.file_bytes:
         raise NotFollowedError(
-            f"the master's log has files of {master.file_bytes} bytes, the slave's of {slave.file_bytes}: "
+            f"the master's log has files of {master.file_bytes} bytes, the slave's log files of {slave.file_bytes} bytes: "
             "store.commit_log_file_bytes (mappedFileSizeCommitLog) must be the same"
         )
     if slave.is_empty:
@@ -121,8 +121,8 @@ def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> A
         _check_tail(master, slave, shared, common, truncate)
     if common < master.min_offset_bytes:
         raise NotFollowedError(
-            f"the slave's log ends at {common}, and the master has deleted everything before {master.min_offset_bytes}: move "
-            "the slave's store away and start it empty"
+            f"the slave's log ends at {common}, but the master has deleted its log before {master.min_offset_bytes}: move "
+            "the slave's store away and start the slave with an empty store"
         )
     return Agreement(common, common if slave.end_offset_bytes > common else None)
 
@@ -134,18 +134,19 @@ def _last_shared(master: LogState, slave: LogState) -> Epoch:
             if known.get(epoch.id) == epoch:
                 return epoch
     raise NotFollowedError(
-        f"the master's log (store {master.epochs.store_id}) is another one than the slave's (store {slave.epochs.store_id}), "
-        "or they have no epoch in common: check ha.master_address; if the master is the right one, move the slave's store away "
-        "and start it empty"
+        f"the master's log (store {master.epochs.store_id}) and the slave's (store {slave.epochs.store_id}) are different "
+        "logs, or have no epoch in common: check ha.master_address. If the address is right, move the slave's store away "
+        "and start the slave with an empty store"
     )
 
 
 def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, truncate: Truncate) -> None:
     """Raise NotFollowedError unless the slave may truncate its log to the physical offset ``common``."""
-    tail = f"the slave's log has {slave.end_offset_bytes - common} bytes from position {common} on that the master's has not"
+    tail = f"the slave's log has {slave.end_offset_bytes - common} bytes from position {common} on that the master's log lacks"
     choose = (
-        "Decide which log counts. The slave's: start it as the master (broker.id: 0, broker.role), and the other one as its "
-        "slave. The master's: start the slave once with ha.truncate: always; what it gives up is kept in its flint/quarantine"
+        "Choose the log to keep. To keep the slave's, start the slave as the master (broker.id: 0, broker.role) and the other "
+        "broker as its slave. To keep the master's, start the slave once with ha.truncate: always; the removed bytes are "
+        "kept in its flint/quarantine"
     )
     if truncate == "always":
         return
@@ -154,12 +155,12 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
     following = [epoch for epoch in master.epochs.entries if epoch.number > shared.number]
     if own:
         raise NotFollowedError(
-            f"{tail}: they are of epoch {own[0].number}, of which the master knows nothing. The master was restored from an "
+            f"{tail}: they belong to epoch {own[0].number}, which the master does not know. The master was restored from an "
             f"older copy, or two brokers were masters. {choose}"
         )
     if not following or following[0].cause != RECOVERED or following[0].start_offset_bytes != common:
         raise NotFollowedError(
-            f"{tail}: the master was restored from an older copy, or it is another one than before (its epoch "
+            f"{tail}: the master was restored from an older copy, or it is another broker than before (its epoch "
             f"{shared.number} ends at {common}). {choose}"
         )
     if slave.confirmed_offset_bytes > common:
@@ -168,4 +169,4 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
             f"them in a crash. {choose}"
         )
     if truncate == "never":
-        raise NotFollowedError(f"{tail}; no client got an answer for them, and ha.truncate is never. {choose}")
+        raise NotFollowedError(f"{tail}. No client got an answer for them, but ha.truncate is never. {choose}")

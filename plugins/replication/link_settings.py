@@ -66,8 +66,9 @@ def load_secret(config: BrokerConfig) -> bytes | None:
         return ha.secret.reveal().encode("utf-8")
     if ha.secret_file is None:
         raise ConfigError(
-            "replication needs a secret that both ends know: ha.secret_file (a file of mode 0600), or ha.secret. A RocketMQ "
-            "broker at the other end knows none: ha.compat: rocketmq, and then all who reach the port read the whole log",
+            "replication needs a secret that both ends know: set ha.secret_file (a file of mode 0600) or ha.secret. If the "
+            "other end is a RocketMQ broker, which knows no secret, set ha.compat: rocketmq; everyone who reaches the port "
+            "can then read the log",
             key="ha.secret_file",
         )
     path = Path(ha.secret_file)
@@ -77,7 +78,7 @@ def load_secret(config: BrokerConfig) -> bytes | None:
     except OSError as error:
         raise ConfigError(f"'ha.secret_file' {path}: {error.strerror}", key="ha.secret_file") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO) and os.name == "posix":
-        raise ConfigError(f"'ha.secret_file' {path} is open to others than its owner: chmod 600", key="ha.secret_file")
+        raise ConfigError(f"'ha.secret_file' {path} can be read by other users: chmod 600", key="ha.secret_file")
     if len(secret) < SECRET_MIN_LENGTH:
         raise ConfigError(f"'ha.secret_file' {path} must hold at least {SECRET_MIN_LENGTH} bytes", key="ha.secret_file")
     return secret

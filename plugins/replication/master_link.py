@@ -94,7 +94,7 @@ class MasterLink:
 
     def _framed(self, frame: Frame) -> None:
         if frame.type is FrameType.GOODBYE:
-            raise ReplicationError(f"the slave leaves: {frame.body[:500].decode('utf-8', 'replace')}")
+            raise ReplicationError(f"the slave ended replication: {frame.body[:500].decode('utf-8', 'replace')}")
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
             self.slave = LogState.from_bytes(frame.body)
             mine = self._log.state()
@@ -104,14 +104,15 @@ class MasterLink:
             self.next_offset_bytes = agreement.from_offset_bytes
             return
         if frame.type is not FrameType.HELD or (self.stage is Stage.PROVING and self.slave is None):
-            raise ReplicationError(f"the slave sent a frame {frame.type.name} in stage {self.stage.value}")
+            raise ReplicationError(f"the slave sent an unexpected frame {frame.type.name} in stage {self.stage.value}")
         held, end = frame.offset_bytes, self._log.end_offset_bytes
         if self.stage is Stage.PROVING and held > self.next_offset_bytes:
             raise ReplicationError(f"the slave follows from {held}, not from {self.next_offset_bytes}")
         if held > end:
             raise NotFollowedError(
-                f"the slave's log ends at {held}, this master's at {end}: it follows another master, or this one was restored "
-                "from an older copy. Decide which log counts, and start the other broker with an empty store"
+                f"the slave's log ends at {held}, behind the end of this master's log at {end}: the slave followed another "
+                "master, or this master was restored from an older copy. Choose the log to keep, and start the other broker "
+                "with an empty store"
             )
         if self.stage is Stage.GREETING:  # a RocketMQ slave, whose first report is the request
             last_file = end - end % self._log.file_bytes

@@ -39,6 +39,7 @@ def _check(role: Role) -> None:
     """Raise ConfigError if the role becomes sync master on a broker without replication."""
     if role.kind == SYNC_MASTER:
         raise ConfigError(
-            "the role sync_master needs replication, without which this broker has started: restart it with 'ha.enable: true'",
+            "the role sync_master needs replication, but this broker started without it: restart the broker with 'ha.enable: "
+            "true'",
             key="ha.enable",
         )

@@ -109,7 +109,7 @@ class SlaveLink:
 
     def _framed(self, frame: Frame) -> list[LogChunk]:
         if frame.type is FrameType.GOODBYE:
-            raise NotFollowedError(f"the master says: {frame.body[:2000].decode('utf-8', 'replace')}")
+            raise NotFollowedError(f"the master ended replication: {frame.body[:2000].decode('utf-8', 'replace')}")
         if self.stage is SlaveStage.AGREEING and frame.type is FrameType.STATE:
             self.master = LogState.from_bytes(frame.body)
             agreement = agree(self.master, self._log.state(), self._settings.truncate)
@@ -117,7 +117,7 @@ class SlaveLink:
             self._follow(agreement.from_offset_bytes)
             return []
         if self.stage is not SlaveStage.FOLLOWING or frame.type not in (FrameType.DATA, FrameType.HEARTBEAT):
-            raise ReplicationError(f"the master sent a frame {frame.type.name} in stage {self.stage.value}")
+            raise ReplicationError(f"the master sent an unexpected frame {frame.type.name} in stage {self.stage.value}")
         if frame.second_offset_bytes is not None:
             self._confirmed_offset_bytes = max(self._confirmed_offset_bytes, frame.second_offset_bytes)
             self._log.master_confirmed_offset_bytes = self._confirmed_offset_bytes
@@ -129,15 +129,15 @@ class SlaveLink:
             # An empty log begins where the master's log begins, or, with a RocketMQ master, where its last file begins.
             if offset_bytes % self._log.file_bytes:
                 raise ReplicationError(
-                    f"the master begins at {offset_bytes}, where no file of {self._log.file_bytes} bytes begins "
-                    "(is store.commit_log_file_bytes that of the master?)"
+                    f"the master begins at position {offset_bytes}, which is not the begin of a file of "
+                    f"{self._log.file_bytes} bytes: set store.commit_log_file_bytes to the master's value"
                 )
             if not body:
                 return []
             checker = self._checker = RecordChecker(offset_bytes, self._log.file_bytes)
         if not body and offset_bytes != checker.received_offset_bytes:
             raise ReplicationError(
-                f"the master is at position {offset_bytes}, this log goes on at {checker.received_offset_bytes}"
+                f"the master is at position {offset_bytes}, but this log continues at {checker.received_offset_bytes}"
             )
         return checker.receive(offset_bytes, body) if body else []
 
@@ -203,7 +203,7 @@ class RecordChecker:
         """
         if offset_bytes != self.received_offset_bytes:
             raise ReplicationError(
-                f"the master sent position {offset_bytes}, and this log goes on at {self.received_offset_bytes}"
+                f"the master sent position {offset_bytes}, but this log continues at {self.received_offset_bytes}"
             )
         pending = self._pending
         come: bytes | bytearray = data
@@ -251,7 +251,7 @@ class RecordChecker:
             if not RECORD_MIN_BYTES <= size <= min(room - at, HA_RECORD_MAX_BYTES):
                 raise ReplicationError(
                     f"no record at position {start + at}: size {size}, magic 0x{magic:08X}, and the file ends after "
-                    f"{room - at} bytes (is store.commit_log_file_bytes that of the master?)"
+                    f"{room - at} bytes: check that store.commit_log_file_bytes is the same as on the master"
                 )
             if len(view) - at < size:
                 break
@@ -271,5 +271,5 @@ class RecordChecker:
         except RecordError as error:
             raise ReplicationError(
                 f"the master's record at position {physical_offset_bytes} is damaged: {error} "
-                "(with the master stopped, flintmq store repair takes it out)"
+                "(stop the master and run flintmq store repair to remove the record)"
             ) from error

@@ -234,7 +234,7 @@ class Unsealer:
         if not hmac.compare_digest(digest.digest(), seal):
             if self._number == 0:
                 raise ReplicationError("the other end does not know the secret (ha.secret, ha.secret_file)")
-            raise ReplicationError(f"frame {self._number} has a wrong seal: it was changed on its way")
+            raise ReplicationError(f"frame {self._number} has a wrong seal: its bytes were changed in transit")
         self._number += 1
 
 
@@ -251,9 +251,11 @@ def read_greeting(form: struct.Struct, data: bytes) -> tuple[bytes, ...]:
     magic, version, *said = form.unpack(data)
     if magic != MAGIC:
         raise ReplicationError(
-            "the other end does not speak FlintMQ's replication: a RocketMQ broker is followed, and may follow, with "
-            "ha.compat: rocketmq at this end"
+            "the other end does not use FlintMQ's replication protocol: if it is a RocketMQ broker, set ha.compat: rocketmq at "
+            "this end"
         )
     if version != VERSION:
-        raise ReplicationError(f"the other end speaks version {version} of the replication, this one {VERSION}")
+        raise ReplicationError(
+            f"the other end uses version {version} of the replication protocol, this end version {VERSION}"
+        )
     return tuple(said)

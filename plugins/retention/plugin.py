@@ -91,8 +91,8 @@ class RetentionService:
         if store.keep_for_groups and store.keep_at_most_hours < store.file_reserved_hours:
             raise ConfigError(
                 f"store.keep_at_most_hours is {store.keep_at_most_hours}, but every message is kept for "
-                f"{store.file_reserved_hours} hours (store.file_reserved_hours): raise the former, lower the latter, or have "
-                "no store.keep_for_groups",
+                f"{store.file_reserved_hours} hours (store.file_reserved_hours): raise the first, lower the second, or leave "
+                "store.keep_for_groups empty",
                 key="store.keep_at_most_hours",
             )
         self._api = api

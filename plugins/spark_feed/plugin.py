@@ -142,7 +142,7 @@ def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
     if missing:
         raise ConfigError(
             f"'spark_feed.landing.path' is set, and {', '.join(missing)} is not installed: "
-            f"pip install '.[{extra}]' in FlintMQ's folder, or leave the key out",
+            f"pip install '.[{extra}]' in FlintMQ's folder, or remove the key",
             key="spark_feed.landing.path",
         )
     from flintmq.plugins.spark.landing.feeder import LanderHandle, LandingFeeder

@@ -78,7 +78,7 @@ def read_context(stored: bytes) -> TraceContext | None:
     if not parents:
         return None
     if len(parents) > 1:
-        raise TraceContextError(f"there are {len(parents)} properties traceparent")
+        raise TraceContextError(f"the message has {len(parents)} properties traceparent, and may have only one")
     trace_id, parent_id, flags = parse_traceparent(parents[0])
     return TraceContext(trace_id, parent_id, flags, _state(_STATES.findall(stored)))
 
@@ -106,10 +106,10 @@ def parse_traceparent(value: bytes) -> tuple[int, int, int]:
     """
     found = _FORM.fullmatch(value) if len(value) <= TRACEPARENT_MAX_BYTES else None
     if found is None:
-        raise TraceContextError(f"a traceparent is expected: {len(value)} bytes that begin with {value[:60]!r}")
+        raise TraceContextError(f"expected a traceparent, found {len(value)} bytes that begin with {value[:60]!r}")
     version, trace, parent, flags, more = found.groups()
     if version == b"ff" or (version == b"00" and more is not None):
-        raise TraceContextError(f"no traceparent of version {version.decode()} looks so: {value[:60]!r}")
+        raise TraceContextError(f"the traceparent does not have the form of version {version.decode()}: {value[:60]!r}")
     trace_id, parent_id = int(trace, 16), int(parent, 16)
     if not trace_id or not parent_id:
         raise TraceContextError("its trace id or its parent id is zero")

@@ -237,7 +237,7 @@ class EndTransactionProcessor(DeclaredProcessor):
         if not is_kept:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST,
-                "the transaction has ended, but its topic was deleted, and its message is dropped",
+                "the transaction has ended, but its message is dropped, because the topic was deleted",
                 reason="topic.missing",
             )
         return Response()

@@ -148,8 +148,8 @@ class _Backup:
         if damage and not plan.keep_damage:
             raise DamagedLogError(
                 f"{plan.store}: its log is damaged, and no backup was made: {'; '.join(map(str, damage[:_TOLD_MOST]))}. "
-                "flintmq store verify shows all of it, and a start of the broker takes it out; "
-                "--keep-damage copies it as it is"
+                "flintmq store verify shows all damage, and a start of the broker removes it; "
+                "--keep-damage copies the log as it is"
             )
         manifest = Manifest(
             number=before.number + 1 if before is not None else 1,
@@ -183,9 +183,9 @@ class _Backup:
         named, end = source.named_end(), source.end
         if named > end:
             raise DamagedLogError(
-                f"{root}: its queues name messages up to {named}, and its log's files in {', '.join(map(str, source.folders))} "
-                f"end at {end}; no backup was made. Where the log lies in other folders: --set store.commit_log_paths=…; "
-                "where a crash took the files, a start of the broker mends the queues; --keep-damage copies what is there"
+                f"{root}: its queues name messages up to {named}, but its log's files in {', '.join(map(str, source.folders))} "
+                f"end at {end}; no backup was made. If the log has other folders: --set store.commit_log_paths=…; if a crash "
+                "removed files, a start of the broker repairs the queues; --keep-damage copies the remaining files"
             )
         if position.told_by == "walk" and named > position.end_offset_bytes and not (root / "abort").exists():
             raise DamagedLogError(
@@ -213,20 +213,20 @@ class _Backup:
             )
         if source.files and source.file_bytes != before.file_bytes:
             raise StoreFormatError(
-                f"{target}: has commit log files of {before.file_bytes} bytes, {source.root} of {source.file_bytes}: it is "
-                "another store; name another folder"
+                f"{target}: has commit log files of {before.file_bytes} bytes, but {source.root} has files of "
+                f"{source.file_bytes}: it is a backup of another store; name another folder"
             )
         if end < before.end_offset_bytes:
             raise StoreFormatError(
-                f"{source.root}: its log ends at {end}, the backup in {target} reaches {before.end_offset_bytes}: it was cut, "
-                "or is another store. Name a new folder for its backups; the old one stays as it is"
+                f"{source.root}: its log ends at {end}, before the backup in {target} ends ({before.end_offset_bytes}): the "
+                "log was truncated, or this is another store. Name a new folder for its backups; the old backup is unchanged"
             )
         if source.begin > before.end_offset_bytes:
             if self._plan.prune:
                 return ()
             raise StoreFormatError(
                 f"{source.root}: retention has deleted {before.end_offset_bytes}..{source.begin} before it was backed up. "
-                "With --prune the backup begins at what is left; or name a new folder, and the old one stays as it is"
+                "With --prune the backup begins at the remaining log; with a new folder the old backup is unchanged"
             )
         if source.begin < before.end_offset_bytes:
             check_continues(source, before.log[-1], target)
@@ -244,7 +244,8 @@ class _Backup:
             one.number > newest and one.start_offset_bytes < end for one in now.entries
         ):
             raise StoreFormatError(
-                f"{self._plan.store}: its broker was started again and has cut its log while it was copied; run it again"
+                f"{self._plan.store}: its broker was restarted during the backup and has truncated its log; run the command "
+                "again"
             )
 
     # --- the log ---
@@ -264,8 +265,8 @@ class _Backup:
         log = tuple(made[start] for start in sorted(made))
         if (log[-1].end_offset_bytes if log else end) != end:
             raise StoreFormatError(
-                f"{self._source.root}: its log was to be copied up to {end} and ends at {log[-1].end_offset_bytes}; "
-                "run it again"
+                f"{self._source.root}: its log should be copied up to {end}, but ends at {log[-1].end_offset_bytes}; "
+                "run the command again"
             )
         return log
 
@@ -335,7 +336,9 @@ def _locked(plan: BackupPlan) -> Iterator[None]:
     """Create a backup's folder, and hold its lock in the block."""
     target, store = plan.target.resolve(), plan.store.resolve()
     if target.is_relative_to(store) or store.is_relative_to(target):
-        raise StoreFormatError(f"{plan.target}: a backup must lie beside the store, not in it or around it")
+        raise StoreFormatError(
+            f"{plan.target}: a backup may be neither inside of the store's folder nor around it; name another folder"
+        )
     if target.exists() and not target.is_dir():
         raise StoreFormatError(f"{plan.target} is a file; name a folder")
     try:

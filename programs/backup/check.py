@@ -107,7 +107,7 @@ def read_table(target: Path, manifest: Manifest, table: Table) -> bytes:
     path = manifest.table_path(target, table)
     data = read_bytes(path)
     if len(data) != table.size_bytes or digest_of(data) != table.digest:
-        raise StoreFormatError(f"{path}: its digest does not fit")
+        raise StoreFormatError(f"{path}: its content does not match its digest")
     if path.suffix == ".json":
         try:
             fastjson.loads(data)

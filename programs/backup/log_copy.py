@@ -164,7 +164,7 @@ def _sync(fd: int, path: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EINVAL):
             raise StoreError(
-                f"{path}: cannot be synced ({error.strerror}): the store's disk fails; see to it first"
+                f"{path}: cannot be synced ({error.strerror}): check the store's disk, then run the command again"
             ) from error
 
 
@@ -179,8 +179,8 @@ def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
     if digest_of(there) != last.digests[-1]:
         raise StoreFormatError(
             f"{source.root}: its commit log has other bytes at {last.start_offset_bytes + begin}..{last.end_offset_bytes} than "
-            f"the backup in {where}: it is another store, or its log was cut and went on. Name a new folder for its backups; "
-            "the old one stays as it is"
+            f"the backup in {where}: it is another store, or its log was truncated and continued. Name a new folder for its "
+            "backups; the old backup is unchanged"
         )
 
 
@@ -200,7 +200,9 @@ def check_kept(target: Path, kept: tuple[LoggedFile, ...]) -> None:
         with reading(path):
             is_whole = path.is_file() and path.stat().st_size >= file.size_bytes
         if not is_whole:
-            raise DamagedBackupError(f"{path}: is missing or cut in the backup; begin a new one in another folder")
+            raise DamagedBackupError(
+                f"{path}: is missing or too short in the backup; begin a new backup in another folder"
+            )
     if kept:
         last_segment(log_path(target, kept[-1].start_offset_bytes), kept[-1])
 
@@ -218,7 +220,7 @@ def last_segment(path: Path, file: LoggedFile) -> bytes:
     if data and digest_of(data) != file.digests[-1]:
         raise DamagedBackupError(
             f"{path}: bytes {begin}..{file.size_bytes} of the backup have changed since they were written; "
-            "flintmq store restore BACKUP --verify shows all that is damaged. Begin a new backup in another folder"
+            "flintmq store restore BACKUP --verify shows all damage. Begin a new backup in another folder"
         )
     return data
 
@@ -239,7 +241,7 @@ def read_checked(path: Path, file: LoggedFile) -> Iterator[tuple[bytes, Damage |
             if end % SEGMENT_BYTES == 0 or end == file.size_bytes:
                 if running.hexdigest() != file.digests[at // SEGMENT_BYTES]:
                     start = file.start_offset_bytes
-                    damage = Damage(start + begin, start + end, f"{path}: its digest does not fit")
+                    damage = Damage(start + begin, start + end, f"{path}: its content does not match its digest")
                 running, begin = new_digest(), end
             yield chunk, damage
 

@@ -136,7 +136,7 @@ def decode_manifest(data: bytes, where: Path) -> Manifest:
             raise StoreFormatError(f"{where}: a backup of format {outer.format}; this FlintMQ reads format {FORMAT}")
         inner = msgspec.json.format(bytes(outer.backup), indent=-1)
         if digest_of(inner) != outer.digest:
-            raise StoreFormatError(f"{where} is damaged: its digest does not fit; {advice}")
+            raise StoreFormatError(f"{where} is damaged: its content does not match its digest; {advice}")
         manifest = msgspec.json.decode(inner, type=Manifest)
     except msgspec.MsgspecError as error:
         raise StoreFormatError(f"{where} is damaged ({error}); {advice}") from error

@@ -136,7 +136,7 @@ def _refuse(plan: RestorePlan, damage: list[Damage]) -> None:
     if damage and not plan.keep_damage:
         raise StoreFormatError(
             f"{plan.backup}: the backup is damaged, and nothing was restored: {'; '.join(map(str, damage[:_TOLD_MOST]))}. "
-            "--verify shows all of it; take another backup, or with --keep-damage all that is whole"
+            "--verify shows all damage; use another backup, or restore the undamaged files with --keep-damage"
         )
 
 
@@ -163,7 +163,7 @@ def _config(plan: RestorePlan, manifest: Manifest) -> BrokerConfig:
         )
         return attrs.evolve(plan.config, store=made, index=attrs.evolve(plan.config.index, **index))
     except (ConfigError, TypeError) as error:
-        raise StoreFormatError(f"{plan.backup}: its sizes are none that a broker has: {error}") from error
+        raise StoreFormatError(f"{plan.backup}: its file sizes are not valid for a broker: {error}") from error
 
 
 @contextlib.contextmanager
@@ -171,7 +171,9 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     """Create the store's folder. If the block raises, leave the folder empty, or missing if it was."""
     store, backup = plan.store.resolve(), plan.backup.resolve()
     if store.is_relative_to(backup) or backup.is_relative_to(store):
-        raise StoreFormatError(f"{plan.store}: a store must lie beside its backup, not in it or around it")
+        raise StoreFormatError(
+            f"{plan.store}: a store may be neither inside of its backup's folder nor around it; name another folder"
+        )
     try:
         was_there = store.exists()
         there = sorted(path.name for path in store.iterdir()) if was_there else []
@@ -179,8 +181,8 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
             if (store / "commitlog" / RESTORE_MARK).exists():
                 raise StoreFormatError(f"{plan.store}: {RESTORE_NOT_FINISHED}")
             raise StoreFormatError(
-                f"{plan.store}: is not empty ({there[0][:80]}), and nothing there is overwritten: "
-                "name a new folder, or move that one away"
+                f"{plan.store}: is not empty ({there[0][:80]}), and a restore overwrites no file: "
+                "name a new folder, or move this folder away"
             )
         store.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

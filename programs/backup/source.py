@@ -92,7 +92,7 @@ class Source:
         self.look()
         if not self.files and (inside := sorted(path.parent.name for path in root.glob("*/commitlog"))):
             raise StoreFormatError(
-                f"{root}: holds the stores of several brokers; back up each into a folder of its own: {', '.join(inside)}"
+                f"{root}: holds the stores of several brokers; back up each of them into a separate folder: {', '.join(inside)}"
             )
         if not any(path.exists() for path in (*self.folders, root / "config", root / "checkpoint")):
             raise StoreFormatError(f"{root}: no store lies there (no commitlog, no config)")
@@ -112,7 +112,7 @@ class Source:
             if not tries_left:
                 raise StoreFormatError(
                     f"{hole[1].path}: does not follow {hole[0].path}, which ends at {hole[0].end}: part of the commit log is "
-                    "missing. Where it lies in several folders: --set store.commit_log_paths=…"
+                    "missing. If the log has several folders: --set store.commit_log_paths=…"
                 )
 
     @property
@@ -142,7 +142,7 @@ class Source:
         deleted."""
         file = self.holding(begin)
         if file is None or end > file.end:
-            raise StoreError(f"{self.root}: its log has no bytes {begin}..{end}")
+            raise StoreError(f"{self.root}: its log lacks the bytes {begin}..{end}")
         with opened(file.path) as fd:
             return pread(fd, end - begin, begin - file.start, file.path)
 
@@ -203,8 +203,8 @@ class Source:
                 return self.begin
             time.sleep(_PAUSE_S)  # the first messages of a store get their units in the next moment
         raise StoreFormatError(
-            f"{self.root}: a broker is writing, and nothing says how far: no consume queue names a message. "
-            "Add spark_feed to its `dispatchers`, or stop it for the backup"
+            f"{self.root}: a broker is writing, and the readable end is unknown, because no consume queue has a message. "
+            "Add spark_feed to the broker's `dispatchers`, or stop the broker for the backup"
         )
 
     def _is_whole(self, position: int, size: int) -> bool:
@@ -281,9 +281,7 @@ def opened(path: Path) -> Iterator[int]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise GoneError(
-            f"{path}: was deleted while the backup was made, as retention does with old files; run it again"
-        ) from error
+        raise GoneError(f"{path}: was deleted by retention during the backup; run the command again") from error
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
     try:

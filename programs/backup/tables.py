@@ -92,7 +92,7 @@ def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
     elif not problem:
         return None
     raise StoreFormatError(
-        f"{path}: cannot be read: {problem}; a start of the broker would refuse it. Correct it first"
+        f"{path}: cannot be read: {problem}; a broker would refuse the file at its start. Correct the file first"
     )
 
 

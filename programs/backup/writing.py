@@ -142,7 +142,7 @@ class Writer:
 
 def _refuse(path: Path, error: OSError) -> NoReturn:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        raise StoreFullError(f"{path}: no room on the disk; make some, and run it again") from error
+        raise StoreFullError(f"{path}: the disk is full; free some space, and run the command again") from error
     raise StoreError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 

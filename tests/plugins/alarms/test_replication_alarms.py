@@ -104,4 +104,4 @@ def test_a_slave_with_a_different_log_has_an_alarm_at_once(alarms: Alarms, tmp_p
         until(lambda: "slave.not_following" in alarms(slave))
         found = alarms(slave)["slave.not_following"]
         assert found.level == "critical"
-        assert "Decide which log counts" in found.message
+        assert "Choose the log to keep" in found.message

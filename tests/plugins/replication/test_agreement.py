@@ -94,7 +94,7 @@ def test_a_former_master_with_unsent_records_is_refused() -> None:
 
 def test_a_master_with_another_store_is_refused() -> None:
     """A wrong address in the configuration."""
-    with pytest.raises(NotFollowedError, match=r"another one.*ha\.master_address"):
+    with pytest.raises(NotFollowedError, match=r"different logs.*ha\.master_address"):
         agree(state(Epochs.new(), 1000), state(FIRST, 500))
 
 
@@ -108,7 +108,7 @@ def test_a_master_with_another_broker_name_is_refused() -> None:
 def test_a_slave_that_needs_deleted_files_is_refused() -> None:
     """The files that it needs are deleted; an empty store would do."""
     master = state(FIRST.begun(3000, MASTER), 9000, start=2048)
-    with pytest.raises(NotFollowedError, match="start it empty"):
+    with pytest.raises(NotFollowedError, match="start the slave with an empty store"):
         agree(master, state(FIRST, 500))
 
 

@@ -97,7 +97,7 @@ def test_a_heartbeat_with_a_wrong_offset_ends_the_connection(pair: Pair) -> None
     pair.settle()
     pair.now_s += 5.0
     pair.master_end.next_offset_bytes += 1
-    with pytest.raises(ReplicationError, match="goes on at"):
+    with pytest.raises(ReplicationError, match="continues at"):
         pair.deliver(pair.to_slave())
 
 
@@ -115,7 +115,7 @@ def test_a_slave_ahead_of_its_master_is_refused(stores: Stores, tmp_path: Path, 
     fill(ahead, 10)
     fill(behind, 5)
     pair = Pair(behind, ahead, settings)
-    with pytest.raises(NotFollowedError, match=r"restored from an older copy|is another one"):
+    with pytest.raises(NotFollowedError, match=r"restored from an older copy|is another broker"):
         pair.settle()
 
 
@@ -125,7 +125,7 @@ def test_a_slave_that_needs_deleted_records_is_refused(pair: Pair) -> None:
     pair.settle()
     fill(pair.master, 40)
     pair.master.commit_log.queue.delete_before(pair.master.commit_log.queue.files[3].start)
-    with pytest.raises(NotFollowedError, match="deleted everything before"):
+    with pytest.raises(NotFollowedError, match="deleted its log before"):
         pair.settle()
 
 
@@ -227,7 +227,7 @@ def test_a_recorded_connection_cannot_be_replayed(sealed_pair: Pair) -> None:
 @pytest.mark.parametrize("greeting", [b"\x00" * 100, b"GET / HTTP/1.1\r\n" * 8, b"\x16\x03\x01" * 40])
 def test_a_peer_of_another_protocol_is_refused_without_an_answer(sealed_pair: Pair, greeting: bytes) -> None:
     """A RocketMQ slave, a browser, a TLS client: told from a slave before anything is said to them."""
-    with pytest.raises(ReplicationError, match="does not speak"):
+    with pytest.raises(ReplicationError, match="does not use"):
         sealed_pair.master_end.receive(greeting, 100.0)
     assert sealed_pair.to_slave() == b""
     assert sealed_pair.master_end.farewell("no") == []

@@ -84,7 +84,7 @@ class BackupMachine(RuleBasedStateMachine):
 
     def _expect_refusal(self, error: StoreFormatError, prune: bool) -> None:
         """A backup may be refused where the log was cut, or where a part of it is deleted that the backup lacks."""
-        assert "it was cut" in str(error) or "has other bytes" in str(error) or "retention has deleted" in str(error)
+        assert "was truncated" in str(error) or "has other bytes" in str(error) or "retention has deleted" in str(error)
         if "retention has deleted" in str(error):
             assert self.manifest is not None
             assert not prune

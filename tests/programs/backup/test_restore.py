@@ -203,7 +203,7 @@ def test_a_changed_manifest_is_refused(live: Live) -> None:
     outer = json.loads(raw)
     outer["backup"]["end_offset_bytes"] += 1
     for bad, why in (
-        (json.dumps(outer).encode(), "its digest does not fit"),
+        (json.dumps(outer).encode(), "does not match its digest"),
         (raw.replace(b'"format": 1', b'"format": 2'), "of format 2"),
         (raw[:-20], "is damaged"),
         (b"[]", "is damaged"),

@@ -78,7 +78,7 @@ def test_a_half_written_queue_unit_is_ignored_for_the_end_of_the_log(live: Live)
 def test_a_running_store_without_feed_and_queues_is_refused(live: Live) -> None:
     """They may be kept elsewhere; the feed helps."""
     live.put(3, dispatch=False)
-    with pytest.raises(StoreFormatError, match=r"nothing says how far.*spark_feed"):
+    with pytest.raises(StoreFormatError, match=r"the readable end is unknown.*spark_feed"):
         Source(live.root).position(0, NOW_MS)
 
 
