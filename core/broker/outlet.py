@@ -185,7 +185,9 @@ class MessageOutlet:
         if by_slaves:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         pulled: Found | Empty
-        if result.status is GetMessageStatus.FOUND:
+        if result.status is GetMessageStatus.FOUND or (
+            result.status is GetMessageStatus.OFFSET_TOO_SMALL and state.older.find(wanted, message_filter, result)
+        ):
             name, next_offset, records = wanted.group, result.next_begin_offset, result.slices
             count, size_bytes = result.message_count, result.size_bytes
             pulled = Found(next_offset, result.min_offset, result.max_offset, suggested, records, count, size_bytes)

@@ -20,6 +20,7 @@ from flintmq.core.broker.intake_steps import IntakeSteps
 from flintmq.core.broker.log_copy import LogCopy, MasterTables
 from flintmq.core.broker.log_files import LogFiles
 from flintmq.core.broker.offsets import ConsumerOffsetManager
+from flintmq.core.broker.older import OlderMessages
 from flintmq.core.broker.outlet import MessageOutlet
 from flintmq.core.broker.producers import ProducerTable
 from flintmq.core.broker.queue_locks import RebalanceLockManager
@@ -118,6 +119,8 @@ class BrokerState:
         self._closing = False
         self.followers = Followers()
         """Services that are called for each append, answer and pull."""
+        self.older = OlderMessages()
+        """Services that have messages which retention has deleted."""
         self.sink = MessageSink(store, stats, self.dispatch, self.followers)
         self.intake_steps = intake_steps if intake_steps is not None else IntakeSteps()
         self.intake = MessageIntake(self, self.intake_steps)

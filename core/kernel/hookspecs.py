@@ -377,7 +377,9 @@ class FlintSpecs:
         ``runtime_info()``, ``health()``, ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and
         ``follow(positions)``; or None, where the configuration asks for none. One that has ``on_stored(stored)``,
         ``on_answered()`` and ``on_handed_out(handed_out)`` is told of every append, answer and pull
-        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`). ``context.api`` is a
+        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`). One that has ``read_older(topic, queue_id,
+        queue_offset, max_count)`` answers pulls of messages that retention has deleted
+        (:class:`~flintmq.core.kernel.ports.older.ServesOlderMessages`). ``context.api`` is a
         :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.work.every(seconds, work, name)`` in ``start``.
         A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
 

@@ -126,7 +126,7 @@ class Assembly:
             _begin_epoch_if_replicated(state)
         role.changed.subscribe(self._role_changed)
         held.push_async_callback(self._end_writes)
-        self.services.make(state.api, state.followers)
+        self.services.make(state)
         held.push_async_callback(self.services.stop)
         for entry in kernel.registries.intake_steps.all():
             step = kernel.make(entry, entry.value, kernel.context(entry, ApiContext, api=state.api))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
 from flintmq.core.broker.alarms import ALARMS_MAX, cleaned
+from flintmq.core.broker.older import check_records
 from flintmq.core.errors import PluginError, StoreError
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.hookspecs import ApiContext
@@ -20,6 +22,7 @@ from flintmq.core.kernel.ports import (
     Alarm,
     FollowsMessages,
     Measurement,
+    ServesOlderMessages,
     Service,
     SupportsAlarms,
     SupportsFigures,
@@ -35,8 +38,9 @@ from flintmq.core.kernel.ports.service import wrong_word
 from flintmq.core.log_events import EventLog
 
 if TYPE_CHECKING:
-    from flintmq.core.broker.api import BrokerApi, ServiceFactory
-    from flintmq.core.broker.followers import Followers
+    from flintmq.core.broker.api import ServiceFactory
+    from flintmq.core.broker.state import BrokerState
+    from flintmq.core.kernel.failures import Part
     from flintmq.core.kernel.kernel import Kernel
     from flintmq.core.kernel.registry import Registered
 
@@ -66,6 +70,9 @@ _FOLLOWING: Final[Mapping[str, tuple[str, ...]]] = {
     "on_answered": (),
     "on_handed_out": ("handed_out",),
 }
+_SERVING_OLDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "read_older": ("topic", "queue_id", "queue_offset", "max_count")
+}
 
 
 class Services:
@@ -85,21 +92,23 @@ class Services:
         self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
         self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 
-    def make(self, api: BrokerApi, followers: Followers) -> None:
+    def make(self, state: BrokerState) -> None:
         """Create every service. If one cannot be created, :meth:`stop` also stops the earlier ones.
 
         Raises:
             PluginError: a factory fails, or does not return a service; names the plugin.
         """
         for entry in self._kernel.registries.services.all():
-            made = self._kernel.make(entry, entry.value, self._kernel.context(entry, ApiContext, api=api))
+            made = self._kernel.make(entry, entry.value, self._kernel.context(entry, ApiContext, api=state.api))
             if made is not None:
                 _check(entry, made)
                 self._made.append((entry, made))
                 if isinstance(made, (SupportsAlarms, SupportsHealth)):
                     self._alarming.append((entry, made))
                 if isinstance(made, FollowsMessages):
-                    followers.add(_Follower(made, entry, self._kernel))
+                    state.followers.add(_Follower(made, entry, self._kernel))
+                if isinstance(made, ServesOlderMessages):
+                    state.older.add(partial(_read_older, made, self._kernel.part(entry)))
 
     def all(self) -> Iterator[Service]:
         """Yield the services in the order of their registration."""
@@ -274,6 +283,17 @@ class _Follower:
         self.on_handed_out = guarded("on_handed_out", inner.on_handed_out)
 
 
+def _read_older(
+    service: ServesOlderMessages, part: Part, topic: str, queue_id: int, queue_offset: int, max_count: int
+) -> Sequence[memoryview] | None:
+    """Return the records of a service, checked; None if it has none, is off or fails, which is counted."""
+    if not part.why_off:
+        with part.counting("read_older"):
+            records = service.read_older(topic, queue_id, queue_offset, max_count)
+            return None if records is None else check_records(records, topic, queue_id, queue_offset)
+    return None
+
+
 def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
     """Return a bounded number of a third party's alarms, checked, because they are part of an answer.
 
@@ -294,6 +314,8 @@ def _check(entry: Registered[ServiceFactory], made: Any) -> None:
     arguments: dict[str, tuple[str, ...]] = dict.fromkeys((*_MAY_WAIT, *_MUST_NOT_WAIT), ())
     if isinstance(made, FollowsMessages):
         arguments |= _FOLLOWING
+    if isinstance(made, ServesOlderMessages):
+        arguments |= _SERVING_OLDER
     for method, given in arguments.items():
         call = getattr(made, method, None)
         if call is None and method not in ("start", "stop"):

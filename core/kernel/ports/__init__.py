@@ -38,6 +38,7 @@ from flintmq.core.kernel.ports.index import (
 )
 from flintmq.core.kernel.ports.intake import ChecksAhead, ChecksBatches, IntakeStep, Sent
 from flintmq.core.kernel.ports.metrics import Measurement, SupportsMetrics
+from flintmq.core.kernel.ports.older import ServesOlderMessages
 from flintmq.core.kernel.ports.queues import (
     ConsumeQueues,
     MakeConsumeQueues,
@@ -100,6 +101,7 @@ __all__ = [
     "ReloadingAuthenticator",
     "ReplicationGate",
     "Sent",
+    "ServesOlderMessages",
     "Service",
     "StoreFolder",
     "StoredMessages",
