@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import flintmq.protocol
+from flintmq.core.broker import api
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,7 +50,7 @@ def shown() -> Iterator[tuple[str, str]]:
     pages = [
         ROOT / "README.md",
         ROOT / "SECURITY.md",
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "examples").rglob("*.md"),
     ]
     for path in pages:
@@ -88,6 +89,12 @@ def test_pages_and_templates_import_no_private_name() -> None:
     """compatibility.md lets every other module change with any version, and with it the programs that copied the import."""
     found = {name: sorted(places) for name, places in private().items()}
     assert found == {}, "import it from a public module, or make it public in docs/compatibility.md"
+
+
+def test_the_table_of_public_names_has_all_names_of_the_broker_api() -> None:
+    """A listener and a change of the role need no other names."""
+    assert public()["flintmq.core.broker.api"] == set(api.__all__)
+    assert {"ASYNC_MASTER", "MASTER_ID", "SLAVE", "SYNC_MASTER", "Peer", "Sender"} <= set(api.__all__)
 
 
 @pytest.mark.parametrize(

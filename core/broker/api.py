@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from flintmq.core.broker.feature_folder import FeatureFolder
 from flintmq.core.broker.hold import HeldPull
-from flintmq.core.broker.intake import NewMessage
+from flintmq.core.broker.intake import NewMessage, Sender
 from flintmq.core.broker.log_view import LogView
-from flintmq.core.broker.outlet import Empty, Found, Wanted
+from flintmq.core.broker.outlet import Empty, Found, Peer, Wanted
+from flintmq.core.broker.role import ASYNC_MASTER, MASTER_ID, SLAVE, SYNC_MASTER
 from flintmq.core.broker.sink import Incoming, Stored
 from flintmq.core.broker.tables import Clients, Groups, Offsets, Topics
 from flintmq.core.broker.work import Work
@@ -25,12 +26,18 @@ if TYPE_CHECKING:
     from flintmq.core.record.record import MessageExtBrokerInner
 
 __all__ = [
+    "ASYNC_MASTER",
+    "MASTER_ID",
+    "SLAVE",
+    "SYNC_MASTER",
     "BrokerApi",
     "Empty",
     "Found",
     "HeldPull",
     "NewMessage",
+    "Peer",
     "PeriodicTimers",
+    "Sender",
     "ServiceFactory",
     "Stored",
     "Wanted",
