@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from flintmq.core.record.batch import MessageBatch
     from flintmq.core.record.host import batch_message_id, offset_message_id
+    from flintmq.core.record.message_keys import index_keys
     from flintmq.core.record.properties import stored_properties
     from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, Unit, is_filler
     from flintmq.core.record.record import RECORD_MIN_BYTES, MessageExtBrokerInner
@@ -237,6 +238,7 @@ __all__ = [
     "encode_header",
     "encode_pull_response_json",
     "handles",
+    "index_keys",
     "indexed",
     "is_filler",
     "make_batch_ok_encoder",
@@ -266,6 +268,7 @@ _HOMES: Final = {
     ),
     "flintmq.core.record.batch": "MessageBatch",
     "flintmq.core.record.host": "batch_message_id offset_message_id",
+    "flintmq.core.record.message_keys": "index_keys",
     "flintmq.core.record.properties": "stored_properties",
     "flintmq.core.record.queue_unit": "FILLER_SIZE UNIT Unit is_filler",
     "flintmq.core.record.record": "RECORD_MIN_BYTES MessageExtBrokerInner",

@@ -18,6 +18,7 @@ from typing import Final
 
 from flintmq.core.kernel.ports import DispatchRequest, IndexBuilder, RecordBatch, SupportsCommitted, SupportsTruncate
 from flintmq.core.kernel.ports.index import SupportsCommittedBelow, SupportsQuerySteps
+from flintmq.core.record.message_keys import index_keys
 from flintmq.core.record.sys_flag import is_indexed
 from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.testing.failure import expect
@@ -36,11 +37,10 @@ def sample_keys(requests: Iterable[DispatchRequest]) -> dict[Key, list[int]]:
     """
     found: dict[Key, list[int]] = {}
     for request in requests:
-        for key in dict.fromkeys((request.uniq_key, *request.keys.split(" "))):
-            if key:
-                offsets = found.setdefault((request.topic, key), [])
-                if is_indexed(request.sys_flag):
-                    offsets.insert(0, request.commit_log_offset_bytes)
+        for key in dict.fromkeys(index_keys(request)):
+            offsets = found.setdefault((request.topic, key), [])
+            if is_indexed(request.sys_flag):
+                offsets.insert(0, request.commit_log_offset_bytes)
     return found
 
 

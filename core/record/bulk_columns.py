@@ -23,6 +23,7 @@ from flintmq.core.record import bulk_scan
 from flintmq.core.record.bulk_scan import Topics
 from flintmq.core.record.bulk_texts import Properties, index_key_hashes
 from flintmq.core.record.heads import Heads
+from flintmq.core.record.message_keys import index_keys
 from flintmq.core.record.sys_flag import is_indexed, is_queued
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
     tags_code: Column
     """Tags code of each record, as stored in the consume queue."""
     key_row: Column
-    """Row of each key's record, in ascending order; a record's UNIQ_KEY comes before its KEYS."""
+    """Row of each key's record, in ascending order; a record's keys are in the order of :func:`.message_keys.index_keys`."""
     key_hash: Column
     """Hash of each key, as stored in the index."""
     end_offset_bytes: int
@@ -95,9 +96,7 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
 
 def columns_of(requests: Sequence[DispatchRequest]) -> RecordColumns:
     """Return the columns of records that are given as requests."""
-    keys = [
-        (row, one.topic, key) for row, one in enumerate(requests) for key in (one.uniq_key, *one.keys.split(" ")) if key
-    ]
+    keys = [(row, one.topic, key) for row, one in enumerate(requests) for key in index_keys(one)]
     codes = {topic: code for code, topic in enumerate(dict.fromkeys(one.topic for one in requests))}
 
     def column(values: Iterable[int]) -> Column:
@@ -178,9 +177,9 @@ class ColumnReader:
             if code is not None:
                 for row in numpy.flatnonzero(topic_codes == code).tolist():
                     tags_code[row] = request_at(int(rows.start[row])).tags_code
-        unique, keys = properties.unique_keys(), properties.keys()
-        key_row = numpy.concatenate((unique.row, keys.row))
-        key_hash = numpy.concatenate((unique.key_hashes(topics, topic_codes), keys.key_hashes(topics, topic_codes)))
+        keys = properties.index_keys()
+        key_row = numpy.concatenate([texts.row for texts in keys])
+        key_hash = numpy.concatenate([texts.key_hashes(topics, topic_codes) for texts in keys])
         order = numpy.argsort(key_row, kind="stable")
         return RecordColumns(
             rows.column("physical_offset"),

@@ -18,6 +18,7 @@ from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.record.bulk_scan import Topics, rows_of_bytes
 from flintmq.core.record.heads import Heads
 from flintmq.core.record.java_hash import index_key_hash, java_hash, powers, tags_hash, topic_head_hash
+from flintmq.core.record.message_keys import MORE_KEYS
 
 if TYPE_CHECKING:
     from flintmq.core.record.bulk_scan import Column
@@ -56,11 +57,12 @@ class Properties:
         """Return the TAGS of the rows, at most one per row."""
         return self._last_of_equals(_TAGS)
 
-    def unique_keys(self) -> Texts:
-        """Return the UNIQ_KEYs of the rows, at most one per row."""
-        return self._last_of_equals(_UNIQ_KEY)
+    def index_keys(self) -> list[Texts]:
+        """Return all keys of the rows: a row's keys in the order of the list are its :func:`.message_keys.index_keys`."""
+        more = [self._last_of_equals(b"%b\x01" % name.encode()) for name in MORE_KEYS]
+        return [self._last_of_equals(_UNIQ_KEY), self._keys(), *more]
 
-    def keys(self) -> Texts:
+    def _keys(self) -> Texts:
         """Return the single keys in the KEYS of the rows, in order."""
         found = self._last_of_equals(_KEYS)
         blanks = numpy.flatnonzero(self._octets == _BLANK)

@@ -114,6 +114,16 @@ class Record(msgspec.Struct):
         """The properties as a new mapping; they are parsed at each access."""
         return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
 
+    @property
+    def keys(self) -> str:
+        """The property KEYS, with keys separated by blanks; empty if there is none."""
+        return self.properties.get(props.KEYS, "")
+
+    @property
+    def uniq_key(self) -> str:
+        """The property UNIQ_KEY; empty if there is none."""
+        return self.properties.get(props.UNIQ_KEY, "")
+
 
 class RecordError(ValueError):
     """The bytes are not a complete, valid record."""

@@ -19,7 +19,7 @@ from flintmq.config.sections.store import StoreSection
 from flintmq.core.kernel.ports import ConsumeQueues, IndexBuilder, MessageFilter, SupportsQuerySteps
 from flintmq.core.log.commit_log import CommitLog
 from flintmq.core.record import record as rec
-from flintmq.core.record.properties import KEYS, UNIQ_KEY
+from flintmq.core.record.message_keys import index_keys
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.record.sys_flag import is_queued
 from flintmq.core.steps import run_steps
@@ -145,8 +145,7 @@ class MessageReader:
                 continue
             if self._is_of_earlier_life(record):
                 continue
-            properties = record.properties
-            if properties.get(UNIQ_KEY) != key and key not in properties.get(KEYS, "").split(" "):
+            if key not in index_keys(record):
                 continue
             piece = self._commit_log.slice(physical, record.size_bytes)
             if piece is not None:

@@ -14,6 +14,7 @@ from flintmq.core.io.lazy_numpy import numpy
 from flintmq.core.kernel.ports import AppendedBatch, AppendUnit, DispatchRequest
 from flintmq.core.record.bulk_texts import absolute_hashes, falling_powers, index_key_hashes
 from flintmq.core.record.java_hash import topic_head_hash
+from flintmq.core.record.message_keys import MORE_KEYS, index_keys
 from flintmq.core.record.properties import AlikeProperties
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> EntryColumns:
-        """Return the entries for all keys of records that are not rolled back: UNIQ_KEY first, then each of KEYS."""
+        """Return the entries for all keys of records that are not rolled back."""
         keys, more_keys = [one.uniq_key for one in requests], [one.keys for one in requests]
-        if not all(keys) or any(more_keys):
-            pairs = [(one, key) for one in requests for key in (one.uniq_key, *one.keys.split(" ")) if key]
+        if MORE_KEYS or not all(keys) or any(more_keys):
+            pairs = [(one, key) for one in requests for key in index_keys(one)]
             requests, keys = [one for one, _ in pairs], [key for _, key in pairs]
         return cls(
             numpy.array(index_key_hashes([one.topic for one in requests], keys), numpy.int64),
@@ -136,8 +137,8 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
 
 def _is_plain(batch: AppendedBatch) -> bool:
-    """Return whether all messages of a batch have ASCII UNIQ_KEYs of the same length, and none has KEYS."""
-    is_alike = isinstance(batch.all_stored_properties, AlikeProperties)
+    """Return whether all messages of a batch have ASCII UNIQ_KEYs of the same length, and no other key."""
+    is_alike = isinstance(batch.all_stored_properties, AlikeProperties) and not MORE_KEYS
     return is_alike and not batch.all_keys[0] and len(batch.uniq_keys[0]) <= _PLAIN_MAX
 
 

@@ -21,6 +21,7 @@ from flintmq.core.kernel.ports.queues import IndexCheckpoint
 from flintmq.core.log_events import event_log
 from flintmq.core.record.bulk_texts import index_key_hashes
 from flintmq.core.record.java_hash import index_key_hash
+from flintmq.core.record.message_keys import index_keys
 from flintmq.core.record.sys_flag import indexed
 from flintmq.core.steps import run_steps
 from flintmq.dispatchers.index import index_bulk
@@ -134,7 +135,7 @@ class IndexService:
         self._gathered_until_bytes = batch.end_offset_bytes
 
     def build(self) -> None:
-        """Write the waiting entries, for each record UNIQ_KEY and then KEYS, except those that the files already have.
+        """Write the waiting entries of all keys, except those that the files already have.
 
         Raises:
             StoreFullError: the disk has no space; the entries keep waiting.
@@ -187,30 +188,17 @@ class IndexService:
 
     @staticmethod
     def _entries_of(waiting: Sequence[DispatchRequest], taken_until: int) -> list[IndexEntry]:
-        """Return the entries of all records from a physical offset on: for each record UNIQ_KEY, then KEYS."""
-        topics: list[str] = []
-        keys: list[str] = []
-        places: list[tuple[int, int]] = []
-        for request in waiting:
-            physical = request.commit_log_offset_bytes
-            if physical < taken_until:
-                continue
-            place = (physical, request.store_timestamp_ms)
-            if request.uniq_key:
-                topics.append(request.topic)
-                keys.append(request.uniq_key)
-                places.append(place)
-            if request.keys:
-                for key in request.keys.split(" "):
-                    if key:
-                        topics.append(request.topic)
-                        keys.append(key)
-                        places.append(place)
+        """Return the entries for all keys of the records from a physical offset on."""
+        keyed = [(one, key) for one in waiting if one.commit_log_offset_bytes >= taken_until for key in index_keys(one)]
+        topics, keys = [one.topic for one, _ in keyed], [key for _, key in keyed]
         if index_bulk.is_worth_it(len(keys)):
             hashes = index_key_hashes(topics, keys)
         else:
             hashes = list(map(index_key_hash, topics, keys))
-        return [(key_hash, *place) for key_hash, place in zip(hashes, places, strict=True)]
+        return [
+            (key_hash, one.commit_log_offset_bytes, one.store_timestamp_ms)
+            for key_hash, (one, _) in zip(hashes, keyed, strict=True)
+        ]
 
     def _count_at_end(self, physical_offset_bytes: int) -> int:
         """Return the number of entries of the last indexed record, which can be in more than one file."""

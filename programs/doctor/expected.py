@@ -12,6 +12,7 @@ from flintmq.core.kernel.ports import DispatchRequest
 from flintmq.core.record import properties as props
 from flintmq.core.record.java_hash import index_key_hash, tags_hash
 from flintmq.core.record.java_number import number_or
+from flintmq.core.record.message_keys import index_keys
 from flintmq.core.record.queue_unit import UNIT
 from flintmq.core.record.record import RECORD_MIN_BYTES, Record
 from flintmq.core.record.sys_flag import is_indexed, is_queued
@@ -106,12 +107,8 @@ class Expected:
                 self._end_topic(topic, request.commit_log_offset_bytes)
             self._add_unit(request)
         if is_indexed(request.sys_flag):
-            topic = request.topic
-            if request.uniq_key:
-                self._add_key(index_key_hash(topic, request.uniq_key), request)
-            for key in request.keys.split(" "):
-                if key:
-                    self._add_key(index_key_hash(topic, key), request)
+            for key in index_keys(request):
+                self._add_key(index_key_hash(request.topic, key), request)
 
     def _end_topic(self, topic: str, position: int) -> None:
         self.deleted[topic] = position

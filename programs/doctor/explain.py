@@ -16,6 +16,7 @@ from flintmq.core.record import record as rec
 from flintmq.core.record.host import host_text
 from flintmq.core.record.java_hash import index_key_hash
 from flintmq.core.record.log_walk import Kind
+from flintmq.core.record.message_keys import index_keys
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES, is_address
 from flintmq.core.record.record import Record
 from flintmq.core.recovery.plan import RecoveryPlan
@@ -158,10 +159,7 @@ def _held(files: StoreFiles, position: int, topic: str, key: str) -> dict[str, A
         record = rec.decode_record(file.view, position - file.start)
     except rec.RecordError as error:
         return {"message": f"no record: {error}"}
-    properties = record.properties
-    is_it = record.topic == topic and (
-        properties.get("UNIQ_KEY") == key or key in properties.get("KEYS", "").split(" ")
-    )
+    is_it = record.topic == topic and key in index_keys(record)
     return {"message": "has the key" if is_it else "another key of the same hash", "topic": record.topic}
 
 

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 from flintmq.core.kernel.ports import RecordBatch
-from flintmq.protocol import indexed
+from flintmq.protocol import index_keys, indexed
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS keys (
@@ -35,8 +35,7 @@ class SqliteIndex:
         rows = [
             (request.topic, key, request.commit_log_offset_bytes, request.store_timestamp_ms)
             for request in indexed(requests)
-            for key in (request.uniq_key, *request.keys.split(" "))
-            if key
+            for key in index_keys(request)
         ]
         last = requests[-1]
         taken = (batch.end_offset_bytes, last.store_timestamp_ms, last.commit_log_offset_bytes)

@@ -1,0 +1,31 @@
+"""The keys under which the index finds a message: UNIQ_KEY, then each of KEYS, then the properties in :data:`MORE_KEYS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from flintmq.core.record.properties import KEY_SEPARATOR
+
+MORE_KEYS: Final[tuple[str, ...]] = ()
+"""Names of further properties whose value is one key. RocketMQ has none: an entry makes an index that differs from its own."""
+
+
+class Keyed(Protocol):
+    """A stored message: a record, or its dispatch request."""
+
+    @property
+    def uniq_key(self) -> str: ...
+    @property
+    def keys(self) -> str: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+
+def index_keys(message: Keyed) -> list[str]:
+    """Return the keys of a message in the order of its entries in the index; a key that occurs twice is there twice."""
+    keys = [message.uniq_key, *message.keys.split(KEY_SEPARATOR)]
+    if MORE_KEYS:
+        get = message.properties.get
+        keys += [get(name, "") for name in MORE_KEYS]
+    return [*filter(None, keys)]
