@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from flintmq.core.errors import StoreError, StoreFormatError, reading
-from flintmq.core.record.log_walk import Kind, LogWalk
+from flintmq.core.record.log_walk import Kind
 from flintmq.programs.backup.manifest import (
     SEGMENT_BYTES,
     Damage,
@@ -22,9 +22,10 @@ from flintmq.programs.backup.manifest import (
     log_path,
     new_digest,
 )
-from flintmq.programs.backup.source import Source, SourceFile, opened, pread, walk_policy
+from flintmq.programs.backup.source import Source, SourceFile, opened, pread
 from flintmq.programs.backup.writing import CHUNK_BYTES, Pace, Writer
-from flintmq.programs.doctor.files import map_read_only, next_data
+from flintmq.programs.doctor.files import FileView, map_read_only
+from flintmq.programs.doctor.walk import stretches
 
 Progress = Callable[[int, int], None]
 """Function that is called from time to time with the bytes done and the total."""
@@ -260,10 +261,14 @@ def walk_copy(
     Raises:
         StoreError: a file cannot be read.
     """
-    parts = [_Part(log_of(file.start_offset_bytes), file) for file in files if file.end_offset_bytes > begin]
+    parts = []
+    for file in files:
+        if file.end_offset_bytes > begin:
+            path = log_of(file.start_offset_bytes)
+            parts.append(FileView(path, file.start_offset_bytes, map_read_only(path)[: file.size_bytes]))
     records, end = 0, begin
     damage: list[Damage] = []
-    for found in LogWalk(parts, walk_policy()).stretches(0, begin - parts[0].start if parts else 0):
+    for found in stretches(parts, begin):
         if found.run is not None:
             records += len(found.run.begins)
         if found.kind in (Kind.RECORD, Kind.BLANK):
@@ -273,15 +278,3 @@ def walk_copy(
         if progress is not None:
             progress(found.end - begin, files[-1].end_offset_bytes - begin)
     return Walked(records, end, tuple(damage))
-
-
-class _Part:
-    """A copied file, up to its size in the backup, as a part of a log to walk."""
-
-    def __init__(self, path: Path, file: LoggedFile) -> None:
-        self._path = path
-        self.start = file.start_offset_bytes
-        self.view = map_read_only(path)[: file.size_bytes]
-
-    def next_data(self, position: int) -> int:
-        return min(next_data(self._path, position, len(self.view)), len(self.view))

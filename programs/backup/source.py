@@ -30,12 +30,12 @@ from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, is_file_na
 from flintmq.core.log.epochs import Epochs, read_epochs
 from flintmq.core.log.store_lock import is_locked
 from flintmq.core.record.check import check_record
-from flintmq.core.record.log_walk import Kind, LogWalk, WalkPolicy
+from flintmq.core.record.log_walk import Kind
 from flintmq.core.record.queue_unit import FILLER_SIZE, UNIT, UNIT_BYTES
 from flintmq.core.record.record import RECORD_MIN_BYTES, RecordError
 from flintmq.dispatchers.spark_feed.feed_file import FeedMarks, FeedState, feed_path, read_feed
 from flintmq.programs.doctor.files import FileView, listed, map_read_only
-from flintmq.programs.doctor.walk import is_torn
+from flintmq.programs.doctor.walk import stretches
 
 ToldBy = Literal["feed", "queues", "walk"]
 _FEED_MAX_AGE_MS: Final = 30_000
@@ -224,17 +224,8 @@ class Source:
         """Return the end of the last whole record in a log that nobody writes."""
         files = [file for file in self.files if file.end > begin]
         parts = [FileView(file.path, file.start, map_read_only(file.path)) for file in files]
-        end = begin
-        for found in LogWalk(parts, walk_policy()).stretches(0, begin - parts[0].start if parts else 0):
-            if found.kind in (Kind.TAIL, Kind.STALE, Kind.UNUSED):
-                return min(end, found.start)
-            end = found.end
-        return end
-
-
-def walk_policy() -> WalkPolicy:
-    """Return the rules for a whole record: the same as those of ``flintmq store verify``."""
-    return WalkPolicy(trusted_ms=-1, is_torn=is_torn)
+        whole = (found.end for found in stretches(parts, begin) if found.kind in (Kind.RECORD, Kind.BLANK))
+        return max(whole, default=begin)
 
 
 def newest_units(consume_queues: Path) -> list[tuple[int, int]]:

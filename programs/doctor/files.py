@@ -27,15 +27,15 @@ class FileView:
     start: int
     """Position of the file's first byte in the log or queue, in bytes."""
     view: memoryview
-    """The bytes of the whole file; ``view.obj`` is the memory map."""
+    """The bytes of the file, or of its first part; ``view.obj`` is the memory map."""
 
     @property
     def size(self) -> int:
         return len(self.view)
 
     def next_data(self, position: int) -> int:
-        """Return a position at or after ``position`` before which there are only zeros; the file's size if no data follows."""
-        return next_data(self.path, position, self.size)
+        """Return a position at or after ``position`` before which there are only zeros; the view's size if no data follows."""
+        return min(next_data(self.path, position, self.size), self.size)
 
 
 def next_data(path: Path, position: int, size: int) -> int:

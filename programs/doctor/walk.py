@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
 
-from flintmq.core.record.log_walk import Kind, LogWalk, WalkPolicy
+from flintmq.core.record.log_part import LogPart
+from flintmq.core.record.log_walk import Kind, LogWalk, Stretch, WalkPolicy
 from flintmq.core.record.record import Record
 from flintmq.programs.doctor.files import StoreFiles
 
@@ -37,9 +38,8 @@ def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> It
         progress: called from time to time with the number of bytes read.
     """
     next_queue_offsets: dict[tuple[str, int], int] = {}
-    policy = WalkPolicy(trusted_ms=-1, is_torn=is_torn, next_queue_offsets=next_queue_offsets)
     told = files.log_start
-    for found in LogWalk(files.log, policy).stretches():
+    for found in stretches(files.log, files.log_start, next_queue_offsets):
         if found.run is None:
             yield Piece(found.kind, found.start, found.end, None, _REASONS.get(found.kind, found.reason))
         else:
@@ -52,6 +52,20 @@ def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> It
             progress(told - files.log_start)
     if progress is not None:
         progress(files.log_bytes)
+
+
+def stretches(
+    parts: Sequence[LogPart], begin_offset_bytes: int, next_queue_offsets: Mapping[tuple[str, int], int] | None = None
+) -> Iterator[Stretch]:
+    """Yield the stretches of a log that nobody writes. Doctor and backup use the same rules for a complete record.
+
+    Args:
+        parts: the files of the log, in order.
+        begin_offset_bytes: the physical offset to begin at, in the first file.
+        next_queue_offsets: see :class:`flintmq.core.record.log_walk.WalkPolicy`.
+    """
+    policy = WalkPolicy(trusted_ms=-1, is_torn=is_torn, next_queue_offsets=next_queue_offsets)
+    return LogWalk(parts, policy).stretches(0, begin_offset_bytes - parts[0].start if parts else 0)
 
 
 def is_torn(properties: bytes, end_offset_bytes: int) -> bool:

@@ -14,11 +14,11 @@ from flintmq.core.errors import StoreError
 from flintmq.core.record import record as rec
 from flintmq.core.record.log_walk import Kind
 from flintmq.dispatchers.consume_queue.delay_times import DELAY_LEVEL_MS
-from flintmq.programs.doctor.files import StoreFiles
+from flintmq.programs.doctor.files import FileView, StoreFiles, map_read_only
 from flintmq.programs.doctor.rebuild import fitting, rebuild
 from flintmq.programs.doctor.salvage import salvage
 from flintmq.programs.doctor.verify import verify
-from flintmq.programs.doctor.walk import Piece, walk
+from flintmq.programs.doctor.walk import Piece, stretches, walk
 from flintmq.testing.store import message, store_spec
 
 from .conftest import Small
@@ -206,3 +206,14 @@ def test_the_walk_is_lazy(small: Small) -> None:
     first = next(pieces)
     assert isinstance(first, Piece)
     assert first.start == 0
+
+
+def test_the_first_part_of_a_file_has_no_data_behind_its_end(tmp_path: Path) -> None:
+    """A backup keeps the file's size at its end, while the broker writes on."""
+    path = tmp_path / "0"
+    with path.open("wb") as file:
+        file.seek(MIB)
+        file.write(b"data")
+    part = FileView(path, 0, map_read_only(path)[:4096])
+    assert part.next_data(0) <= 4096
+    assert [(found.kind, found.start, found.end) for found in stretches([part], 0)] == [(Kind.UNUSED, 0, 4096)]
