@@ -43,7 +43,7 @@ class BrokerServer:
         self.pool = pool
         self.authenticators = authenticators
         # The methods are bound once here, because the hot path calls them.
-        self.at_turn_end = server.at_turn_end
+        self.at_turn_end = server.postponed.at_turn_end
         self.flush_soon = server.flush_soon
         self.must_wait = server.postponed.must_wait
         self.postpone = server.postponed.put

@@ -1,4 +1,7 @@
-"""Postpones requests to a later iteration of the loop, so that one peer's requests do not delay those of other peers.
+"""The order of work in an iteration of the loop: reading, the work at the end of a turn, then postponed requests.
+
+:class:`.socket_turns.SocketTurns` reports when a turn begins and ends. Sends that arrive in one turn are stored together at its
+end. Some requests are postponed to a later iteration, so that one peer's requests do not delay those of other peers.
 
 The requests of one read are normally answered at once. If sixty connections each pull a megabyte sixty times, that would cause
 gigabytes of answers in one iteration. Therefore the time is limited in two ways:
@@ -22,7 +25,6 @@ from typing import TYPE_CHECKING, Final, cast
 if TYPE_CHECKING:
     from flintmq.core.kernel.ports.processor import Request, RequestChannel
     from flintmq.remoting.server.channel import ServerChannel
-    from flintmq.remoting.server.socket_turns import SocketTurns
 
 SLICE_S: Final = 0.002
 """Seconds that a turn spends on requests with possibly long answers, and length of a slice of postponed requests."""
@@ -37,18 +39,23 @@ Queues = dict["ServerChannel", "deque[Request | deque[bytes]]"]
 
 
 class RequestScheduler:
-    """The postponed requests of one server. Loop thread.
+    """The turns of one server's sockets, the work at their ends, and the postponed requests. Loop thread.
 
     Args:
         answer: answers one request. It must not raise.
-        now_s: the stopwatch that the turns use, too (:func:`flintmq.core.io.clock.stopwatch_of`).
+        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`).
     """
 
     def __init__(self, answer: Callable[[Request], None], now_s: Callable[[], float]) -> None:
         self._answer = answer
         self._now_s = now_s
-        self.turns: SocketTurns | None = None
-        """The turns of the server's sockets, each of which begins a slice; None before the server listens."""
+        self._at_end: list[Callable[[], None]] = []
+        self._is_turn = False
+        """Whether a turn is under way; each turn begins a slice."""
+        self._turn_began_s = 0.0
+        """Time of the stopwatch at which the last turn began, in seconds."""
+        self._turn_took_s = 0.0
+        """Length of the last turn that has ended, in seconds."""
         self._single: Queues = {}
         """Queues of peers with one postponed request and no earlier one answered by the scheduler, keyed by peer."""
         self._new: Queues = {}
@@ -70,10 +77,34 @@ class RequestScheduler:
         """Return the number of connections that have postponed requests."""
         return len(self._single) + len(self._new) + len(self._waiting) + len(self._stalled)
 
-    def _turn_began_s(self, now_s: float) -> float:
-        turns = self.turns
-        if turns is not None and turns.is_turn:
-            return turns.began_s
+    def begin_turn(self) -> None:
+        """Begin a turn: the ready sockets are read now (:class:`.socket_turns.SocketTurns`)."""
+        self._is_turn = True
+        self._turn_began_s = self._now_s()
+
+    def end_turn(self) -> None:
+        """End the turn, and call the functions that wait for that."""
+        self._is_turn = False
+        self._turn_took_s = self._now_s() - self._turn_began_s
+        callbacks, self._at_end = self._at_end, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as error:
+                context = {"message": "work at the end of a turn failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
+
+    def at_turn_end(self, callback: Callable[[], None]) -> None:
+        """Call a function at the end of this turn, when every ready socket is read; outside a turn, in the next iteration of
+        the loop."""
+        if self._is_turn:
+            self._at_end.append(callback)
+        else:
+            asyncio.get_running_loop().call_soon(callback)
+
+    def _slice_began_s(self, now_s: float) -> float:
+        if self._is_turn:
+            return self._turn_began_s
         if now_s >= self._began_s + SLICE_S and not self._is_marked:
             self._is_marked = True
             self._began_s = now_s
@@ -86,7 +117,7 @@ class RequestScheduler:
     def is_late(self) -> bool:
         """Return whether the turn began more than :data:`LATE_S` ago, so that its further reads are postponed undecoded."""
         now_s = self._now_s()
-        return now_s >= self._turn_began_s(now_s) + LATE_S
+        return now_s >= self._slice_began_s(now_s) + LATE_S
 
     def must_wait(self, peer: RequestChannel) -> bool:
         """Return whether to postpone a request with a possibly long answer.
@@ -97,7 +128,7 @@ class RequestScheduler:
         if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
         now_s = self._now_s()
-        began_s = self._turn_began_s(now_s)
+        began_s = self._slice_began_s(now_s)
         return now_s >= began_s + SLICE_S or self._started_s == began_s
 
     def started(self) -> None:
@@ -106,7 +137,7 @@ class RequestScheduler:
         The first part of the coroutine runs in the loop's next iteration, and may take as long as a slice.
         """
         self._is_started = True
-        self._started_s = self._turn_began_s(self._now_s())
+        self._started_s = self._slice_began_s(self._now_s())
 
     def put(self, requests: Sequence[Request]) -> None:
         """Postpone requests of one connection, and count them as not answered."""
@@ -153,9 +184,8 @@ class RequestScheduler:
         """Answer postponed requests for one slice of time."""
         self._is_due = False
         now_s = self._now_s()
-        began_s = self.turns.began_s if self.turns is not None else 0.0
-        took_s = self.turns.took_s if self.turns is not None else 0.0
-        if now_s > began_s + took_s + _LEAST_S:
+        took_s = self._turn_took_s
+        if now_s > self._turn_began_s + took_s + _LEAST_S:
             took_s = 0.0  # The last turn belongs to an earlier iteration of the loop.
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False

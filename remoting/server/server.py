@@ -172,7 +172,7 @@ class RemotingServer:
         """Start the turns and the closing of idle connections. Return the turns, None if the loop watches no descriptors."""
         loop = asyncio.get_running_loop()
         if self._turns is None and watches_descriptors(loop):
-            self._turns = self.postponed.turns = SocketTurns(loop, stopwatch_of(self.clock))
+            self._turns = SocketTurns(loop, self.postponed)
         if self._sweeper is None:
             self._sweeper = self.clock.call_later(loop, _SWEEP_S, self._sweep)
         return self._turns
@@ -212,20 +212,13 @@ class RemotingServer:
         self._listeners.clear()
         if self._turns is not None:
             self._turns.close()
-            self._turns = self.postponed.turns = None
+            self._turns = None
 
     def _answers_due(self) -> bool:
         channels = self.connections.channels
         return bool(self._tasks) or any(channel.unanswered and not channel.is_stalled for channel in channels)
 
     # Requests
-
-    def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """Call a function once the bytes that have arrived on all connections are read; see :meth:`SocketTurns.at_end`."""
-        if self._turns is not None:
-            self._turns.at_end(callback)
-        else:
-            asyncio.get_running_loop().call_soon(callback)
 
     def process(self, requests: Sequence[Request]) -> None:
         """Pass the requests of one read to their processors. A batch handler gets those of its code together."""

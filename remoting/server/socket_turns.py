@@ -2,13 +2,14 @@
 
 ::
 
-    loop ── the server's epoll is readable ──► read each ready connection ──► callbacks of ``at_end``
+    loop ── the server's epoll is readable ──► read each ready connection ──► callbacks of ``at_turn_end``
                                                data_received()                (one append for all sends, their answers)
 
 asyncio runs a callback for each ready socket, and work that the callbacks defer waits for another poll of the kernel. A broker
 needs the opposite: messages that arrive together are stored together. Therefore plain sockets are registered with one epoll,
 and the loop watches only that epoll. A *turn* is one event of the loop, for any number of ready sockets, and its end is known.
-For connections with another transport (TLS), :meth:`SocketTurns.at_end` waits for the next iteration of the loop. Linux only.
+For connections with another transport (TLS), the end is the next iteration of the loop: see
+:meth:`.request_scheduler.RequestScheduler.at_turn_end`. Linux only.
 
 A loop that watches no descriptors, such as that of a simulation, has no turns. Its own transports and servers are used.
 """
@@ -20,11 +21,14 @@ import errno
 import select
 import socket
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flintmq.core.limits import ACCEPTS_PER_TURN
 from flintmq.core.log_events import client_log
 from flintmq.remoting.server.descriptors import has_room
+
+if TYPE_CHECKING:
+    from flintmq.remoting.server.request_scheduler import RequestScheduler
 
 log = client_log("flintmq.remoting")
 
@@ -54,33 +58,19 @@ class SocketTurns:
     """The sockets of one server. Loop thread.
 
     Args:
-        loop: the running loop; its ``call_exception_handler`` is called with exceptions of callbacks.
-        now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`).
+        loop: the running loop.
+        schedule: learns when a turn begins and ends.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, now_s: Callable[[], float]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, schedule: RequestScheduler) -> None:
         self.loop = loop
-        self._now_s = now_s
+        self.schedule = schedule
         self._epoll = select.epoll()
         self._ready: dict[int, Ready] = {}
-        self._at_end: list[Callable[[], None]] = []
-        self.is_turn = False
-        """Whether a turn is under way."""
-        self.began_s = 0.0
-        """Time of the stopwatch at which the last turn began, in seconds."""
-        self.took_s = 0.0
-        """Length of the last turn that has ended, in seconds."""
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def __len__(self) -> int:
         return len(self._ready)
-
-    def at_end(self, callback: Callable[[], None]) -> None:
-        """Call a function at the end of this turn; outside a turn, in the next iteration of the loop."""
-        if self.is_turn:
-            self._at_end.append(callback)
-        else:
-            self.loop.call_soon(callback)
 
     def watch(self, file_number: int, events: int, ready: Ready | None) -> None:
         """Watch a socket for events, or stop watching it.
@@ -111,26 +101,14 @@ class SocketTurns:
         if self._epoll.closed:
             return
         ready = self._ready
-        self.is_turn = True
-        self.began_s = self._now_s()
+        self.schedule.begin_turn()
         try:
             for file_number, events in self._epoll.poll(0, _EVENTS_PER_TURN):
                 one = ready.get(file_number)
                 if one is not None:  # An earlier callback of this turn may have closed the socket.
                     one(events)
         finally:
-            self.is_turn = False
-            self.took_s = self._now_s() - self.began_s
-            if self._at_end:
-                self._end_turn()
-
-    def _end_turn(self) -> None:
-        callbacks, self._at_end = self._at_end, []
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception as error:
-                self.loop.call_exception_handler({"message": "work at the end of a turn failed", "exception": error})
+            self.schedule.end_turn()
 
 
 class SocketTransport(asyncio.Transport):

@@ -15,6 +15,7 @@ import pytest
 from flintmq.core.io.clock import SYSTEM_CLOCK, stopwatch_of
 from flintmq.remoting.server import socket_turns
 from flintmq.remoting.server.descriptors import bind
+from flintmq.remoting.server.request_scheduler import RequestScheduler
 from flintmq.remoting.server.socket_turns import SocketListener, SocketTransport, SocketTurns
 
 
@@ -69,7 +70,8 @@ def in_turns(test: Callable[[SocketTurns], Coroutine[None, None, None]]) -> Call
     """Runs a test on a loop of its own, and sees that it leaves no socket behind."""
 
     async def run() -> None:
-        turns = SocketTurns(asyncio.get_running_loop(), stopwatch_of(SYSTEM_CLOCK))
+        schedule = RequestScheduler(lambda request: None, stopwatch_of(SYSTEM_CLOCK))
+        turns = SocketTurns(asyncio.get_running_loop(), schedule)
         await test(turns)
         assert not len(turns), "a socket is still watched"
         turns.close()
@@ -145,7 +147,7 @@ async def test_postponed_work_runs_after_all_connections_are_read(turns: SocketT
     ends = [connect(turns) for _ in range(5)]
     read_then: list[int] = []
     for _transport, peer, _theirs in ends:
-        peer.on_data = lambda _data: turns.at_end(
+        peer.on_data = lambda _data: turns.schedule.at_turn_end(
             lambda: read_then.append(sum(bool(one.received) for _, one, _ in ends))
         )
     for _transport, _peer, theirs in ends:
@@ -160,7 +162,7 @@ async def test_postponed_work_runs_after_all_connections_are_read(turns: SocketT
 @in_turns
 async def test_work_postponed_outside_a_turn_runs_in_the_next_turn(turns: SocketTurns) -> None:
     done = asyncio.Event()
-    turns.at_end(done.set)
+    turns.schedule.at_turn_end(done.set)
     assert not done.is_set()
     async with asyncio.timeout(10):
         await done.wait()
@@ -177,8 +179,8 @@ async def test_postponed_work_runs_after_an_earlier_work_failed(turns: SocketTur
         raise failure
 
     def put_off(_data: bytes) -> None:
-        turns.at_end(fail)
-        turns.at_end(done.set)
+        turns.schedule.at_turn_end(fail)
+        turns.schedule.at_turn_end(done.set)
 
     peer.on_data = put_off
     theirs.sendall(b"x")
