@@ -104,7 +104,7 @@ def test_the_client_pages_state_the_defaults_of_the_code() -> None:
     assert len(told) >= 7
 
 
-def test_the_list_of_snippets_names_what_exists() -> None:
+def test_every_listed_snippet_exists() -> None:
     """A reason for a block that has changed would excuse nothing, or the wrong one. Missing entries stop ``tools/site.sh``."""
     stale = [problem for problem in LIST.problems() if problem.startswith("tests/snippets.toml")]
     assert stale == []

@@ -55,7 +55,7 @@ def test_a_warm_pull_calls_few_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_measured_stages_of_a_send_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
     """Prints it (run with -s). The stages are parts of the whole: far more than it, and something is measured twice."""
     found = asyncio.run(measure(calls=400))
     with capsys.disabled():

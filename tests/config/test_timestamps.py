@@ -64,21 +64,21 @@ def test_times_as_they_are_written(text: str, moment: str) -> None:
         "2026-11-25T11:54:18 Europe/Berlin",
     ],
 )  # fmt: skip
-def test_what_is_no_time_or_an_implausible_one(text: str) -> None:
+def test_malformed_and_implausible_times_are_refused(text: str) -> None:
     """The error names the value, what it was taken for, and what fits."""
     with pytest.raises(ConfigError, match="20260131120000") as refused:
         parse_timestamp(text, NOW_MS, BERLIN)
     assert f"'{text.strip()[:80]}'" in str(refused.value)
 
 
-def test_a_time_of_the_wrong_unit_is_shown_as_what_it_would_be() -> None:
+def test_the_error_shows_the_date_of_a_time_in_the_wrong_unit() -> None:
     """Seconds or microseconds are the usual mistake."""
     for text, year in (("1764068058", "1970-01-21"), ("999999999999999", "33658")):
         with pytest.raises(ConfigError, match=rf"which is (beyond the calendar|{year})"):
             parse_timestamp(text, NOW_MS, UTC)
 
 
-def test_the_edges() -> None:
+def test_the_first_and_last_accepted_times() -> None:
     """The year 2000, and ten years ahead of now."""
     for moment_ms in (EARLIEST_MS, NOW_MS + AHEAD_MAX_MS):
         assert parse_timestamp(str(moment_ms), NOW_MS)[0] == moment_ms

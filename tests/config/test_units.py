@@ -26,7 +26,7 @@ from flintmq.config.units import format_duration, format_size, parse_duration, p
         (" 0 ", 0),
     ],
 )
-def test_sizes(text: str, value_bytes: int) -> None:
+def test_sizes_with_units_are_parsed(text: str, value_bytes: int) -> None:
     """KiB is 1024 and KB is 1000."""
     assert parse_size(text) == value_bytes
 
@@ -34,7 +34,7 @@ def test_sizes(text: str, value_bytes: int) -> None:
 @pytest.mark.parametrize(
     ("text", "value_ms"), [("500ms", 500), ("5s", 5_000), ("10m", 600_000), ("1h", 3_600_000), ("2d", 172_800_000)]
 )
-def test_durations(text: str, value_ms: int) -> None:
+def test_durations_with_units_are_parsed(text: str, value_ms: int) -> None:
     """The five units."""
     assert parse_duration(text) == value_ms
 
@@ -49,14 +49,14 @@ def test_a_plain_number_is_in_the_fields_or_the_spellings_unit() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5GiB", "64K", "MiB", "1e3", "٣", "1 2", "9" * 50, "5s", "0x10", "1__0"])
-def test_what_is_no_size(text: str) -> None:
+def test_malformed_sizes_are_refused(text: str) -> None:
     """``64K`` could be either; a guess would be wrong half of the time."""
     with pytest.raises(ConfigError, match="must be a size such as"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("text", ["", "-5s", "5 minutes", "1.5h", "5S", "1MiB", "inf", "nan"])
-def test_what_is_no_duration(text: str) -> None:
+def test_malformed_durations_are_refused(text: str) -> None:
     """``5M`` may be minutes or months: case counts."""
     with pytest.raises(ConfigError, match="must be a duration such as"):
         parse_duration(text)
@@ -69,14 +69,14 @@ def test_a_duration_that_is_no_whole_number_of_the_unit() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "1.0", "1e5", "--1", "9" * 5000])
-def test_what_is_no_integer(text: str) -> None:
+def test_malformed_integers_are_refused(text: str) -> None:
     """Very long digits must be refused before ``int`` sees them."""
     with pytest.raises(ConfigError, match="must be a whole number"):
         parse_integer(text)
 
 
 @given(st.integers(0, 2**62))
-def test_what_is_formatted_is_read_back(value: int) -> None:
+def test_formatted_values_parse_to_the_same_value(value: int) -> None:
     """``config show`` and the import write what the loader reads."""
     assert parse_size(format_size(value)) == value
     assert parse_duration(format_duration(value)) == value
@@ -91,7 +91,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             assert isinstance(parse(text), int)
 
 
-def test_shortest_exact_form() -> None:
+def test_values_are_formatted_with_the_largest_exact_unit() -> None:
     """6,000,000 bytes is no number of MiB and must not be shown as one."""
     assert [format_size(n) for n in (0, 1024, 1024**3, 6_000_000)] == ["0", "1KiB", "1GiB", "6000000"]
     assert [format_duration(n) for n in (0, 500, 1_500, 60_000)] == ["0", "500ms", "1500ms", "1m"]

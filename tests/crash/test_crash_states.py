@@ -73,7 +73,9 @@ def test_recovered_queues_are_what_a_rebuild_makes(kind: Kind) -> None:
 
 @given(script=st.text(LETTERS, max_size=20), point=st.floats(0, 1), number=st.integers(0, 10_000))
 @settings(max_examples=examples(40))
-def test_any_script_survives(kinds: list[Kind], script: str, point: float, number: int) -> None:
+def test_no_acknowledged_message_is_lost_at_any_crash_point(
+    kinds: list[Kind], script: str, point: float, number: int
+) -> None:
     """Scripts nobody thought of, made small when one fails."""
     run = CrashRun(kinds[number % len(kinds)], number).run(script)
     for at, damage, image in states(run.disk, [int(point * len(run.disk.journal))], number):

@@ -106,7 +106,7 @@ def test_it_serves_is_healthy_and_stops(environment: dict[str, str], tmp_path: P
 
 
 @pytest.mark.slow
-def test_it_is_open_to_nobody_until_somebody_says_so(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_container_without_access_control_does_not_start(environment: dict[str, str], tmp_path: Path) -> None:
     """All addresses of a container without access control would be a door that nobody knows of."""
     command = words(instruction("ENTRYPOINT"), instruction("CMD"))
     done = subprocess.run(

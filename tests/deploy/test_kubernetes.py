@@ -39,7 +39,7 @@ def container(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1.28", "1.31", "1.36"])
-def test_kubernetes_takes_it(version: str) -> None:
+def test_manifests_match_the_kubernetes_schemas(version: str) -> None:
     """Against the schemas of several releases, without a key that they do not know; and a misspelt one is seen."""
     validator = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate: pip install '.[deploy]'")
     for one in DOCUMENTS:
@@ -60,7 +60,7 @@ def test_everything_is_in_the_kustomization() -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_the_parts_fit(name: str) -> None:
+def test_ports_and_names_agree_between_the_manifests(name: str) -> None:
     """What refers by a name to something that is not there waits for ever."""
     one, run = SETS[name], container(name)
     label = {"app.kubernetes.io/name": name}
@@ -104,7 +104,7 @@ def test_a_pod_is_locked_down(name: str) -> None:
     }
 
 
-def test_brokers_are_told_every_name_server() -> None:
+def test_brokers_are_configured_with_every_name_server() -> None:
     """A third replica that nobody registers with would know no broker."""
     config = yaml.safe_load((BASE / "config" / "broker.yaml").read_text())
     name = "flintmq-namesrv"
@@ -150,7 +150,7 @@ def as_pod(name: str, number: int, folder: Path, *settings: str) -> Iterator[dic
             process.kill()
 
 
-def test_what_the_pods_run_serves(tmp_path: Path) -> None:
+def test_the_command_of_the_pods_starts_a_serving_broker(tmp_path: Path) -> None:
     """Brokers sign, register at both name servers under their pods' names, and are ready by the probe's own address."""
     pytest.importorskip("prometheus_client", reason="needs the extra metrics, which the image has")
     ports = free_ports(5)

@@ -47,14 +47,14 @@ def complaints(unit: Path) -> list[str]:
     return [line for line in analyzed("verify", "--man=no", unit).stderr.splitlines() if unit.name in line]
 
 
-def test_there_are_units() -> None:
+def test_deploy_has_systemd_units() -> None:
     """A glob that finds nothing would test nothing."""
     assert [unit.name for unit in UNITS] == ["flintmq-broker@.service", "flintmq-namesrv.service", "flintmq.service"]
 
 
 @needs_systemd
 @every_unit
-def test_systemd_understands_it(unit: Path, tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
     """A misspelt key is ignored by systemd, with a line in a log that nobody reads."""
     assert complaints(put(unit, tmp_path)) == []
 
@@ -75,7 +75,9 @@ def test_the_sandbox_is_tight(unit: Path, tmp_path: Path) -> None:
 
 
 @every_unit
-def test_what_it_starts_serves_tells_and_stops(unit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_started_service_serves_notifies_systemd_and_stops(
+    unit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The very command line of the unit, in folders of this test's: READY, then 0 after SIGTERM."""
     line = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)[0]
     for folder in ("etc/flintmq", "var/lib/flintmq", "var/lib/flintmq-namesrv"):

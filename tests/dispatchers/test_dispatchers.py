@@ -143,7 +143,7 @@ def test_the_bit_maps_of_the_kit_are_of_every_kind() -> None:
     assert len(set(made.maps.values())) == 3
 
 
-def test_a_feed_takes_what_follows_a_cut() -> None:
+def test_a_feed_takes_the_records_that_replace_a_cut_part() -> None:
     """Other records lie where the log was cut: readers of the feed are told of them."""
     made, requests = SparkFeed(Publisher()), sample_requests()
     made.dispatch(RecordBatch.of_requests(requests))
@@ -308,7 +308,7 @@ class CatchesUpInSilence(Promises):
         (IsACoroutine, "dispatch returns nothing"),
     ],
 )
-def test_the_kit_catches(dispatcher: Callable[[], Rows], rule: str) -> None:
+def test_the_dispatcher_kit_fails_on_each_planted_bug(dispatcher: Callable[[], Rows], rule: str) -> None:
     with pytest.raises(KitFailure, match=rule):
         check_dispatcher(dispatcher, observe=lambda made: made.rows)
 

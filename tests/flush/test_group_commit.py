@@ -113,7 +113,7 @@ def test_a_waiter_that_comes_while_the_watcher_disarms_is_watched(log: FakeLog, 
     assert watcher.wait_s(clock.monotonic_s()) == pytest.approx(5.0)
 
 
-def test_a_round_without_waiters_syncs_what_is_dirty(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_round_without_waiters_syncs_dirty_pages(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
     """Messages with WAIT=false are not waited for, but must not stay in the page cache."""
     end = put(log)
     service.run_once(clock.monotonic_s())

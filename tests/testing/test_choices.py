@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.testing.choices import Choices, shrink
 
 
-def test_recorded_decisions_come_again_and_then_plain_ones() -> None:
+def test_a_replay_repeats_the_recorded_decisions_and_then_takes_the_first_option() -> None:
     first = Choices(3)
     made = [first.below(10) for _ in range(20)]
     again = Choices(recorded=first.made[:15])

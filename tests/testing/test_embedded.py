@@ -196,7 +196,7 @@ def test_an_embedded_broker_runs_on_the_loop_of_the_test(tmp_path: Path, clock: 
     asyncio.run(main())
 
 
-def test_waiting_for_messages_ends_with_them_or_with_an_error_that_counts_them(broker: EmbeddedBroker) -> None:
+def test_waiting_for_messages_returns_them_or_raises_with_their_count(broker: EmbeddedBroker) -> None:
     """A program under test sends when it sends; one that never does must not hang the suite."""
     broker.put([flintmq.Message("T", b"one")])
     with pytest.raises(TimeoutError, match=r"T has 1 messages after 0\.01 s, not 2"):

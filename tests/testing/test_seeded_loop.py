@@ -79,7 +79,7 @@ def test_functions_for_threads_run_on_the_thread_of_the_loop() -> None:
     assert SeededLoop().run(call()) == threading.get_ident()
 
 
-def test_what_a_function_for_a_thread_raises_comes_back() -> None:
+def test_errors_of_a_function_in_a_thread_reach_the_awaiting_task() -> None:
     def fail() -> None:
         raise KeyError("k")
 

@@ -125,7 +125,7 @@ def test_a_message_that_is_lost_is_a_fault(
     ]
 
 
-def test_a_transaction_that_nobody_decided_is_rolled_back_at_the_end(soak_client: ModuleType, tmp_path: Path) -> None:
+def test_an_undecided_transaction_is_rolled_back_at_the_end(soak_client: ModuleType, tmp_path: Path) -> None:
     """Its send has failed, but its half message is stored. The broker is told, and asks about it no more."""
     ledger = a_round(soak_client, tmp_path)._ledger
     undecided, committed = (Message(ledger.transaction_topic, word) for word in (b"undecided 1", b"committed 1"))

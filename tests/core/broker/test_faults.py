@@ -122,7 +122,7 @@ def test_flow_control_is_a_fault_only_if_it_lasts(watched: Watched) -> None:
     assert len(watched.lines()) == 1
 
 
-def test_an_alarm_about_sends_ends_if_nobody_sends_any_more(watched: Watched) -> None:
+def test_an_alarm_about_failed_sends_ends_if_there_are_no_more_sends(watched: Watched) -> None:
     watched.faults.refused(refusal("store.file"))
     watched.faults.not_written("topics", StoreError("no room"))
     watched.wait(SHOWN_S - 1)

@@ -309,7 +309,7 @@ def test_unsynced_and_undispatched_files_are_not_deleted(tmp_path: Path) -> None
         assert store.commit_log.min_offset_bytes == FILE
 
 
-def test_at_most_so_many_bytes(make: Any) -> None:
+def test_retention_bytes_bound_the_log(make: Any) -> None:
     """A log bounded in length is bounded at any hour, and keeps what was promised."""
     bench = make(retention_bytes=2 * FILE)
     bench.fill(20)

@@ -32,7 +32,7 @@ def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(part: Part) -> None:
         IsolatedDispatcher(dispatcher, part, essential=True).dispatch(sample_batch(0))
 
 
-def test_why_a_dispatcher_is_off_is_told(part: Part) -> None:
+def test_status_says_why_a_dispatcher_is_off(part: Part) -> None:
     calls: list[object] = []
 
     def fails(batch: object) -> None:
@@ -80,7 +80,7 @@ def test_an_essential_dispatcher_raises_through_and_is_never_off() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreFullError("full"), StoreFencedError("fenced")])
-def test_what_the_store_says_passes_isolation(error: Exception, part: Part) -> None:
+def test_store_errors_pass_through_the_isolation(error: Exception, part: Part) -> None:
     """Dispatch stands still on a full disk and goes on later: isolating would lose the batch."""
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=False)

@@ -69,7 +69,7 @@ def test_one_slow_message_does_not_let_the_others_run_away() -> None:
 
 
 @given(st.lists(st.integers(1, 5), max_size=30), st.randoms(use_true_random=False))
-def test_what_is_committed_is_below_everything_that_is_not_consumed(gaps: list[int], random: Any) -> None:
+def test_the_committed_offset_is_below_every_unconsumed_message(gaps: list[int], random: Any) -> None:
     """Whatever the order in which messages are consumed, and whichever offsets a filter has left out."""
     held = held_queue(NO_LIMITS)
     waiting: dict[int, MessageExt] = {}
