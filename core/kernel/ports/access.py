@@ -1,7 +1,7 @@
-"""What a request code needs of the account that sends it: the words that access rules are written in.
+"""Permissions and rules that say which accounts may send a request code.
 
-The declaration of a request code has one :class:`AccessRule` (:func:`flintmq.core.kernel.ports.processor.handles`); an
-authenticator compares what the rule needs with what an account owns.
+The declaration of a request code has one :class:`AccessRule` (:func:`flintmq.core.kernel.ports.processor.handles`). An
+authenticator compares the permissions that the rule needs with those that the account owns.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import msgspec
 
 
 class Permission(enum.Flag):
-    """What an account may do with a topic or a group.
+    """The actions on a topic or a group that an account owns or a request needs.
 
-    Every flag of an owned permission counts. Of a needed one, one flag is enough, so that ``ANY`` means either.
+    An account that owns a permission may do everything that its flags name. A request that needs a permission needs only
+    one of its flags: ``ANY`` is met by ``PUB`` or by ``SUB``.
     """
 
     DENY = 0
@@ -25,17 +26,17 @@ class Permission(enum.Flag):
     ANY = PUB | SUB
 
     def covers(self, needed: Permission) -> bool:
-        """Return whether the owner of this permission may do what is needed."""
+        """Return whether an account that owns this permission meets the needed one: they have a flag in common."""
         return bool(self & needed)
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One topic or consumer group that a request is about, and what it does with it."""
+    """A topic or a consumer group that a request uses, and the permission that the request needs for it."""
 
     name: str
     """The name of the topic or of the consumer group."""
     permission: Permission
-    """One of these flags is enough."""
+    """Needed permission; the account must own at least one of its flags."""
     is_group: bool = False
 
     def __str__(self) -> str:
@@ -48,7 +49,7 @@ class Access(enum.Enum):
     PUBLIC = "public"
     """Everyone, without a signature too."""
     CLIENT = "client"
-    """Every account that has what the rule needs."""
+    """Every account that owns the permissions that the rule needs."""
     ADMIN = "admin"
     """Administrators."""
 
@@ -58,31 +59,31 @@ TopicAt = Callable[[int], "str | None"]
 
 
 class AccessFacts(msgspec.Struct, frozen=True):
-    """What a rule may look up to say what a request needs."""
+    """Facts about the broker that a rule may look up to find the topics that a request uses."""
 
     trace_topic: str
     """The topic of message traces, which every account may write to (``topics.trace_topic_name``)."""
     topic_at: TopicAt
-    """The topic of a record in the log."""
+    """Function that returns the topic of a record in the log."""
 
 
 class AccessRule(msgspec.Struct, frozen=True):
-    """What one request code needs of its sender."""
+    """The accounts that may send a request code, and the permissions that they need."""
 
     access: Access
     needs: Callable[[Caller, AccessFacts], Sequence[Need]] | None = None
-    """Returns the topics and groups that a request is about; asked for ``CLIENT`` alone. None: nothing but an account.
+    """Function that returns the topics and groups that a request uses; None if any account will do. Called only for ``CLIENT``.
 
-    Raises ``RefusedError`` when the request does not say what it is about.
+    It raises ``RefusedError`` if the request does not name its topic or group.
     """
 
 
 PUBLIC: Final = AccessRule(Access.PUBLIC)
 """Everyone, without a signature too."""
 ACCOUNT: Final = AccessRule(Access.CLIENT)
-"""Every account: the code shows where things are, not what is in them."""
+"""Every account: the request shows where data is, but not the data."""
 ADMIN: Final = AccessRule(Access.ADMIN)
-"""Administrators: the code changes something for others, or shows everything."""
+"""Administrators: the request changes something for others, or shows everything."""
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -93,4 +94,4 @@ class Caller(msgspec.Struct, frozen=True):
     ext_fields: Mapping[str, str]
     body: bytes
     rule: AccessRule | None = None
-    """What the declaration of the request code says that it needs; None for a code without a declared rule."""
+    """Access rule of the request code; None if the code declares none."""

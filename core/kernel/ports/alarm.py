@@ -1,4 +1,4 @@
-"""What is wrong with a broker now, in one form for ``flintmq status``, consoles and metrics."""
+"""Alarms: the current problems of a broker, in one form for ``flintmq status``, consoles and metrics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final, Literal
 import attrs
 
 WARNING: Final = "warning"
-"""Something needs a look, and everybody is served meanwhile."""
+"""Level of an alarm that needs attention while all clients are still served."""
 CRITICAL: Final = "critical"
-"""Somebody is not served, or what was promised is in danger."""
+"""Level of an alarm that means that some clients are not served, or that stored messages are in danger."""
 
 Level = Literal["warning", "critical"]
 _TEXT: Final = attrs.validators.instance_of(str)
@@ -17,25 +17,25 @@ _TEXT: Final = attrs.validators.instance_of(str)
 
 @attrs.frozen
 class Alarm:
-    """One thing that is wrong now. It is gone from the list as soon as it is right again.
+    """A current problem of a broker. Services report it in ``alarms()`` for as long as it lasts.
 
-    ``docs/alarms.md`` has a section for each id of the built-in features. What clients name may stand in ``subject`` and
-    ``message`` as it is: texts are cut and their control characters escaped where the alarms are gathered.
+    ``docs/alarms.md`` has a section for each id of the built-in features. ``subject`` and ``message`` may contain names that
+    clients chose, unchanged: the broker shortens the texts and escapes control characters when it collects the alarms.
     """
 
     id: str = attrs.field(validator=_TEXT)
-    """Stays as it is when the words change, as the reasons of refusals do: ``store.fenced``, ``consumer.lag_growing``."""
+    """Stable identifier, such as ``store.fenced``. It does not change when the message is reworded."""
     level: Level = attrs.field(validator=attrs.validators.in_((WARNING, CRITICAL)))
     """:data:`WARNING` or :data:`CRITICAL`."""
     subject: str = attrs.field(validator=_TEXT)
-    """The group, topic, folder, plugin … that it is about; empty for the broker itself."""
+    """Name of the group, topic, folder or plugin that has the problem; empty for the broker itself."""
     message: str = attrs.field(validator=_TEXT)
-    """One sentence for people: what is wrong, and what to change."""
+    """One sentence for people that describes the problem and the remedy."""
     value: int | float = 0
-    """What was measured."""
+    """Measured value, in ``unit``."""
     unit: str = ""
-    """Of ``value`` and ``limit``: ``bytes``, ``ms``, ``messages``, ``ratio`` (0 to 1) …; empty where nothing was measured."""
+    """Unit of ``value`` and ``limit``: ``bytes``, ``ms``, ``messages``, ``ratio`` (0 to 1) …; empty if nothing was measured."""
     limit: int | float = 0
-    """The bound that ``value`` has passed."""
+    """Bound that ``value`` has passed, in ``unit``."""
     key: str = ""
-    """The setting that changes the outcome; empty where there is none."""
+    """Key of the setting that helps against the problem; empty if there is none."""

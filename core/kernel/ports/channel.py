@@ -1,4 +1,4 @@
-"""A peer's connection, as broker and name server state see it."""
+"""The port of connections, as the state of brokers and name servers uses them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Channel(Protocol):
-    """One connection. Compared and hashed by identity. Loop thread."""
+    """A connection to a client or another server. Compared and hashed by identity. Loop thread."""
 
     @property
     def remote_address(self) -> str:
@@ -20,7 +20,7 @@ class Channel(Protocol):
         ...
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that has no answer. A closed channel drops it; nothing is raised and nothing waits."""
+        """Send a request that has no answer. Does not wait, and raises nothing: a closed channel drops the request."""
         ...
 
     def close(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The ports of what is derived from the log: dispatchers, and how they recover."""
+"""The ports of dispatchers, which derive data from the log, and of their recovery."""
 
 from __future__ import annotations
 
@@ -8,73 +8,81 @@ from flintmq.core.record.record_batch import RecordBatch
 
 
 class CommitLogDispatcher(Protocol):
-    """Makes something of each stored record: a consume queue unit, index entries, rows for Spark.
+    """Derives data from each stored record: a consume queue unit, index entries, rows for Spark.
 
-    Called on the loop thread, in log order, only with records below the readable ceiling. After a crash records may come
-    again: ``dispatch`` must ignore what it has already taken (idempotent by physical offset).
+    Called on the loop thread, in log order, only with records below the readable ceiling. After a crash, records may be
+    dispatched again: ``dispatch`` must ignore a record whose physical offset it has already processed.
     """
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Take the next records of the log; ``batch.requests()`` gives one request a record, and ``context.bodies(batch)``,
-        of the context that the factory was given, each with its body.
+        """Process the next records of the log.
 
-        Raising isolates an optional dispatcher; with an essential one, nothing more is acknowledged until it works again.
+        ``batch.requests()`` yields one request for each record. ``context.bodies(batch)`` yields each request with its body;
+        ``context`` is the argument of the dispatcher's factory.
+
+        An optional dispatcher that raises is isolated. If an essential one raises, the broker acknowledges nothing until the
+        dispatcher works again.
         """
         ...
 
 
 @runtime_checkable
 class SupportsCommitted(Protocol):
-    """A dispatcher that makes what it takes durable later than the store does.
+    """A dispatcher whose data becomes durable later than the store's.
 
-    Dispatch continues after a restart where the consume queues end. A dispatcher that had more in memory than on disk, or was
-    switched off meanwhile, returns here what it has; the store's start hands it the rest once more before anything new, so that
-    dispatch as a whole restarts from the lowest position of all dispatchers. Asked on the loop thread.
+    After a restart, dispatch continues at the end of the consume queues. A dispatcher that has less on disk, because data was
+    lost with the memory or because it was switched off, returns its position from ``committed``. The start of the store
+    dispatches from the lowest position of all dispatchers before it dispatches new records. Called on the loop thread.
     """
 
     def committed(self) -> int | None:
-        """Return the physical offset below which it needs nothing again; None when nothing is ever to be handed over
+        """Return the physical offset up to which the dispatcher has all records; None if no record needs to be dispatched
         again."""
         ...
 
 
 @runtime_checkable
 class SupportsCatchUp(Protocol):
-    """A :class:`SupportsCommitted` that reads what it has missed from the log by itself: a start does not wait for it."""
+    """A :class:`SupportsCommitted` that reads missed records from the log itself, so that the start does not wait for it."""
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
         """Read the part of the log that the dispatcher has missed; called at the start, on the loop thread.
 
-        Records from ``end_offset_bytes`` on are dispatched. ``start_offset_bytes`` may lie below the log's beginning:
-        then retention has deleted what the dispatcher still needed.
-        False asks the store to hand the records over after all.
+        Args:
+            start_offset_bytes: the physical offset of the first missed record. It lies below the log's beginning if retention
+                has deleted records that the dispatcher still needed.
+            end_offset_bytes: the physical offset of the first record that is dispatched as usual.
+
+        Returns:
+            True if the dispatcher reads the records itself; False if the store is to dispatch them.
         """
         ...
 
 
 @runtime_checkable
 class SupportsTruncate(Protocol):
-    """A dispatcher, or an index builder, that forgets what the log has lost.
+    """A dispatcher, or an index builder, that forgets records that the log has lost.
 
-    A power cut may take the end of a log with it, and a slave's log is cut where its master's differs: other records follow
-    there, at positions that were taken already. A dispatcher that ignores what it has by position must know.
+    A power cut may destroy the end of a log, and a slave's log is truncated where its master's differs. Other records are then
+    stored at the same positions. A dispatcher that ignores records by their position must forget the lost ones.
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Drop everything of records at or behind a physical offset, and nothing of those before it. Loop thread.
+        """Drop the data of all records at or behind a physical offset, and keep that of all records before it. Loop thread.
 
-        Called at each start and with each such cut, before ``committed`` is asked; usually there is nothing to drop. Where a
-        start takes damage out of the middle of the log, an index builder is given its position; what follows comes again.
+        Called before ``committed``, at each start and each time the log is truncated. Usually there is nothing to drop. If a
+        start removes damage from the middle of the log, an index builder gets the position of the damage, and the records
+        behind it are dispatched again.
         """
         ...
 
 
 @runtime_checkable
 class SupportsClose(Protocol):
-    """What is released when the broker stops.
+    """A dispatcher that releases resources when the broker stops.
 
-    The store closes its dispatchers, last one first, after everything was dispatched and synced and before its files are
-    closed; on the thread that closes the store, which need not be the loop's.
+    The store closes its dispatchers in the reverse order, after everything was dispatched and synced, and before it closes its
+    own files. ``close`` is called on the thread that closes the store, which may be another than the loop's.
     """
 
     def close(self) -> None: ...

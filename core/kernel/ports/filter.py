@@ -7,37 +7,42 @@ from typing import Protocol, runtime_checkable
 
 
 class MessageFilter(Protocol):
-    """Decides per queue entry and per record what a subscription sees (docs/internals/algorithms.md, Filters). Loop thread."""
+    """Decides whether a subscription gets a message (docs/internals/algorithms.md, Filters). Loop thread."""
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """By consume queue entry alone; may say yes too often, never no wrongly."""
+        """Return whether a message with this tags code may match. True may be wrong; False must be right."""
         ...
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
-        """By the record's properties; asked only when ``needs_properties``."""
+        """Return whether a message with these properties matches. Called only if ``needs_properties`` is true."""
         ...
 
     @property
-    def needs_properties(self) -> bool: ...
+    def needs_properties(self) -> bool:
+        """Whether the tags code is not enough, so that ``matches_properties`` must be called too."""
+        ...
 
 
 @runtime_checkable
 class BitMapFilter(MessageFilter, Protocol):
-    """A filter that can tell from a bit map, computed when the message was stored, that it does not match."""
+    """A filter that excludes messages by a bit map that was computed when the message was stored."""
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """May say yes too often, never no wrongly; asked instead of ``matches_tags_code``."""
+        """Return whether a message with this bit map may match. True may be wrong; False must be right.
+
+        Called instead of ``matches_tags_code``.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsFilterBacking(Protocol):
-    """A service that remembers the filters of groups, and what was noted of messages when they were stored. Loop thread."""
+    """A service that keeps the filters of groups, and the bit maps computed for stored messages. Loop thread."""
 
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return the filter of a subscription, with the bit maps of its group to look at first where they are of this filter.
+        """Return the filter of a subscription. It checks the bit maps of the group first, if they were computed by this filter.
 
         Args:
             topic: the topic of the subscription.
@@ -50,4 +55,4 @@ class SupportsFilterBacking(Protocol):
 
 
 MessageFilterFactory = Callable[[str, frozenset[int]], MessageFilter]
-"""Makes a filter of an expression and its set of tag codes; raises ``RefusedError`` when the expression does not parse."""
+"""Makes a filter from an expression and its set of tags codes; raises ``RefusedError`` if the expression does not parse."""

@@ -19,26 +19,26 @@ class FlushStatus(enum.Enum):
     """How a wait for durability ended (docs/internals/algorithms.md, Append and Flush strategies)."""
 
     FLUSHED = "flushed"
-    """Everything up to the requested position is as durable as the strategy promises."""
+    """The log up to the requested position is as durable as the strategy promises."""
     TIMEOUT = "timeout"
-    """Not in time; the record is stored and may still become durable (FLUSH_DISK_TIMEOUT)."""
+    """The sync did not end in time; the record is stored and may still become durable (FLUSH_DISK_TIMEOUT)."""
     FENCED = "fenced"
-    """A sync failed or the service stopped before it happened: the record must not be acknowledged."""
+    """The sync failed, or the service stopped before it: the record must not be acknowledged."""
     SLAVE_TIMEOUT = "slave_timeout"
-    """No slave held it in time; the record is stored and may still be replicated (FLUSH_SLAVE_TIMEOUT)."""
+    """No slave had the record in time; it is stored and may still be replicated (FLUSH_SLAVE_TIMEOUT)."""
     SLAVE_NOT_AVAILABLE = "slave_not_available"
-    """No slave follows, or all are too far behind; the record is stored."""
+    """No slave is connected, or all are too far behind; the record is stored, but not replicated in time."""
 
 
 class ReplicationGate(Protocol):
-    """Promises that a slave holds what was appended. Loop thread."""
+    """Makes promises that a slave has the appended records. Loop thread."""
 
     def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
-        """Return a promise that a position is durable here and held by a slave.
+        """Return a promise that the log up to a position is durable on this broker and present on a slave.
 
         Args:
-            end_offset_bytes: the position.
-            flushed: the promise that it is durable here.
+            end_offset_bytes: the position, a physical offset.
+            flushed: the promise that the log up to the position is durable on this broker.
 
         Returns:
             A waiter that ends as ``flushed`` does, or with SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE.
@@ -47,70 +47,73 @@ class ReplicationGate(Protocol):
 
 
 class FlushWaiter(Protocol):
-    """A promise of durability for a position. Thread-safe."""
+    """A promise that the log up to a position will be durable. Thread-safe."""
 
     @property
     def status(self) -> FlushStatus | None:
-        """None while pending; then final."""
+        """Final status of the wait; None while it is pending."""
         ...
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Call back once with the final status: at once when done, else later on the flush thread."""
+        """Call a function once with the final status: at once if it is known, else later on the flush thread."""
         ...
 
 
 @attrs.frozen
 class FlushStatistics:
-    """Counters of a flush service since it started."""
+    """Counters of a flush service, from its start on."""
 
     syncs: int
-    """Calls that forced bytes to disk."""
+    """Number of calls that forced bytes to disk."""
     synced_bytes: int
     waiters: int
-    """Waiters completed, whatever their status."""
+    """Number of completed waiters, of any status."""
     timeouts: int
     sync_time_s: float
     """Total time spent in syncs."""
 
 
 class FileWriter(Protocol):
-    """Puts bytes of a transient pool's buffer into a commit log file. Flush thread."""
+    """Writes bytes of a transient pool's buffer to a commit log file. Flush thread."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
-        """Make ``buffer[begin:end]`` the bytes ``begin`` to ``end`` of the file, and durable, before it returns.
+        """Write ``buffer[begin:end]`` to the same positions of the file, and return when these bytes are durable.
 
-        What lies around them in the buffer may be written too: before ``begin`` it is what the file holds, behind ``end``
-        it is zeros or records that will be handed over next. The file's size must not change. Raises OSError.
+        Bytes around the range may be written too. Before ``begin``, the buffer equals the file; behind ``end``, it has zeros or
+        records that the next call writes. The size of the file must not change.
+
+        Raises:
+            OSError: the bytes could not be written.
         """
         ...
 
 
 class FlushableLog(Protocol):
-    """The commit log, as flush services see it. Thread-safe: positions only grow, one flusher and one committer at a time."""
+    """The commit log, as flush services use it. Thread-safe for one flusher and one committer; positions grow."""
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """End of what was appended (in memory, or in the transient pool)."""
+        """Physical offset just past the last appended byte (in mapped memory, or in the transient pool)."""
         ...
 
     @property
     def committed_offset_bytes(self) -> int:
-        """End of what reached the files' pages; equals wrote without a transient pool."""
+        """Physical offset up to which bytes are in the files' pages; ``wrote_offset_bytes`` without a transient pool."""
         ...
 
     @property
     def flushed_offset_bytes(self) -> int:
-        """End of what was synced."""
+        """Physical offset up to which the log was synced."""
         ...
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Copy from the transient pool into the files when at least so many 4 KiB pages wait (0: any).
+        """Copy bytes of the transient pool into one file, and return the committed position.
 
-        Handles one file a call (docs/internals/algorithms.md, Flush strategies). Return the committed position.
+        See docs/internals/algorithms.md, Flush strategies.
 
         Args:
-            least_pages: how much must wait.
-            write: puts the bytes into the file, durably, where otherwise they are copied into its mapped pages.
+            least_pages: does nothing while fewer 4 KiB pages wait; 0 copies any bytes.
+            write: writes the bytes to the file and makes them durable; None copies them into the mapped pages of the file.
 
         Raises:
             StoreFencedError: ``write`` raised OSError. The store is fenced; every later call raises too.
@@ -119,12 +122,12 @@ class FlushableLog(Protocol):
         ...
 
     def flush(self, least_pages: int, *, written_through: bool = False) -> int:
-        """Sync when at least so many 4 KiB pages are dirty (0: any); one file a call. Return the flushed position.
+        """Sync the dirty pages of one file, and return the flushed position.
 
         Args:
-            least_pages: how much must be dirty.
-            written_through: every commit was given a ``write``, so that files with a buffer of the pool need no sync but
-                their first one, which makes their names durable.
+            least_pages: does nothing while fewer 4 KiB pages are dirty; 0 syncs any.
+            written_through: whether every commit was called with ``write``. Files with a buffer of the pool then need only
+                their first sync, which makes their names durable.
 
         Raises:
             StoreFencedError: the sync failed. The store is fenced; every later call raises too.
@@ -135,31 +138,32 @@ class FlushableLog(Protocol):
 
 @attrs.frozen
 class FlushContext(Generic[S_co]):
-    """What a flush service is made of; ``FlushContext[MySection]`` names the type of its settings."""
+    """The argument of a flush service's factory; ``FlushContext[MySection]`` names the type of its settings."""
 
     log: FlushableLog
     clock: Clock
     settings: S_co
     """The strategy's section of the configuration: an attrs instance for the built-ins, the plugin's own model otherwise."""
     pool: TransientStorePool | None
-    """The transient store pool when the strategy asked for one."""
+    """Transient store pool; None if the strategy uses none."""
 
 
 class FlushCommitLogService(Protocol):
-    """When and how appended bytes become durable. ``submit`` is called on the loop thread, once per append batch."""
+    """Makes appended bytes durable. ``submit`` is called on the loop thread, once for each batch of appends."""
 
     def start(self) -> None:
         """Start the service's own threads."""
         ...
 
     def stop(self) -> None:
-        """Make everything durable that can be, complete every waiter, end the threads. Idempotent."""
+        """Sync the appended bytes as far as possible, complete every waiter and end the threads. Idempotent."""
         ...
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
-        """Ask for durability up to a position.
+        """Return a waiter for the durability of the log up to a position, a physical offset.
 
-        A synchronous strategy returns a pending waiter and wakes its thread; an asynchronous one a waiter that is done.
+        A synchronous strategy wakes its thread and returns a pending waiter. An asynchronous strategy returns a waiter that is
+        done.
         """
         ...
 
@@ -170,10 +174,10 @@ class FlushCommitLogService(Protocol):
 
 @runtime_checkable
 class SupportsFlushSoon(Protocol):
-    """A flush service that syncs sooner than its strategy would, when somebody waits for what is not synced yet."""
+    """A flush service that syncs sooner than its strategy would if a caller waits for bytes that are not synced yet."""
 
     def flush_soon(self) -> None:
-        """Sync what was appended until now, soon, however little it is. Thread-safe; does not wait."""
+        """Start a sync of all bytes appended before this call, even if they are few. Thread-safe; does not wait."""
         ...
 
 
@@ -182,27 +186,27 @@ FlushServiceFactory = Callable[[FlushContext[S]], FlushCommitLogService]
 
 @attrs.frozen
 class FlushStrategy(Generic[S]):
-    """A flush service under a name, with what it needs from the store."""
+    """A flush service under a name, and the things it needs from the store. A plugin registers it."""
 
     name: str
     factory: FlushServiceFactory[S]
     settings_model: type[S] | None = None
-    """attrs class that validates ``flush.<name>`` of the configuration."""
+    """The attrs class that validates ``flush.<name>`` of the configuration."""
     synchronous: bool = False
-    """True when ``submit`` stands for a sync: then reads and dispatch stop at the flushed position."""
+    """Whether the waiters of ``submit`` are done only after a sync. Reads and dispatch then stop at the flushed position."""
     uses_pool: bool = False
-    """True when appends go through the transient store pool first."""
+    """Whether appends are written to the transient store pool first."""
 
 
 class TransientStorePool(Protocol):
-    """Buffers of one commit log file each, off the page cache (docs/internals/algorithms.md, Mapped files). Thread-safe."""
+    """Buffers for commit log files, outside the page cache (docs/internals/algorithms.md, Mapped files). Thread-safe."""
 
     def borrow(self) -> memoryview | None:
-        """Return a writable buffer of one file's size, or None when all are taken (flow control, not loss)."""
+        """Return a writable buffer of one file's size, or None if all are in use: appends then go to mapped pages."""
         ...
 
     def give_back(self, buffer: memoryview) -> None:
-        """Return a buffer once all of it is committed."""
+        """Take back a buffer, all of whose bytes are committed."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""The port of services that follow messages through a broker: stored, answered, handed out."""
+"""The port of services that follow messages through a broker: they are stored, acknowledged and delivered."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ if TYPE_CHECKING:
 
 
 class StoredMessages(msgspec.Struct, frozen=True, eq=False):
-    """What one append made of messages. Read-only."""
+    """The messages of one append and their results. Read-only."""
 
     messages: Sequence[MessageExtBrokerInner | MessageBatch]
-    """What was to be stored, where intake steps and features have put it."""
+    """Messages to store, with the topics and queues that intake steps and features gave them."""
     results: Sequence[AppendUnit | RefusedError]
-    """For each of them: where it is, or why it is not stored."""
+    """Result of each message: its position in the log, or the error for which it is not stored."""
     took_s: float
-    """How long the append took."""
+    """Duration of the append, in seconds."""
     flushed: FlushWaiter
-    """Done when the log is on disk so far, where the flush strategy has senders wait for that; else at once."""
+    """Done when the messages are on disk, if the flush strategy lets senders wait for that; else done at once."""
     durable: FlushWaiter
-    """Done when all of it is as durable as promised: :attr:`flushed`, and held by a slave under ``sync_master``."""
+    """Done when :attr:`flushed` is done and, with ``sync_master``, a slave has the messages."""
 
 
 class HandedOut(msgspec.Struct, frozen=True, eq=False):
-    """What a pull found. Read-only."""
+    """The messages that a pull found. Read-only."""
 
     topic: str
     group: str
     queue_id: int
     records: Sequence[memoryview]
-    """Whole records in the order of the log, in one or more pieces. Valid during the call only."""
+    """Buffers with whole records, in the order of the log. Valid during the call only."""
     took_s: float
-    """How long it took to find them."""
+    """Duration of the search, in seconds."""
 
 
 @runtime_checkable
 class FollowsMessages(Protocol):
     """A service that follows messages: measures, traces, mirrors.
 
-    It is called for each append, each write of answers and each pull that finds something, on the loop's thread, between two
-    pieces of a client's work: it must be quick. What it raises is counted for its plugin and changes nothing. A broker
-    without such a service pays nothing.
+    Its methods are called on the loop's thread for each append, each write of answers and each pull that finds messages.
+    Clients wait meanwhile, so the methods must be quick. An exception is counted for the plugin and has no other effect.
+    A broker without such a service loses no speed.
     """
 
     def on_stored(self, stored: StoredMessages) -> None:
-        """Take note of an append, before anybody waits for its durability or is answered.
+        """Take note of an append, before its durability is awaited and its senders are answered.
 
-        All messages come by here: those of clients, and those that the broker puts itself (deliveries of delayed
-        messages, committed transactions, messages that consumers sent back).
+        Called for the messages of clients and for those that the broker stores itself: delivered delayed messages, committed
+        transactions, and messages that consumers sent back.
         """
         ...
 
     def on_answered(self) -> None:
-        """Take note that the answers to all sends that were settled before this call are handed to their sockets."""
+        """Take note that the answers to all sends that were completed before this call are written to their sockets."""
         ...
 
     def on_handed_out(self, handed_out: HandedOut) -> None:
-        """Take note of the messages that a group is given, before they are written to its consumer's socket."""
+        """Take note of the messages that a pull returns to a group, before they are written to the consumer's socket."""
         ...

@@ -1,4 +1,4 @@
-"""The port of the index: messages by key and time."""
+"""The port of the index, which finds messages by key and time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from flintmq.core.kernel.ports.dispatch import CommitLogDispatcher
 class IndexBuilder(CommitLogDispatcher, Protocol):
     """A dispatcher that finds messages by key and time. Loop thread.
 
-    It is fed under the name ``index``, and what holds for a :class:`CommitLogDispatcher` holds for it: after a crash, and at
-    any start, records come again that it has. One that is durable later than ``dispatch`` returns is a
-    :class:`SupportsCommitted`, too, and one that ignores records by their position a :class:`SupportsTruncate`.
+    It is fed as the dispatcher ``index``, under the rules of a :class:`CommitLogDispatcher`: after a crash, and at any start,
+    records may be dispatched again. If its data becomes durable only after ``dispatch`` has returned, it must also be a
+    :class:`SupportsCommitted`. If it ignores records by their position, it must also be a :class:`SupportsTruncate`.
 
-    It is handed every record; those that are rolled back (:func:`flintmq.core.record.sys_flag.is_indexed`) must not be found.
+    Every record is dispatched to it. Queries must not find records that are rolled back
+    (:func:`flintmq.core.record.sys_flag.is_indexed`).
     """
 
     def query(
@@ -25,52 +26,52 @@ class IndexBuilder(CommitLogDispatcher, Protocol):
         """Find records by key.
 
         Returns:
-            Physical offsets of candidates, newest first (hash collisions are possible), the store time in ms of the newest
-            record that the index has, and that record's physical offset.
+            The physical offsets of candidates, newest first (hash collisions are possible); the store time, in ms, of the
+            newest record in the index; and the physical offset of that record.
         """
         ...
 
     def flush(self) -> None:
-        """Make everything durable that was dispatched."""
+        """Make the entries of all dispatched records durable."""
         ...
 
     def close(self) -> None:
-        """Release what is open."""
+        """Release files and memory."""
         ...
 
 
 @runtime_checkable
 class SupportsCommittedBelow(Protocol):
-    """An index builder that loses more than what lies behind the log's end when the log is cut: whole files, for example."""
+    """An index builder that may lose more entries than necessary when the log is truncated: whole files, for example."""
 
     def committed_below(self, end_offset_bytes: int) -> int | None:
-        """Return what ``committed`` will say once the log ends at a physical offset. Changes nothing."""
+        """Return the value that ``committed`` would have if the log ended at a physical offset. Changes nothing."""
         ...
 
 
 @runtime_checkable
 class SupportsQuerySteps(Protocol):
-    """An index builder whose queries may take long, and are made in steps."""
+    """An index builder whose queries may take long, and therefore run in steps."""
 
     def query_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[int], int, int]]:
-        """Find records as ``query`` does; yield now and then, so that other work can be done in between."""
+        """Find records as ``query`` does; yield after each step, so that other work can run in between."""
         ...
 
 
 @runtime_checkable
 class SupportsDeleteBefore(Protocol):
-    """An index builder that can forget deleted messages; another one keeps its files."""
+    """An index builder that deletes the entries of messages that retention has deleted."""
 
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int:
         """Forget the messages below a physical offset.
 
         Args:
-            min_physical_offset_bytes: where the log begins now.
-            remove: deletes a file; called with its path and what is open of it.
+            min_physical_offset_bytes: the physical offset at which the log begins now.
+            remove: deletes a file; called with its path and the object that keeps the file mapped.
 
         Returns:
-            How many files were deleted.
+            The number of deleted files.
         """
         ...

@@ -1,4 +1,4 @@
-"""The port of intake steps: what may redirect or refuse a message before it is stored."""
+"""The port of intake steps, which may redirect or refuse a message before it is stored."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What a send says beside its message."""
+    """The fields of a send request that intake steps use besides the message."""
 
     version: int
-    """The sender's version, as the ordinal of RocketMQ's ``MQVersion``."""
+    """Version of the sender, as the ordinal of RocketMQ's ``MQVersion``."""
     max_reconsume_times: int | None = None
-    """The number of redeliveries that a consumer allows for a message it sends to its retry topic; None if it names none."""
+    """Most redeliveries that a consumer allows for a message that it sends back; None if the request names no limit."""
 
 
 @runtime_checkable
 class IntakeStep(Protocol):
-    """Looks at messages that it is concerned with before they are stored. Loop thread.
+    """Redirects, changes or refuses certain messages before they are stored. Loop thread.
 
-    A step says by which properties or topics it is concerned; other messages pass without a call. Steps are asked in the order
-    of their registration. The first that takes a message ends the chain.
+    A step names the properties and topics of its messages; it is not called for other messages. Steps are called in the order
+    of their registration. The first whose ``take`` returns True ends the chain.
     """
 
     @property
     def property_names(self) -> frozenset[str]:
-        """Names of properties. A message that has one of them is handed to the step. Read once."""
+        """Names of properties. The step is called for a message that has one of them. Read once."""
         ...
 
     @property
     def topic_prefixes(self) -> tuple[str, ...]:
-        """Beginnings of topics. A message that is sent to such a topic is handed to the step, whatever its properties.
+        """Prefixes of topic names. The step is called for a message to such a topic, with any properties.
 
-        The empty text concerns the step with every message, which costs all sends some of their speed. Read once."""
+        With an empty prefix, the step is called for every message, which makes all sends slower. Read once."""
         ...
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
@@ -47,12 +47,12 @@ class IntakeStep(Protocol):
         A step that changes properties changes ``properties`` and ``properties_bytes``.
 
         Args:
-            message: complete and within the limits of the broker; it may be changed.
-            sent: what the send said besides; None for a message that the broker itself puts at the topic it was meant for
-                (a committed transaction, a message that a consumer sent back).
+            message: the complete message, within the limits of the broker; the step may change it.
+            sent: other fields of the send request; None for a message that the broker itself stores in its real topic (a
+                committed transaction, a message that a consumer sent back).
 
         Returns:
-            Whether the message is where it must be, so that no later step is asked.
+            True if no later step is to be called for the message.
 
         Raises:
             RefusedError: the message is not acceptable; the sender is answered with the error's code and remark.
@@ -62,13 +62,13 @@ class IntakeStep(Protocol):
 
 @runtime_checkable
 class ChecksAhead(Protocol):
-    """An intake step that can tell before a message waits for something else whether it would be refused later."""
+    """An intake step that can check a message before another step delays it, so that the sender gets the refusal."""
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
         """Return whether ``take`` would redirect a message with these properties.
 
         Raises:
-            RefusedError: it could never be accepted.
+            RefusedError: ``take`` would refuse such a message.
         """
         ...
 
@@ -81,7 +81,7 @@ class ChecksBatches(Protocol):
         """Look at a batch before it is stored.
 
         Args:
-            shared: the properties that all messages of the batch have.
+            shared: the properties that all messages of the batch have in common.
             batch: the messages; their stored properties contain the shared ones.
 
         Raises:

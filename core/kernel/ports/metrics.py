@@ -1,4 +1,4 @@
-"""Figures that a service brings to monitoring systems (docs/metrics.md)."""
+"""The port of services with figures for monitoring systems (docs/metrics.md)."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ import msgspec
 from flintmq.core.errors import FlintError
 
 NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
-"""What a metric and a label may be called."""
+"""Valid names of metrics and labels."""
 OURS: Final = ("rocketmq_", "flintmq_", "process_")
-"""How names begin that belong to the broker itself."""
+"""Prefixes of metric names that are reserved for the broker."""
 TAKEN: Final = frozenset({"cluster", "node_type", "node_id", "le", "quantile"})
-"""Labels that are given to every figure, or mean something to what reads them."""
+"""Label names that plugins may not use: the exporter adds them to every figure, or they are reserved by Prometheus."""
 MEASUREMENTS_MAX: Final = 1_000
-"""Measurements of one service that are told."""
+"""Most measurements that are exported for one service."""
 _TEXT_MAX_CHARS: Final = 300
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """One figure of now. Those of one name have the same kind and the same names of labels."""
+    """A current figure. All measurements of one name have the same kind and the same label names."""
 
     name: str
-    """Such as ``audit_lines_total``. A counter's ends with ``_total``."""
+    """Name of the metric, such as ``audit_lines_total``. The name of a counter ends with ``_total``."""
     value: float
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """What it is about. Take names of which there is a bounded number: each is a series that monitoring keeps for long."""
+    """Label values, keyed by label name. Use few distinct values: monitoring keeps a time series for each."""
     kind: Literal["counter", "gauge"] = "gauge"
     meaning: str = ""
-    """A sentence about it; the first one of a name counts."""
+    """Help text of the metric, one sentence. The first text of a name is used."""
 
 
 @runtime_checkable
 class SupportsMetrics(Protocol):
-    """A service with figures for monitoring systems, beside those of :class:`.SupportsFigures`."""
+    """A service with figures for monitoring systems, in addition to those of :class:`.SupportsFigures`."""
 
     def metrics(self) -> Iterable[Measurement]:
-        """Return the figures of now; of a service at most :data:`MEASUREMENTS_MAX` are told.
+        """Return the current figures; at most :data:`MEASUREMENTS_MAX` of a service are exported.
 
-        Called on the loop's thread with each scrape, which may come every second: return what was counted, measure nothing.
+        Called on the loop's thread for each scrape, perhaps every second. Return counters, and measure nothing.
         """
         ...
 
 
 def checked(one: object) -> Measurement:
-    """Return a third party's measurement as it is told: a float, and texts of a bounded length.
+    """Return a third party's measurement in the form that is exported: the value as a float, and the texts shortened.
 
     Raises:
-        FlintError: it is none, or its name or a label's cannot be told; says which.
+        FlintError: the argument is not a measurement, or the name of the metric or of a label is not valid.
     """
     if not isinstance(one, Measurement):
         raise FlintError(f"expected Measurement objects; found a {type(one).__name__}")

@@ -1,11 +1,11 @@
-"""The port of request processors: a request, its answer, what handles it, and the one declaration of a request code.
+"""The port of request processors: requests, answers, handlers, and the declarations of request codes.
 
-A handler declares the codes that it answers where it is defined::
+A handler declares the codes that it answers with a decorator::
 
     class StatusProcessor(DeclaredProcessor):
         @handles(20_001, header=StatusRequestHeader, needs=ADMIN)
         def status(self, request: Request) -> Response:
-            \"\"\"Tell how the plugin is.\"\"\"
+            \"\"\"Return the status of the plugin.\"\"\"
             return Response(body=b"well")
 
 Registration, access control, the audit log and ``docs/request-codes.md`` follow from these declarations.
@@ -29,7 +29,7 @@ class Header(Protocol):
 
     @classmethod
     def of_fields(cls, ext_fields: dict[str, str] | None) -> Self:
-        """Return the typed header in a command's ``extFields``.
+        """Return the typed header that a command's ``extFields`` contain.
 
         Raises:
             RefusedError: SYSTEM_ERROR, a required field is missing.
@@ -41,20 +41,20 @@ H = TypeVar("H", bound=Header)
 
 
 class RequestChannel(Channel, Protocol):
-    """The connection that a request came by. Loop thread. Compared and hashed by identity."""
+    """The connection on which a request arrived. Loop thread. Compared and hashed by identity."""
 
     remote_host: str
     """The peer's address without its port."""
     packed_host: bytes
-    """The peer's address and port as records hold them."""
+    """The peer's address and port, packed as in records."""
     local_host: str
     """The address that the peer connected to."""
     local_port: int
     """The port that the peer connected to."""
     read_s: float
-    """When the peer's last bytes were read, on the monotonic clock."""
+    """Time at which the peer's last bytes were read, in seconds of the monotonic clock."""
     is_stalled: bool
-    """Whether so much waits for the peer to read that it is answered no more until it does."""
+    """Whether too many answers wait for the peer to read. It gets no further answers until it reads."""
 
     def respond(self, to: Request, answer: Response) -> None:
         """Answer a request, unless it is one-way. The answer leaves with the next :meth:`flush`.
@@ -69,44 +69,44 @@ class RequestChannel(Channel, Protocol):
         ...
 
     def write(self, data: bytes | memoryview) -> None:
-        """Gather one whole encoded answer for the next :meth:`flush`; drop it when the connection is closed."""
+        """Keep one whole encoded answer for the next :meth:`flush`; drop it if the connection is closed."""
         ...
 
     def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Gather several whole encoded answers at once."""
+        """Keep several whole encoded answers for the next :meth:`flush`."""
         ...
 
     def flush(self) -> None:
-        """Hand all gathered answers to the socket in one write."""
+        """Write all kept answers to the socket at once."""
         ...
 
     def took(self, count: int) -> None:
-        """Count requests whose answers are due later; too many of them stop the reading of the connection."""
+        """Count requests that will be answered later. If there are too many, the server stops reading the connection."""
         ...
 
     def gave(self, count: int) -> None:
-        """Count answers to requests that :meth:`took` counted; reading continues when enough of them are answered."""
+        """Count answers to requests that :meth:`took` counted. Reading continues after enough of them."""
         ...
 
 
 class Request(msgspec.Struct, gc=False):
-    """One decoded request of a client. Read-only by convention; made per frame."""
+    """A decoded request of a client, one for each frame. Read-only by convention."""
 
     channel: RequestChannel
     code: int
     opaque: int
     flag: int
     version: int
-    """Ordinal of the client's version."""
+    """Version of the client, as the ordinal of RocketMQ's ``MQVersion``."""
     language: str
     codec: int
     ext_fields: dict[str, str] | None
-    """None also when the header was decoded straight into ``typed``."""
+    """Header fields, keyed by name; None if there are none, or if the header was decoded directly into ``typed``."""
     body: bytes
     typed: Header | None = None
-    """The typed header, when the frame was decoded by :mod:`flintmq.remoting.wire.fast_json`."""
+    """Typed header, if :mod:`flintmq.remoting.wire.fast_json` decoded the frame; else None."""
     read_s: float = 0.0
-    """When it was read, on the monotonic clock, where its answer comes later; 0 where its channel's last read brought it."""
+    """Time of the read, in seconds of the monotonic clock, if the answer comes later; 0 if ``channel.read_s`` is the time."""
 
     @property
     def is_oneway(self) -> bool:
@@ -124,7 +124,7 @@ class Request(msgspec.Struct, gc=False):
 
 
 class Response(msgspec.Struct):
-    """What is answered. The server adds opaque, codec and flag."""
+    """The answer to a request, as a processor returns it. The server adds opaque, codec and flag."""
 
     code: int = 0
     remark: str | None = None
@@ -133,29 +133,29 @@ class Response(msgspec.Struct):
 
 
 Handler = Callable[[Request], Awaitable[Response | None] | Response | None]
-"""Answers one request; None means that no answer is due now (held pulls, one-way requests)."""
+"""Function that answers one request, or returns None if no answer is due now (held pulls, one-way requests)."""
 BatchHandler = Callable[[list[Request]], None]
-"""Takes all requests of one read that it is registered for, and answers each through its channel."""
+"""Function that takes the requests of one read and answers each of them through its channel."""
 
 
 class RequestProcessor(Protocol):
     """Answers requests one by one. See ``flintmq_request_processors`` for the thread that calls the handlers."""
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Return the handler of each request code; asked once, when the server is put together."""
+        """Return the handlers, keyed by request code. Called once, when the server is assembled."""
         ...
 
 
 class BatchProcessor(Protocol):
-    """Answers all requests of one read together. Loop thread."""
+    """Processes all requests of one read together. Loop thread."""
 
     may_wait: ClassVar[bool]
-    """True when requests may be put off to a later iteration of the loop because this one takes long."""
+    """Whether requests may be postponed to a later iteration of the loop if this one takes long."""
 
     def process(self, batch: list[Request]) -> None:
-        """Take the requests of one read, all of one code, and answer each through its channel, now or later.
+        """Answer the requests of one read, all of one code, each through its channel, now or later.
 
-        A request whose answer comes later is counted with ``channel.took`` and, when it is answered, ``channel.gave``.
+        Count a request that is answered later with ``channel.took``, and its answer with ``channel.gave``.
         """
         ...
 
@@ -184,7 +184,7 @@ THREADS_MAX: Final = 256
 
 
 class RequestDeclaration(msgspec.Struct, frozen=True):
-    """The facts of one request code at one server: everything that is said about it is derived from here."""
+    """The declaration of one request code at one server. Registration, access control and documentation use it."""
 
     code: int
     header: type[Header] | None = None
@@ -192,16 +192,16 @@ class RequestDeclaration(msgspec.Struct, frozen=True):
     answer: type[Header] | None = None
     """The typed header of the answer; None for one without fields."""
     pool: str = "admin"
-    """The bounded queue its requests wait in."""
+    """Name of the bounded queue in which its requests wait."""
     needs: AccessRule | None = None
-    """What access control asks of the sender; None refuses everybody, unless ``acl.extra_codes`` names the code."""
+    """Access rule for the sender; None refuses all senders, unless ``acl.extra_codes`` names the code."""
     audited: bool = False
-    """True for an administrative act, which leaves a line in the audit log."""
+    """Whether each request is written to the audit log; True for administrative actions."""
     summary: str = ""
     """One line of documentation: the first sentence of the handler's docstring."""
 
     def under(self, other: RequestDeclaration) -> RequestDeclaration:
-        """Return this declaration with the rule and the audit of a built-in one whose code it takes over without own facts."""
+        """Return this declaration, completed with the access rule, audit and header of a built-in one if it has no rule."""
         if self.needs is not None:
             return self
         return msgspec.structs.replace(
@@ -229,8 +229,8 @@ def handles(
         header: the typed header of the request.
         answer: the typed header of the answer.
         pool: the bounded queue its requests wait in (see ``flintmq_request_processors``).
-        needs: what access control asks of the sender.
-        audited: whether each request leaves a line in the audit log.
+        needs: the access rule for the sender; None refuses all senders, unless ``acl.extra_codes`` names the code.
+        audited: whether each request is written to the audit log.
     """
 
     def declare(method: F) -> F:
@@ -243,7 +243,7 @@ def handles(
 
 
 def _declaring(processor: type) -> dict[str, tuple[RequestDeclaration, ...]]:
-    """Return the declarations of a class's methods, by the method's name."""
+    """Return the declarations of a class's methods, keyed by the method's name."""
     found: dict[str, tuple[RequestDeclaration, ...]] = {}
     for parent in reversed(processor.__mro__):
         for name, member in vars(parent).items():
@@ -254,13 +254,13 @@ def _declaring(processor: type) -> dict[str, tuple[RequestDeclaration, ...]]:
 
 
 def declared_by(processor: type) -> tuple[RequestDeclaration, ...]:
-    """Return what the methods of a processor's class declare with :func:`handles`, in the order of definition."""
+    """Return the declarations that :func:`handles` made of a class's methods, in the order of definition."""
     return tuple(one for declared in _declaring(processor).values() for one in declared)
 
 
 class DeclaredProcessor:
-    """The base of processors whose methods declare the codes they answer with :func:`handles`."""
+    """Base class of processors whose methods declare their request codes with :func:`handles`."""
 
     def handlers(self) -> dict[int, Handler]:
-        """Return the declaring method of each code."""
+        """Return the methods that declare a code, keyed by request code."""
         return {one.code: getattr(self, name) for name, declared in _declaring(type(self)).items() for one in declared}

@@ -1,4 +1,4 @@
-"""The ports of the consume queues: the essential dispatcher, the reader that it offers, and what its factory is given."""
+"""The ports of the consume queues: the essential dispatcher, its readers, and the store folder its factory gets."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class IndexCheckpoint(Protocol):
-    """What a checkpoint keeps for an index."""
+    """The field of the store's checkpoint that the index writes."""
 
     index_msg_timestamp_ms: int
-    """Store time up to which the index is on disk; 0 when unknown."""
+    """Store time, in ms, up to which the index is on disk; 0 if unknown."""
 
 
 @attrs.frozen(eq=False)
 class StoreFolder:
-    """A store as a start finds it, before its log is recovered: for what keeps files in it."""
+    """A store before the recovery of its log, for dispatchers and index builders that keep files in it."""
 
     root: Path
     """The store's folder."""
@@ -38,19 +38,19 @@ class StoreFolder:
     clock: Clock
     checkpoint: IndexCheckpoint
     was_stopped: bool
-    """Whether the last broker on the store stopped in order."""
+    """Whether the last broker on the store was stopped, not killed."""
     same_boot: bool
-    """Whether it was killed, but everything that it wrote is there, because the machine has been running ever since."""
+    """Whether the last broker was killed but the machine has run ever since, so that no written byte is lost."""
     min_offset_bytes: int
-    """Physical offset with which the log begins."""
+    """Physical offset at which the log begins."""
     sync_failed: Callable[[], None]
-    """To be called when a sync has failed: the next start must not take what is in memory for what is on disk."""
+    """Function to call after a failed sync, so that the next start does not trust pages that are only in memory."""
 
 
 class QueueReader(Protocol):
-    """One queue of one topic: where its messages lie in the log. Loop thread.
+    """A reader of one queue, whose units give the positions of its messages in the log. Loop thread.
 
-    Its units are numbered by logical offsets without a hole; a filler stands in the place of a lost message.
+    The logical offsets of its units have no gaps: a lost message has a filler unit.
     """
 
     @property
@@ -71,31 +71,31 @@ class QueueReader(Protocol):
 
     @property
     def max_physical_offset_bytes(self) -> int:
-        """Physical offset behind the newest message that the queue describes; -1 without any."""
+        """Physical offset just past the newest message of the queue; -1 if the queue is empty."""
         ...
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the unit at a logical offset; None when there is none."""
+        """Return the unit at a logical offset, or None if there is none."""
         ...
 
     def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
-        """Walk units from a logical offset on, at most so many; at least one between min and max."""
+        """Yield at most ``max_units`` units from a logical offset on; at least one if the offset lies between min and max."""
         ...
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
-        """Return units from a logical offset on, at most so many, packed as :data:`flintmq.core.record.queue_unit.UNIT`.
+        """Return units from a logical offset on, packed as :data:`flintmq.core.record.queue_unit.UNIT`.
 
-        It is empty when there is none at the offset. In the place of a tags code there may be another number that only
-        :meth:`resolving` understands.
+        The result has at most ``max_units`` units; it is empty if the offset has no unit. The field of the tags code may have
+        another number, which only a filter of :meth:`resolving` understands.
         """
         ...
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
-        """Return a filter that can be asked about the tags codes of :meth:`unit_bytes`."""
+        """Return a filter that matches as the given one and understands the tags codes of :meth:`unit_bytes`."""
         ...
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the logical offset at which a reader that found nothing at an offset continues."""
+        """Return the logical offset at which a reader continues if it found no message at the given one."""
         ...
 
     def queue_offset_by_time(
@@ -104,28 +104,30 @@ class QueueReader(Protocol):
         """Return the logical offset of the message nearest in time; 0 in an empty queue.
 
         Args:
-            min_physical_offset_bytes: messages below it are deleted.
-            store_time: gives the store time in ms of the message at a physical offset, -1 when it is gone.
+            timestamp_ms: the store time to search for.
+            min_physical_offset_bytes: the physical offset below which messages are deleted.
+            store_time: returns the store time, in ms, of the message at a physical offset; -1 if it is deleted.
 
         See docs/internals/algorithms.md, Offset by time.
         """
         ...
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the logical offset of the oldest message that is not gone; max when all are.
+        """Return the logical offset of the oldest message that is not deleted; max if all are.
 
-        ``is_gone`` is asked of physical offsets; where it says no, it says no for all that follow.
+        ``is_gone`` returns whether the message at a physical offset is deleted. If it returns False for an offset, it returns
+        False for all higher ones.
         """
         ...
 
     def expire(self, is_gone: Callable[[int], bool]) -> bool:
-        """Move the minimum past what is gone and delete what only describes that.
+        """Move the minimum past all deleted messages, and delete the files that describe only those.
 
         Returns:
-            Whether all of it could be deleted; the rest is tried again with the next call.
+            True if all such files were deleted. The next call tries the rest again.
 
         Raises:
-            OSError: something could not be deleted.
+            OSError: a file could not be deleted.
         """
         ...
 
@@ -135,47 +137,49 @@ class QueueReader(Protocol):
 
 
 class ConsumeQueues(CommitLogDispatcher, Protocol):
-    """The dispatcher ``consume_queue``: gives each visible record its unit, and hands units to readers. Loop thread.
+    """The dispatcher ``consume_queue``: adds a unit to a queue for each visible record, and offers readers. Loop thread.
 
-    Visible records are those of :func:`flintmq.core.record.sys_flag.is_queued`. A record that comes again is ignored. Where a
-    record's queue offset lies beyond the queue's end, because a damaged log lost messages, fillers keep the offsets of those
-    behind them. Queues forget their units where their topic was deleted, and where they begin again: see
-    :mod:`flintmq.core.record.topic_lives`, which has the rule.
+    :func:`flintmq.core.record.sys_flag.is_queued` says which records are visible. A record that is dispatched again is ignored.
+    If a damaged log has lost messages, the offset of the next record lies beyond the end of its queue: fillers take the place
+    of the lost units. A queue forgets its units if its topic was deleted or if it begins again at offset 0; the rule is in
+    :mod:`flintmq.core.record.topic_lives`.
     """
 
     @property
     def root(self) -> Path:
-        """The folder whose disk must have room."""
+        """Folder of the queue files. The broker watches the free space of its disk."""
         ...
 
     @property
     def queues(self) -> Mapping[tuple[str, int], QueueReader]:
-        """Every queue by topic and queue id."""
+        """All queues, keyed by topic and queue id."""
         ...
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Store time of the newest record that has a unit; 0 before the first."""
+        """Store time, in ms, of the newest record that has a unit; 0 before the first."""
         ...
 
     def find(self, topic: str, queue_id: int) -> QueueReader | None:
-        """Return an existing queue, or None: asking never makes one."""
+        """Return a queue, or None if it does not exist. Creates none."""
         ...
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget every unit whose message does not lie wholly below a physical offset."""
+        """Forget the units of all messages that end behind a physical offset."""
         ...
 
     def correct_min_offsets(self, min_physical_offset_bytes: int) -> None:
-        """Move each queue's minimum to its first unit whose message exists, at or behind a physical offset."""
+        """Move the minimum of each queue to its first unit whose message is at or behind a physical offset."""
         ...
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Forget one queue; its next message, if one comes, has logical offset 0."""
+        """Forget a queue. If it gets another message, that message has logical offset 0."""
         ...
 
     def flush(self, least_pages: int) -> None:
-        """Make units durable: where so many pages or more are dirty, or with 0 all. Called on the queue flusher's thread, too.
+        """Make the units of each queue durable that has at least ``least_pages`` dirty pages; 0 syncs all queues.
+
+        Called on the loop thread and on the queue flusher's thread.
 
         Raises:
             OSError: a sync failed.
@@ -183,7 +187,7 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
         ...
 
     def close(self) -> None:
-        """Release what is open. A second call does nothing."""
+        """Release files and memory. A second call does nothing."""
         ...
 
 
@@ -192,28 +196,32 @@ class SupportsEvict(Protocol):
     """Consume queues, or an index builder, whose mapped pages can be given back to the kernel."""
 
     def evict(self) -> Iterator[None]:
-        """Give back pages that are not wanted soon, a slice at a time."""
+        """Give back pages that are not needed soon; yield after each slice, so that other work can run in between."""
         ...
 
 
 @runtime_checkable
 class SupportsExtend(Protocol):
-    """Consume queues that can go on behind messages that the log has lost."""
+    """Consume queues that can continue after messages that the log has lost."""
 
     def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Put fillers at a queue's end, so that its next message has a queue offset. Raises StoreFullError."""
+        """Append fillers to a queue, so that its next message has the given queue offset.
+
+        Raises:
+            StoreFullError: the disk has no space for the fillers.
+        """
         ...
 
 
 @runtime_checkable
 class SupportsDeleted(Protocol):
-    """Consume queues that tell of each queue that they delete while they dispatch, because its topic was deleted."""
+    """Consume queues that fire an event for each queue that dispatch deletes because its topic was deleted."""
 
     deleted: Event[[str, int]]
-    """A queue was deleted, or begins again, with its topic and queue id."""
+    """Event: a queue was deleted or begins again. Its arguments are the topic and the queue id."""
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
-        """Return the keys of a topic's queues, without a look at other topics."""
+        """Return the keys of a topic's queues. Its cost does not depend on other topics."""
         ...
 
 

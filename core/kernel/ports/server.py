@@ -1,4 +1,4 @@
-"""What features and request processors may use of the server of a broker."""
+"""The port of a broker's server, for features and request processors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 class RequestPool(Protocol):
-    """A bounded queue of requests that are under way. Loop thread."""
+    """A bounded queue of requests that are not answered yet. Loop thread."""
 
     waiting: int
-    """Requests that are taken and not answered yet."""
+    """Number of requests that are accepted and not answered yet."""
     capacity: int
-    """How many there may be."""
+    """Most requests that the pool accepts at the same time."""
 
 
 class RequestLatency(Protocol):
     """Counts how long requests took. Loop thread."""
 
     def note(self, code: int, took_s: float, count: int) -> None:
-        """Count answered requests of one code that succeeded and took the same time."""
+        """Count ``count`` requests of one code that were answered with success after the same time."""
         ...
 
     def add(
@@ -35,55 +35,55 @@ class RequestLatency(Protocol):
         was_held: bool = False,
         is_oneway: bool = False,
     ) -> None:
-        """Count answered requests that took the same time.
+        """Count ``count`` requests that were answered after the same time.
 
         Args:
-            code: of the requests.
-            response_code: of their answers.
-            took_s: from the read to the answer.
-            count: how many.
+            code: the code of the requests.
+            response_code: the code of their answers.
+            took_s: the time from the read to the answer.
+            count: the number of requests.
             was_held: whether they waited for a message.
-            is_oneway: whether no answer was asked for.
+            is_oneway: whether they were one-way requests.
         """
         ...
 
 
 class ServerPort(Protocol):
-    """The server of a broker, as features and request processors see it. Loop thread."""
+    """The server of a broker, as features and request processors use it. Loop thread."""
 
     @property
     def authenticators(self) -> tuple[Authenticator, ...]:
-        """The authenticators in force, in the order in which they are asked."""
+        """Authenticators in use, in the order of their calls."""
         ...
 
     @property
     def answers_as_bytes(self) -> bool:
-        """Whether a processor may write encoded answers to a channel: no plugin's hook reads them."""
+        """Whether a processor may write encoded answers to a channel; False if a plugin's hook needs the decoded ones."""
         ...
 
     @property
     def latency(self) -> RequestLatency | None:
-        """What counts how long requests take; None if nothing measures."""
+        """Counter of the durations of requests; None if they are not measured."""
         ...
 
     def measure(self, latency: RequestLatency | None) -> None:
-        """Have the server and its processors count how long requests take; None ends that."""
+        """Count the durations of requests with the given counter; None stops the counting."""
         ...
 
     def pool(self, name: str) -> RequestPool:
-        """Return the pool of a name, which is made at the first call."""
+        """Return the pool of a name; the first call creates it."""
         ...
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """Call back when all that has arrived on all connections is read."""
+        """Call a function when the bytes that have arrived on all connections are read."""
         ...
 
     def must_wait(self, channel: RequestChannel) -> bool:
-        """Return whether the next request of a connection has to be postponed, so that others are answered."""
+        """Return whether the next request of a connection must be postponed, so that other connections are served."""
         ...
 
     def postpone(self, requests: Sequence[Request]) -> None:
-        """Have requests of one connection processed in later iterations of the loop."""
+        """Process requests of one connection in later iterations of the loop."""
         ...
 
     def flush_soon(self, channel: RequestChannel) -> None:
@@ -92,30 +92,30 @@ class ServerPort(Protocol):
 
 
 class ConnectionListener(Protocol):
-    """Learns what happens to connections; a listener has some of these. RocketMQ's ``ChannelEventListener``. Loop thread."""
+    """Listener for connection events, RocketMQ's ``ChannelEventListener``. Each method is optional. Loop thread."""
 
     def on_channel_connect(self, channel: RequestChannel) -> None:
-        """Note a connection that is taken."""
+        """Take note of a new connection."""
         ...
 
     def on_channel_close(self, channel: RequestChannel) -> None:
-        """Note the end of a connection; called once, whichever side ended it."""
+        """Take note of the end of a connection. Called once, whichever side closed it."""
         ...
 
     def on_channel_exception(self, channel: RequestChannel, error: BaseException) -> None:
-        """Note an error of the network, or bytes that are no frame; ``on_channel_close`` follows."""
+        """Take note of a network error or of bytes that are not a valid frame; ``on_channel_close`` follows."""
         ...
 
     def on_channel_idle(self, channel: RequestChannel) -> None:
-        """Note a connection that is about to be closed because nothing happens on it."""
+        """Take note of an idle connection, before it is closed."""
         ...
 
 
 class RpcHook(Protocol):
-    """Stands around requests; a hook has one or both of these. The server's side of RocketMQ's ``RPCHook``. Loop thread."""
+    """Hook before and after requests, the server's side of RocketMQ's ``RPCHook``. It has one or both methods. Loop thread."""
 
     def do_before_request(self, request: Request) -> None:
-        """Look at a request that the authenticators let pass, before its processor; ``ext_fields`` may be changed.
+        """Check a request that the authenticators accepted, before it is processed. The hook may change ``ext_fields``.
 
         Raises:
             RefusedError: the request is refused, with the error's code and remark.
@@ -123,5 +123,5 @@ class RpcHook(Protocol):
         ...
 
     def do_after_response(self, request: Request, response: Response) -> None:
-        """Look at an answer before it is sent, and perhaps change it."""
+        """Check an answer before it is sent. The hook may change it."""
         ...

@@ -1,4 +1,4 @@
-"""The port of system topics: what a feature says of the topics that are its own."""
+"""The port of system topics, which features declare."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class TagsCodes(Protocol):
-    """Says what the tags code of a topic's consume queue units means, where it is not the hash of the tags.
+    """Computes the tags codes of a topic's consume queue units if they are not the hashes of the tags.
 
-    The thread that owns the log calls it, once for each record of the topic that is appended or read.
+    Called on the thread that owns the log, once for each record of the topic that is appended or read.
     """
 
     def tags_code(
@@ -28,15 +28,15 @@ class TagsCodes(Protocol):
         """Return the tags code of a record's consume queue unit.
 
         Args:
-            properties: the record's.
-            tags_code: the hash of its tags, 0 without any.
-            store_timestamp_ms: when the record was stored, or is being stored.
-            physical_offset_bytes: where the record lies in the log; None for one that is being appended.
+            properties: the properties of the record.
+            tags_code: the hash of its tags; 0 if it has none.
+            store_timestamp_ms: the store time of the record.
+            physical_offset_bytes: the physical offset of the record; None while it is being appended.
         """
         ...
 
     def begin(self, end_offset_bytes: int) -> None:
-        """Take note that the rule in force holds for records from a physical offset on. Called at each start of a broker.
+        """Write a note that this rule applies to all records from a physical offset on. Called at each start of a broker.
 
         Args:
             end_offset_bytes: the end of the recovered log.
@@ -48,7 +48,7 @@ class TagsCodes(Protocol):
 
 
 TagsCodesFactory = Callable[["BrokerConfig", "Disk"], TagsCodes]
-"""Makes the rule of one store, after its folder is locked and before anything is read from the log."""
+"""Makes the rule of a store. Called after the folder is locked and before the log is read."""
 
 
 class SystemTopic(msgspec.Struct, frozen=True):
@@ -56,22 +56,22 @@ class SystemTopic(msgspec.Struct, frozen=True):
 
     name: str
     queue_nums: int = 0
-    """How many queues it has in the table of topics from the first start on; 0 for a topic that is not in that table."""
+    """Number of queues in the table of topics, from the first start on; 0 for a topic that is not in that table."""
     is_listed: bool = True
-    """Whether administration sees it among the system topics (code 304), and can neither create nor delete it."""
+    """Whether request 304 lists it among the system topics. Clients can neither create nor delete a listed topic."""
     clients_may_write: bool = False
     """Whether a client may send messages to it."""
     holds_messages: bool = False
-    """Whether messages of clients wait here for something under their ``REAL_TOPIC`` and ``REAL_QID``. The answer to a send
-    names the queue that was meant, access is judged by the real topic, and no shorter retention may be set for the topic."""
+    """Whether clients' messages wait here, with their real topic and queue in ``REAL_TOPIC`` and ``REAL_QID``. The answer to a
+    send names the real queue, access is checked for the real topic, and the topic's retention may not be shortened."""
     keeps_queues: bool = False
     """Whether its queues are kept after all of their messages have expired, because the feature remembers queue offsets."""
     counts_queues: bool = False
     """Whether statistics of puts are kept for each of its queues (RocketMQ's ``QUEUE_PUT_NUMS``)."""
     tags_codes: TagsCodesFactory | None = None
-    """Makes what computes the tags codes of its units; None where they are the hashes of the tags."""
+    """Factory of the rule for its tags codes; None if they are the hashes of the tags."""
 
 
 def tags_codes_of(topics: tuple[SystemTopic, ...]) -> dict[str, TagsCodesFactory]:
-    """Return the factories of the topics whose tags codes are not hashes of tags, by topic."""
+    """Return the factories of rules for tags codes, keyed by topic; topics without such a rule are left out."""
     return {topic.name: topic.tags_codes for topic in topics if topic.tags_codes is not None}
