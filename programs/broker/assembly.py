@@ -200,7 +200,7 @@ class Assembly:
 
 
 def _check_small_files(store: MessageStore) -> list[str]:
-    """Check tables before they are read, and return those that may lack entries. Raises StoreError."""
+    """Check the files of the tables before they are read, and return the tables that may lack entries. Raises StoreError."""
     noted = store.noted
     with store_errors(store.root):
         is_outdated = noted is not None and noted.is_stop and store.watermarks.wrote > noted.log_end
@@ -280,7 +280,7 @@ def _begin_epoch_if_replicated(state: BrokerState) -> None:
 def _load_topics(
     config: BrokerConfig, features: tuple[SystemTopic, ...], disk: Disk, clock: Clock
 ) -> TopicConfigManager:
-    """Return the table of a store's topics, with the topics of every broker and of features."""
+    """Return the table of a store's topics, including RocketMQ's system topics and those of plugins' features."""
     root = Path(config.store.path)
     boot = boot_topics(
         cluster=config.broker.cluster,

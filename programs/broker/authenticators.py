@@ -20,7 +20,7 @@ from flintmq.programs.broker.loading import section_for
 from flintmq.programs.broker.service import Timers
 
 ACL: Final = "acl"
-"""The authenticator that ``acl.enable`` and ``nameserver.acl_enable`` enable."""
+"""Name of the authenticator that ``acl.enable`` and ``nameserver.acl_enable`` enable."""
 
 
 class Authenticators:
@@ -33,7 +33,7 @@ class Authenticators:
         acl_key: the setting that enables the authenticator ``acl``.
 
     Raises:
-        ConfigError: an authenticator refuses its settings, or the setting needs one that no plugin has.
+        ConfigError: an authenticator refuses its settings, or ``acl_key`` is set and no plugin has the authenticator ``acl``.
         PluginError: a name is unknown, or a factory fails.
     """
 
@@ -71,7 +71,7 @@ class Authenticators:
 
 
 class _Noted:
-    """An authenticator whose calls are counted. One that fails is never switched off, because that would let everybody in."""
+    """Wraps an authenticator to count its calls. Failures never switch it off, because that would let everybody in."""
 
     def __init__(self, inner: Authenticator, part: Part) -> None:
         self._inner = inner

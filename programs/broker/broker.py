@@ -186,13 +186,13 @@ class Broker(Service):
         )
 
     async def check(self, failures: Failures | None = None) -> None:
-        """Make everything that a start makes of plugins, and release it: for ``flintmq config check`` and ``plugins --trace``.
+        """Create all objects that a start creates with plugins, and release them.
 
-        The configured store is opened, so it should be in a temporary folder. No port is opened, and no start or stop hook is
-        called.
+        ``flintmq config check`` and ``flintmq plugins --trace`` use this. The configured store is opened, so it should be in a
+        temporary folder. No port is opened, and no start or stop hook is called.
 
         Args:
-            failures: what each call of a plugin makes or raises is noted here, also when it fails.
+            failures: counts each call of a plugin and its errors, even if the check fails.
 
         Raises:
             ConfigError, PluginError, StoreError: a start would raise the same error.

@@ -1,4 +1,4 @@
-"""Makes the factories of message filters, with what a third party's raises counted and named."""
+"""Makes the factories of message filters, and counts errors of third parties' filters for their plugins."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ _LOG = event_log("flintmq.plugins")
 
 
 def filter_factory(kernel: Kernel, expression_type: str) -> MessageFilterFactory:
-    """Return what makes filters of a type. Errors of a third party's are counted and named, and no message fits then.
+    """Return the factory of the filters of an expression type.
+
+    Errors of a third party's filter are counted for its plugin, and the message does not match.
 
     Raises:
-        PluginError: no plugin registered the type, or a third party's makes something else than filters, unless it refuses
-            the expression ``*``.
+        PluginError: no plugin registered the type, or a third party's factory returns an object that is not a filter. The
+            factory is tried with the expression ``*``, which it may refuse.
     """
     registered = kernel.registries.filters.pick(expression_type)
     factory = kernel.make(registered, registered.value, kernel.context(registered, PluginContext))
-    if registered.owner.built_in:  # imported with the first subscription that needs it
+    if registered.owner.built_in:  # its module is imported at the first subscription of this type
         return factory
     wrong = wrong_call(factory, ("expression", "codes"))
     if wrong:

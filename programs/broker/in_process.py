@@ -76,7 +76,7 @@ class PutBatch(Sequence[PutMessageResult]):
         self._host_hex = host_hex
         self._waiter = waiter
         self._holding = holding
-        """Topics in which messages may wait in place of their own queue."""
+        """Internal topics in which messages may wait before they reach their queue, such as the schedule topic."""
 
     @property
     def status(self) -> FlushStatus | None:

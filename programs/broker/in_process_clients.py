@@ -70,7 +70,7 @@ class InProcessClients:
         state.role.changed.subscribe(self._topics_changed)
 
     def join(self, sock: socket.socket, *, asks_for_routes: bool) -> None:
-        """Serve a connection. A running number stands in place of the client's port."""
+        """Serve a connection. The client's address has a running number as its port."""
         server = self._names if asks_for_routes else self._server
         server.join(sock, (self._host, next(self._numbers) % _PORTS))
 

@@ -1,4 +1,4 @@
-"""Keeps the failure of an optional dispatcher from becoming the store's."""
+"""Isolates dispatchers of plugins, so that a failure of an optional dispatcher does not stop the store."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from flintmq.core.kernel.ports import (
 
 
 class IsolatedDispatcher:
-    """A dispatcher whose failures are counted and named. Loop thread.
+    """Wraps a dispatcher, and counts its failures for its plugin. Loop thread.
 
-    An essential one raises through: the store stops acknowledging. An optional one loses the batch it failed on. After
-    ``plugin_failures_max`` failures it is fed no more until the broker is restarted, which hands over what it says it lacks.
-    ``StoreFullError`` and ``StoreFencedError`` always pass: they are about the store, and dispatch must stand still.
+    An error of an essential dispatcher is raised, and the store stops acknowledging. An optional dispatcher loses the batch on
+    which it failed. After ``plugin_failures_max`` failures it gets no more batches. The next start of the broker dispatches the
+    records from its committed position on again. ``StoreFullError`` and ``StoreFencedError`` are always raised, because they
+    concern the store, and dispatch must stop.
 
     Args:
-        dispatcher: what the plugin made.
+        dispatcher: the plugin's dispatcher.
         part: counts its calls and failures.
-        essential: whether the broker cannot do without it.
-        name: what it is registered under.
+        essential: whether the broker needs the dispatcher to work.
+        name: the name under which it is registered.
     """
 
     def __init__(self, dispatcher: CommitLogDispatcher, part: Part, *, essential: bool, name: str = "") -> None:
         self.name = name
-        """What it is registered under."""
+        """Name under which the dispatcher is registered."""
         self._dispatcher = dispatcher
         self._dispatch = dispatcher.dispatch
         self._part = part
@@ -45,7 +46,7 @@ class IsolatedDispatcher:
         return self._dispatcher
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Hand a batch to the dispatcher; what it raises is counted."""
+        """Pass a batch to the dispatcher, and count its failures. Do nothing if the dispatcher is switched off."""
         part = self._part
         if part.why_off:
             return
@@ -64,10 +65,10 @@ class IsolatedDispatcher:
                 raise
 
     def committed(self) -> int | None:
-        """Return below which position the dispatcher has everything for good, where it says so
-        (:class:`flintmq.core.kernel.ports.SupportsCommitted`).
+        """Return the physical offset below which the dispatcher has stored all records durably.
 
-        An essential one that cannot tell stops the start; of an optional one that cannot, nothing is handed over again.
+        None if it does not report one (:class:`flintmq.core.kernel.ports.SupportsCommitted`). If the call fails, an essential
+        dispatcher stops the start; for an optional one None is returned, and no record is dispatched again.
         """
         committed: int | None = None
         if isinstance(self._dispatcher, SupportsCommitted):
@@ -80,13 +81,16 @@ class IsolatedDispatcher:
         return committed
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Tell the dispatcher where the log ends, if it is a :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""
+        """Pass the log's end to the dispatcher, if it is a :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""
         if isinstance(self._dispatcher, SupportsTruncate):
             with self._counted("truncate"):
                 self._dispatcher.truncate(end_offset_bytes)
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Leave it to the dispatcher to read what it missed; False when it has to be handed over."""
+        """Let the dispatcher read the records that it missed, and return whether it does.
+
+        False if it cannot (:class:`flintmq.core.kernel.ports.SupportsCatchUp`). The caller must then dispatch these records.
+        """
         does = isinstance(self._dispatcher, SupportsCatchUp)
         if isinstance(self._dispatcher, SupportsCatchUp):
             with self._counted("catch_up"):
@@ -94,14 +98,14 @@ class IsolatedDispatcher:
         return does
 
     def close(self) -> None:
-        """Close the dispatcher where it can be closed; never raises, the store is on its way out."""
+        """Close the dispatcher, if it has a method ``close``. Its errors are only counted, so that the store can close."""
         if isinstance(self._dispatcher, SupportsClose):
             with self._counted("close", passes=False):
                 self._dispatcher.close()
 
     @contextmanager
     def _counted(self, method: str, *, passes: bool = True) -> Iterator[None]:
-        """Count what a method raises; of an essential dispatcher it ``passes``."""
+        """Count an error in the block. Raise it again if the dispatcher is essential and ``passes`` is true."""
         try:
             yield
         except Exception as error:

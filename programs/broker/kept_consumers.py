@@ -66,7 +66,7 @@ class KeptConsumers:
             for client_id, queues in group.locks.items():
                 try:
                     clients.locks.keep(group.group_name, client_id, queues, KEPT_S)
-                except RefusedError as error:  # the locks are renewed, or asked for, within 20 s
+                except RefusedError as error:  # consumers renew or request their locks within 20 s
                     log.warning(
                         "consumers.locks_not_known",
                         "locks of group %(group)s are not known again: %(reason)s",
@@ -107,7 +107,10 @@ class KeptConsumers:
         begin_s = now_s()
         try:
             left_out = await self._api.work.background(self._save)
-        except (OSError, StoreError) as error:  # it is tried again; the file has what it had
+        except (
+            OSError,
+            StoreError,
+        ) as error:  # the write is tried again, and the file keeps its old content until then
             if not self._is_failing:
                 log.error(
                     "consumers.not_written", "the registrations of consumers are not written: %(error)s", error=error

@@ -40,7 +40,7 @@ def config_path(loaded: LoadedConfig) -> Path | None:
 
 
 def new_failures(loaded: LoadedConfig) -> Failures:
-    """Return what counts plugins' failures, with the limit of a configuration."""
+    """Return a new counter of plugins' failures, with the limit ``plugin_failures_max`` of a configuration."""
     return Failures(loaded.config.plugin_failures_max)
 
 
@@ -51,9 +51,9 @@ def load_plugins(
 
     Args:
         loaded: the configuration.
-        objects: plugin objects of the program the broker lives in.
-        clock: time.
-        failures: what plugins do wrong is counted here; None for a new one.
+        objects: plugin objects of the program that embeds the broker.
+        clock: the clock.
+        failures: counts the plugins' failures; None for a new counter.
 
     Raises:
         ConfigError, PluginError: a plugin or a section is not valid, or a setting needs a plugin that is missing.
@@ -78,7 +78,7 @@ def load_plugins(
 
 
 def check_required(config: BrokerConfig, kernel: Kernel) -> None:
-    """Check that the plugins exist that the changed settings need.
+    """Check that the plugins are loaded that the settings with non-default values need.
 
     Raises:
         ConfigError: a setting needs a plugin that is not loaded; names the setting and the plugin.

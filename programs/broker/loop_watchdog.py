@@ -1,4 +1,4 @@
-"""Notices when the event loop stands still, and shows what it is busy with: one plugin that blocks stops every client.
+"""Detects when the event loop is blocked, for example by a plugin, and shows the stack of the code that blocks it.
 
 ::
 
@@ -45,9 +45,9 @@ class LoopWatchdog:
     """Watches the loop of one broker. :meth:`start` and :meth:`stop` on the loop's thread; figures on any.
 
     Args:
-        warn_ms: how long the loop may stand still unnoticed.
-        clock: says how long ago it was that the loop stood still. The watch itself lives in real time.
-        shown_ms: how long that is an alarm.
+        warn_ms: time, in ms, from which on a block of the loop is logged and counted.
+        clock: measures how long ago the last block was. The blocks themselves are measured in real time.
+        shown_ms: time, in ms, for which a block is shown as an alarm.
     """
 
     def __init__(self, warn_ms: int, clock: Clock = SYSTEM_CLOCK, shown_ms: int = _SHOWN_MS) -> None:
@@ -74,7 +74,7 @@ class LoopWatchdog:
         """Number of times that the loop was blocked for too long."""
         self.longest_ms = 0
         self.last = ""
-        """What the loop was busy with the last time; empty if it was never blocked."""
+        """Stack of the loop's thread during the last block; empty if the loop was never blocked."""
 
     def start(self) -> None:
         """Start to watch the running loop."""

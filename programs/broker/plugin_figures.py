@@ -1,4 +1,4 @@
-"""What request 28 and ``flintmq status`` show of plugins: failures, what is switched off, blocks of the loop."""
+"""Computes the figures of plugins for request 28 and ``flintmq status``: failures, disabled parts, blocks of the loop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plugin_measurements(kernel: Kernel) -> Iterator[Measurement]:
 
 
 def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
-    """Return the plugins of which something is switched off, with what and why."""
+    """Yield an alarm for each plugin with parts that were switched off after failures; it names the parts and the reasons."""
     for info in kernel.describe():
         if info.switched_off:
             text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows its failures"

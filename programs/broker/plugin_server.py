@@ -153,7 +153,7 @@ class PluginServer:
         )
 
     def add_parts(self, owner: object, pools: Pools) -> None:
-        """Create what plugins registered, and add it to the server before it listens.
+        """Create the processors, listeners and hooks that plugins registered, and add them before the server listens.
 
         Args:
             owner: the argument of factories: the :class:`~flintmq.core.broker.api.BrokerApi`, or the name server.
@@ -208,7 +208,10 @@ class PluginServer:
         return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))
 
     def _watch(self, entry: Registered[Any]) -> Watch | None:
-        """Return what counts the calls of a third party's handlers, and refuses them while these are switched off."""
+        """Return the function that wraps a third party's handlers; None for a built-in plugin.
+
+        A wrapped handler's calls are counted, and refused while the handler is switched off.
+        """
         return None if entry.owner.built_in else self.kernel.part(entry).watched
 
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""Which of the registered processors answers a request code at a server."""
+"""Determines which of the registered processors answers each request code at a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def processors_of(registries: Registries, server: str) -> tuple[Registered[Serve
 
 
 def default_processor_of(registries: Registries, server: str) -> Registered[ServerPart] | None:
-    """Return what answers the codes without a processor at one of ``SERVERS``. Raises ``PluginError`` for two."""
+    """Return the processor at one of ``SERVERS`` for all request codes without a processor; None if there is none.
+
+    Raises:
+        PluginError: there are two.
+    """
     found = [entry for entry in registries.default_processors.every() if entry.value.is_for(server)]
     if len(found) > 1:
         names = " or ".join(f"'{name}'" for name in dict.fromkeys(entry.owner.name for entry in found))
@@ -33,9 +37,10 @@ def default_processor_of(registries: Registries, server: str) -> Registered[Serv
 
 
 def _one_per_code(processors: Iterable[Registered[ServerPart]]) -> tuple[Registered[ServerPart], ...]:
-    """Take codes away from built-in processors that third parties claim as well; drop processors left without any.
+    """Return the processors with each request code in only one of them.
 
-    A third party that claims a code by its number alone takes over what access control and the audit log know of it.
+    A third party's processor takes precedence over a built-in one. Built-in processors without remaining codes are left out.
+    If the third party gives only a code's number, it inherits the built-in declarations for access control and the audit log.
 
     Raises:
         PluginError: two third parties, or two built-ins, claim one code.

@@ -38,7 +38,7 @@ log = event_log("flintmq.broker")
 _CONFIG_LOG: Final = event_log("flintmq.config")
 
 _FAILED_WAIT_S: Final = 1.0
-"""After how long a timer is called again that failed."""
+"""Seconds after which a failed timer is called again."""
 _THIRD_PARTY_WAIT_S: Final = 0.001
 _STOPPED_POLL_S: Final = 1.0
 """Seconds between checks, in a waiting call, that the loop still runs."""
@@ -220,9 +220,9 @@ class Timers:
     """The timers of one server. Loop thread.
 
     Args:
-        clock: whose time it is.
-        part_of: returns what counts the failures of a new timer of a name, if a third party's plugin begins it; None for
-            others, whose failures are logged here.
+        clock: schedules the timers.
+        part_of: returns the counter of failures for a new timer's name, if a third party's plugin starts the timer. None for
+            other timers, whose failures are logged here.
     """
 
     def __init__(
@@ -241,13 +241,27 @@ class Timers:
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` every so many seconds, first after one interval, until what is returned is cancelled."""
+        """Call ``work`` at an interval, first after one interval, and return the timer, which ends when it is cancelled.
+
+        Args:
+            interval_s: the interval in seconds.
+            work: the function to call.
+            name: the timer's name in the log and in alarms.
+            rest_s: see :meth:`flintmq.core.io.clock.Clock.call_later`.
+        """
         return self._pace(interval_s, lambda: _then(work, interval_s), name, rest_s)
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work``, which returns after how many seconds it is to be called again, until what is returned is cancelled."""
+        """Call ``work`` at varying intervals, and return the timer, which ends when it is cancelled.
+
+        Args:
+            first_s: seconds until the first call.
+            work: the function to call. It returns the seconds until its next call.
+            name: the timer's name in the log and in alarms.
+            rest_s: see :meth:`flintmq.core.io.clock.Clock.call_later`.
+        """
         return self._pace(first_s, work, name, rest_s)
 
     def _pace(
@@ -329,7 +343,7 @@ class _Timer:
 
 
 def _checked(wait_s: object) -> float:
-    """Return after how many seconds a third party's timer is due again, as its work says.
+    """Return the seconds until the next call of a third party's timer, from the return value of its work.
 
     Raises:
         TypeError: the work does not return a valid number of seconds.

@@ -51,7 +51,7 @@ TROUBLE: Final = "serviceTrouble"
 _FIGURES_MAX: Final = 200
 _FIGURE_MAX_CHARS: Final = 1_000
 LEFT_BEHIND_S: Final = 10.0
-"""How long ``start``, ``ready``, ``withdraw`` and ``stop`` of a third party's service may wait."""
+"""Seconds that ``start``, ``ready``, ``withdraw`` and ``stop`` of a third party's service may take."""
 _CANCELLED_S: Final = 1.0
 """Seconds that a cancelled method of a service has for cleanup."""
 _MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
@@ -205,7 +205,7 @@ class Services:
                 done, _ = await asyncio.wait((task,), timeout=LEFT_BEHIND_S)
                 if not done:
                     task.cancel()
-                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # it may tidy up
+                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # the cancelled method may clean up
                     raise TimeoutError(f"{doing} does not end within {LEFT_BEHIND_S} s")
                 task.result()
             finally:

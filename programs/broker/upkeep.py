@@ -44,13 +44,13 @@ class UpkeepPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
             register(name, partial(_made, made))
-        # Its file is written before held pulls are answered, and come again.
+        # Registered after held_pulls, and so withdrawn before: its file is written before held pulls are answered.
         register("kept_consumers", partial(_made, KeptConsumers))
         register("statistics", partial(_made, Statistics))
 
 
 def _made(kind: Callable[[BrokerApi], Service], context: ApiContext[object]) -> Service:
-    """Create a service of a class that takes the API alone."""
+    """Create a service from its class, whose only argument is the broker's API."""
     return kind(context.api)
 
 

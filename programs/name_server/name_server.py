@@ -182,7 +182,7 @@ class NameServer(Service):
             failures=new_failures(self.loaded),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
-        if whole.plugins:  # else a section may belong to a plugin that a program gives only to its broker
+        if whole.plugins:  # otherwise a section may belong to a plugin that a program passes only to its broker
             settings.check()
         names = whole.namesrv_authenticators_in_force
         self._served = PluginServer(

@@ -45,7 +45,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
         loaded: the common configuration; its names, ports and folder are those of the first broker.
         count: the number of brokers, from 1 to 26.
         folder: the parent of the brokers' store folders, which have the brokers' names.
-        name_server: ``host:port`` of the name server that all register with, besides those of the configuration.
+        name_server: ``host:port`` of the name server with which all brokers register, besides those of the configuration.
 
     Raises:
         ConfigError: the configuration is a slave's, or a port would be too high.

@@ -1,4 +1,4 @@
-"""Shows in a broker what its supervisor knows: the restarts, their reason, and which other brokers are down."""
+"""Makes a supervisor's knowledge visible in its brokers: restarts, their reasons, and which other brokers are down."""
 
 from __future__ import annotations
 

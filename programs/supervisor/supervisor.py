@@ -149,7 +149,7 @@ class SupervisedBroker:
         supervised = ("--supervised", f"{self.restarts}:{self.last_end}")
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command, *words, *supervised, stdin=PIPE, stdout=PIPE, process_group=0
-        )  # in a group of its own: Ctrl-C at a terminal goes to the supervisor alone, which stops the others
+        )  # a separate process group: Ctrl-C at a terminal reaches only the supervisor, which then stops the others
         ready = await read_ready_words(process, self._printed)
         if "broker" not in ready:
             code = await process.wait()
