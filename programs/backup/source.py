@@ -1,16 +1,16 @@
-"""The store that is backed up: its commit log files, and the position up to which they may be read while a broker writes them.
+"""Reads the store to back up: its commit log files, up to a position below which all records are complete.
 
 ===================  ==============================================  =======================================================
-the store            may be read up to                               why no message before that position is missing
+state of the store   position                                        why all messages before it are complete
 ===================  ==============================================  =======================================================
-running, with feed   the dispatched offset in the feed               the broker writes it there
-running, no feed     the end of the newest message in any queue      a message gets its unit once it, and all before it, is
-                                                                     written: FlintMQ and RocketMQ dispatch in the log's order
-stopped, or crashed  the end of the last whole record                nobody writes
+running, with feed   the dispatched offset in the feed               the broker writes this offset after the records
+running, no feed     the end of the newest message in any queue      brokers dispatch in the log's order: a queue unit is
+                                                                     written after its message and all messages before it
+stopped, or crashed  the end of the last complete record             no broker writes to the log
 ===================  ==============================================  =======================================================
 
-What is dispatched may not be synced. So the files are synced before they are read: a backup never holds a record that its store
-would lose in a power cut.
+Dispatched records may not be synced yet. Therefore the files are synced before they are read, so that a backup never contains a
+record that its store would lose in a power cut.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ class Source:
             raise StoreFormatError(f"{root}: no store lies there (no commitlog, no config)")
 
     def look(self) -> None:
-        """List the files that the log has now in :attr:`files`. Raises StoreFormatError when the log has a hole."""
+        """Update :attr:`files` with the current files of the log. Raises StoreFormatError if a file is missing in between."""
         for tries_left in reversed(range(_TRIES)):
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
-                found.pop()  # a file that is just being made
+                found.pop()  # the broker is just creating this file
             hole = next(
                 ((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None
-            )  # there also seems to be one while retention deletes listed files
+            )  # a file also seems to be missing while retention deletes listed files, so this is repeated
             if hole is None:
                 self.files = found
                 return
@@ -117,12 +117,12 @@ class Source:
 
     @property
     def begin(self) -> int:
-        """Return the physical offset where the log begins."""
+        """Return the physical offset of the log's first byte; 0 if the log is empty."""
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
-        """Return the physical offset where the last file of the log ends."""
+        """Return the physical offset just past the log's last file; 0 if the log is empty."""
         return self.files[-1].end if self.files else 0
 
     @property
@@ -130,16 +130,19 @@ class Source:
         return self.files[0].size if self.files else 0
 
     def holding(self, position: int) -> SourceFile | None:
-        """Return the file that holds the byte at a physical offset; None where none does."""
+        """Return the file that contains a physical offset; None if no file does."""
         return next((file for file in self.files if file.start <= position < file.end), None)
 
     def epochs(self) -> Epochs | None:
-        """Return the store's id and epochs; None where the store has no such file. Raises StoreError."""
+        """Return the store's id and epochs; None if the store has no file of epochs. Raises StoreError."""
         return read_epochs(self.root)
 
     def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes from ``begin`` to ``end``, which lie in one file. Raises StoreError, also when that file was
-        deleted."""
+        """Return the log's bytes from ``begin`` to ``end``, both physical offsets within one file.
+
+        Raises:
+            StoreError: no file contains these bytes, for example because it was deleted, or it cannot be read.
+        """
         file = self.holding(begin)
         if file is None or end > file.end:
             raise StoreError(f"{self.root}: its log lacks the bytes {begin}..{end}")
@@ -152,8 +155,8 @@ class Source:
         """Return the position up to which the store may be copied now.
 
         Args:
-            begin: where the walk over the log of a stopped store begins: a boundary between records.
-            now_ms: the wall clock, for the feed's age.
+            begin: physical offset of a record, at which the walk over the log of a stopped store begins.
+            now_ms: the wall-clock time in ms since 1970, from which the feed's age is computed.
 
         Raises:
             StoreFormatError: a broker is writing, and neither its feed nor a queue gives a position. Says what to change.
@@ -181,9 +184,9 @@ class Source:
         return feed if is_live else None
 
     def named_end(self) -> int:
-        """Return the end of the newest message that a queue names; 0 where no queue names one."""
+        """Return the physical offset of the end of the newest message in any consume queue; 0 if all queues are empty."""
         named = 0
-        for _ in range(_TRIES):  # a unit may be read while it is written, and a broker may begin a log file meanwhile
+        for _ in range(_TRIES):  # repeated, because a unit may be half written, or the broker may create a log file
             named = max((physical + size for physical, size in newest_units(self.root / "consumequeue")), default=0)
             self.look()
             if named <= self.end:
@@ -192,8 +195,12 @@ class Source:
         return named
 
     def _queued_end(self) -> int:
-        """Return the end of the newest whole message that a queue names. Raises StoreFormatError when there is none."""
-        for _ in range(_TRIES):  # a unit may be read while it is written
+        """Return the physical offset of the end of the newest message in any consume queue whose record is complete.
+
+        Raises:
+            StoreFormatError: the log has messages, but no queue refers to a complete one.
+        """
+        for _ in range(_TRIES):  # repeated, because a unit may be half written
             units = newest_units(self.root / "consumequeue")
             self.look()
             for position, size in sorted(units, reverse=True):
@@ -201,7 +208,7 @@ class Source:
                     return position + size
             if not self._has_anything():
                 return self.begin
-            time.sleep(_PAUSE_S)  # the first messages of a store get their units in the next moment
+            time.sleep(_PAUSE_S)  # a new store's first messages are about to be dispatched
         raise StoreFormatError(
             f"{self.root}: a broker is writing, and the readable end is unknown, because no consume queue has a message. "
             "Add spark_feed to the broker's `dispatchers`, or stop the broker for the backup"
@@ -221,7 +228,7 @@ class Source:
         return bool(self.files) and any(self.read(self.begin, self.begin + min(RECORD_MIN_BYTES, self.file_bytes)))
 
     def _walked_end(self, begin: int) -> int:
-        """Return the end of the last whole record in a log that nobody writes."""
+        """Return the physical offset of the end of the last complete record in a log to which no broker writes."""
         files = [file for file in self.files if file.end > begin]
         parts = [FileView(file.path, file.start, map_read_only(file.path)) for file in files]
         whole = (found.end for found in stretches(parts, begin) if found.kind in (Kind.RECORD, Kind.BLANK))
@@ -229,7 +236,7 @@ class Source:
 
 
 def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
-    """Return the physical offset and the size of the newest message of each queue that has one. Raises StoreError."""
+    """Return (physical offset, size) of the newest message in each queue that is not empty. Raises StoreError."""
     found = []
     for topic in listed(consume_queues):
         for queue in listed(topic) if topic.is_dir() else ():
@@ -240,8 +247,10 @@ def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
 
 
 def _newest_unit(queue: Path) -> tuple[int, int] | None:
-    """Return the offset and the size in the last used unit of a queue, behind which there are only zeros; None where it has
-    none."""
+    """Return (physical offset, size) from the last used unit of a queue, after which there are only zeros.
+
+    None if the queue has no used unit.
+    """
     for path in reversed([path for path in listed(queue) if is_file_name(path.name)]):
         try:
             with opened(path) as fd:

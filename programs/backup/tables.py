@@ -1,4 +1,4 @@
-"""Reads the tables of a store to back up: topics, groups, offsets, and FlintMQ's own files in ``flint``.
+"""Reads the tables of the store to back up: topics, groups, offsets, and FlintMQ's own files in ``flint``.
 
 The order of reading decides what a restored store can lose. Offsets are read before the log's position, so they never point
 past the backup's messages: no group skips a message, but a group may consume some again. Topics and groups are read after it,

@@ -42,7 +42,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
-    """Return the geometric mean of our figures over theirs, per round, with its interval from the logarithms.
+    """Return the geometric mean of the ratios ``ours / theirs`` of all rounds, with its interval from the logarithms.
 
     Rounds are pairs, because other load on the machine is similar within a round. None if a value is not positive.
     """
@@ -86,7 +86,7 @@ class Measured(Protocol):
 
 
 def ratios(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, Any]:
-    """Return our medians over theirs. A rate above 1 and a latency below 1 are better."""
+    """Return the ratios of our medians to their medians, keyed by figure. A rate above 1 and a latency below 1 are better."""
     found: dict[str, Any] = {"bench": f"{ours[0].bench} ratio", "target": ours[0].target, "against": theirs[0].target}
     for name in ("rate", "p50_ms", "p99_ms", "p999_ms", "client_cpu_us", "broker_cpu_us"):
         mine = [value for result in ours if (value := getattr(result, name)) is not None]

@@ -27,8 +27,8 @@ MARK: Final = b"FLT"
 STAMP_BYTES: Final = len(MARK) + 16
 HOLD_MS: Final = 5_000
 TICK_S: Final = 0.001
-"""Event loops have a resolution of a millisecond; shorter sleeps are busy loops. Above 1,000 messages/s some are sent
-together."""
+"""Shortest sleep of the sender, in seconds. Event loops have a resolution of a millisecond, so shorter sleeps would be busy
+loops. Above 1,000 messages/s some messages are sent together."""
 DRAIN_S: Final = 1.0
 """Longest wait for the last messages, in seconds."""
 

@@ -24,7 +24,7 @@ from flintmq.remoting.client.transport import parse_address
 
 ROUTE_TRIES: Final = 1_000
 ROUTE_PAUSE_S: Final = 0.005
-"""Short, because the benchmark row `start` includes this wait."""
+"""Seconds between two requests for a new topic's route. Short, because the benchmark row `start` includes this wait."""
 CONNECT_TIMEOUT_S: Final = 5.0
 
 

@@ -21,7 +21,7 @@ from flintmq.core.recovery.repair import LOST_TOPIC
 from flintmq.dispatchers.consume_queue.delay_times import DelayTimes, unknown_due
 
 UNKNOWN: Final = UNIT.pack(-1, -1, -1)
-"""Stands for the unit of a message that was lost with a damaged part of the log."""
+"""Placeholder for the queue unit of a message that was lost with a damaged part of the log."""
 
 QueueKey = tuple[str, int]
 """Topic and queue id."""

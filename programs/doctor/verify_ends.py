@@ -1,4 +1,4 @@
-"""Compares a store with its own notes (``flint/ends``), because losses after those notes leave no other trace."""
+"""Compares a store with the notes of its ends (``flint/ends``), because a loss of the newest data leaves no other trace."""
 
 from __future__ import annotations
 
