@@ -1,4 +1,4 @@
-"""Collects alarms: those that brokers report, and those seen only from outside or over time. Pure functions."""
+"""Collects alarms that brokers report, and adds alarms that can only be seen from outside or over time. Pure functions."""
 
 from __future__ import annotations
 

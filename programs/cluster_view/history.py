@@ -18,7 +18,7 @@ SPAN_S: Final = 600.0
 EVERY_S: Final = 2.0
 """Least seconds between two samples."""
 GROUPS_MAX: Final = 32
-"""Most groups whose figures are kept. A viewed group replaces the one that was not viewed for longest."""
+"""Maximum number of groups whose figures are kept. A viewed group replaces the group that was not viewed for longest."""
 
 
 @attrs.frozen

@@ -97,7 +97,7 @@ class Setting:
     """FlintMQ's key for a FlintMQ broker, else RocketMQ's name."""
     value: str
     origin: str
-    """Where it was set, such as a file and line; empty if the broker does not report it."""
+    """Origin of the value, such as a file and line; empty if the broker does not report it."""
     rocketmq: str = ""
     """RocketMQ's names for FlintMQ's key."""
 

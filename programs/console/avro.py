@@ -104,7 +104,7 @@ class Schema:
         finally:
             self._body = b""
         if self._at != len(body):
-            raise AvroError(f"the body goes on for {len(body) - self._at:,} bytes behind its value")
+            raise AvroError(f"the body does not end after its value; bytes left: {len(body) - self._at:,}")
         return found
 
     # --- the schema ---

@@ -1,11 +1,10 @@
-"""A browser's connection. The console waits for peers for a bounded time, and closes the longest silent connection to make
-room.
+"""Connections of browsers, with time limits. If there are too many, the connection that has been silent for longest is closed.
 
 =======================================  ==============================================================================
-no request, half a head, half a form     20 s from the first byte that is missing, then the connection is cut
-an answer that is not taken              30 s without room for more of it, then the same
-512 connections                          the one that has been silent for longest is cut for the next one
-128 requests under way                   one that does not send its form or take its answer is cut; if there is none: 503
+incomplete request                       the connection is closed 20 s after the request, or the connection, began
+answer that the browser does not read    the connection is closed after 30 s without progress
+512 connections open                     the connection that has been silent for longest is closed for a new one
+128 requests in progress                 a connection that does not send or read is closed; if there is none: 503
 =======================================  ==============================================================================
 """
 
@@ -64,7 +63,7 @@ class Connection(H11Protocol):
             self.waits_since_s = self.loop.time()
 
     def resume_writing(self) -> None:
-        """End that timeout: the peer has taken a part."""
+        """End the timeout of :meth:`pause_writing`, because the peer has read a part of its answer."""
         super().resume_writing()
         if self._writing is not None:
             self._writing.cancel()

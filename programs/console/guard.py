@@ -2,7 +2,7 @@
 
 =================  ================================================================================================
 DNS rebinding      ``Host`` is localhost, an IP address, or a name of ``console.host_names``; else 421
-forged forms       ``Origin`` is our own and ``Sec-Fetch-Site`` is ``same-origin``; else 403. The token comes on top (web.py)
+forged forms       ``Origin`` is the console's and ``Sec-Fetch-Site`` is ``same-origin``; else 403. Plus a token (web.py)
 markup             a policy without inline scripts and styles, beside templates that escape everything
 framing, sniffing  refused by headers
 floods             heads of more than 32 KiB: 431; forms are bounded where they are read (web.py)

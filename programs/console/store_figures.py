@@ -1,4 +1,4 @@
-"""Describes a broker's store in words, from its runtime figures. Brokers of other makers have some of them. Pure functions."""
+"""Describes a broker's store in words, from its runtime figures. RocketMQ's brokers report some of them. Pure functions."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 ::
 
-    Guard ─▶ route ─▶ page(handler): who is it? ──nobody, and an account is asked for──▶ /login
+    Guard ─▶ route ─▶ page(handler): who is it? ──nobody, and accounts are required──▶ /login
                           └─▶ handler(visitor) ─▶ template, where every value is escaped
 """
 

@@ -106,10 +106,10 @@ def _names(group: str, topic: str) -> tuple[str, str]:
 def _time_of(choice: str, text: str) -> int:
     if choice == "time":
         if not text:
-            raise FormError("Give the time at which the group is to go on.")
+            raise FormError("Give the time from which the group is to continue.")
         return time_ms(text)
     if choice not in ("first", "last", FROM_FIRST, FROM_LAST):
-        raise FormError("A group goes on at the first message, at the last, at a time, or at an offset of one queue.")
+        raise FormError("Move the group to the first message, to the last, to a time, or to an offset of one queue.")
     return 0 if choice in ("first", FROM_FIRST) else -1
 
 

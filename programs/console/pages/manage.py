@@ -283,8 +283,8 @@ def _counted(count: int, noun: str) -> str:
 def _keep_queues(name: str, broker: str, config: TopicConfig, wanted: dict[str, Any]) -> None:
     if config.read_queue_nums > wanted["queues"]:
         raise FormError(
-            f"{name} has {config.read_queue_nums} queues at {broker}, and messages may wait in those that would go. "
-            f"flintmq topics create {name} --queues {wanted['queues']} takes them away once they are consumed."
+            f"{name} has {config.read_queue_nums} queues at {broker}, and messages may wait in the surplus queues. "
+            f"flintmq topics create {name} --queues {wanted['queues']} removes them once they are consumed."
         )
 
 

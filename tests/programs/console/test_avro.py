@@ -73,7 +73,7 @@ def test_headers_of_schema_registries_are_skipped() -> None:
         ('{"type": "fixed", "name": "f"}', b"", "without a size"),
         ("5", b"", "that it does not have"),
         ("int", b"", "shorter"),
-        ("int", b"\x02\x02", "goes on for 1"),
+        ("int", b"\x02\x02", "bytes left: 1"),
         ("long", b"\xff" * 11, "longer than ten bytes"),
         ("string", b"\x01", "shorter"),
         ('{"type": "array", "items": "null"}', b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00", "more than 50,000 values"),
