@@ -129,7 +129,10 @@ def flush(
 
 
 def _plugin(target: str) -> str:
-    """Return a plugin as the configuration names it: ``package.module:object``. A module alone is an object of its package."""
+    """Return a plugin's name as in the configuration, ``package.module:object``.
+
+    A module ``package.module`` is imported, and becomes ``package:module``, because it is an object of its package.
+    """
     if ":" in target or "." not in target:
         return target
     try:
@@ -153,7 +156,7 @@ def _contenders(text: str) -> Any:
 
 @contextlib.contextmanager
 def _folder(directory: Path | None) -> Iterator[Path]:
-    """Yield the folder for stores: the named one, or a temporary one that is removed at the end."""
+    """Yield the folder for stores: the given folder, or a temporary folder that is removed at the end."""
     if directory is not None:
         if not directory.is_dir():
             raise CommandError(f"--dir: there is no folder {directory}", ExitCode.USAGE)

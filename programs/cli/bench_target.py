@@ -1,4 +1,4 @@
-"""The broker that ``flintmq bench`` measures: the named one, or one that is started for the measurement."""
+"""Options of ``flintmq bench`` that select the measured broker: a running broker, or a new broker for the measurement."""
 
 from __future__ import annotations
 

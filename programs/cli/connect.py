@@ -105,7 +105,7 @@ class Silent:
         self._answered = False
 
     async def ask(self, address: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Return a broker's answer; None if it does not answer now or did not before.
+        """Return a broker's answer; None if the broker does not answer, now or in an earlier call.
 
         Raises:
             RefusedError: the broker refuses.

@@ -180,7 +180,7 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     if found is None:
         with contextlib.suppress(click.exceptions.Exit):  # the error below ends the command
             silent.end()
-        raise CommandError(f"there is no group {group}; flintmq groups lists those that there are")
+        raise CommandError(f"there is no group {group}; flintmq groups lists all groups")
     return found
 
 
@@ -246,7 +246,7 @@ def reset(
     If members are online, they are notified; else the brokers' offsets are changed. The changes are shown first.
     """
     if (to is None) == (offset is None) or (offset is not None and queue is None):
-        raise CommandError("say where the group goes on: --to, or --offset with --queue", ExitCode.USAGE)
+        raise CommandError("say where to move the group: --to, or --offset with --queue", ExitCode.USAGE)
     begin, timestamp_ms = where(to, "--to") if to is not None else (FROM_LAST, 0)
     time_ms = {FROM_FIRST: 0, FROM_LAST: -1}.get(begin, timestamp_ms)
     place = _place(topic, queue) if queue is not None else None

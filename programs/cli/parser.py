@@ -75,7 +75,7 @@ def _as_typed(value: Any, parameter: click.Parameter, context: click.Context) ->
 
 
 class Group(Command, click.Group):
-    """A group of such commands."""
+    """A command with subcommands, which are of class :class:`Command`."""
 
     command_class = Command
 

@@ -1,4 +1,4 @@
-"""Commands of plugins: each is a ``click.Command`` that the plugin made, as FlintMQ's own commands are."""
+"""Loads the commands of plugins. Each is a ``click.Command`` that a plugin registers, like FlintMQ's own commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXPECTED = (
     click.Abort,
     BrokenPipeError,
 )
-"""Errors that a command raises on purpose. They are reported as they are, and not as a failure of the plugin."""
+"""Types of errors that a command raises on purpose. They are reported unchanged, without naming the plugin."""
 
 
 class PluginCommand(Command):
@@ -67,9 +67,13 @@ class PluginCommand(Command):
 
 
 def load_commands(configured: tuple[PluginRef, ...]) -> dict[str, click.Command]:
-    """Return the commands of installed plugins and of these; warn of plugins and commands that cannot be used.
+    """Return the commands of plugins, keyed by name, and warn of plugins and commands that cannot be used.
 
-    All plugins are loaded at once, which settles which one wins a name; one by one when that fails, to find the culprit.
+    All plugins are loaded together, which decides between plugins that register the same name. If that fails, each plugin is
+    loaded alone, to find those at fault and use the others.
+
+    Args:
+        configured: plugins to load in addition to the installed ones.
     """
     try:
         return _made(Kernel.assemble(configured).registries.cli_commands.all())
@@ -102,10 +106,10 @@ def _made(registered: Iterable[Registered[CommandSpec]]) -> dict[str, click.Comm
 
 
 def made_command(registered: Registered[CommandSpec]) -> click.Command:
-    """Return the command of a plugin.
+    """Return a plugin's command, wrapped so that unexpected errors name the plugin.
 
     Raises:
-        PluginError: the name belongs to a command of FlintMQ.
+        PluginError: FlintMQ has a command with this name.
     """
     if registered.name in COMMANDS:
         where = COMMAND.where(registered.owner, registered.name)

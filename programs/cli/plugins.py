@@ -49,8 +49,8 @@ _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
 def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker: str | None, as_json: bool) -> None:
     """List the plugins that a broker with this configuration would load.
 
-    With --trace, a start is tried with a store in a scratch folder: it makes what a broker makes of plugins, and nothing
-    listens. Of a running broker (-b), all calls and failures since its start are shown, and what is off.
+    With --trace, the command tries a start with a store in a temporary folder. It creates the same objects as a broker, but no
+    port is opened. For a running broker (-b), it shows all calls and failures since its start, and the disabled parts.
     """
     if broker is not None and not trace:
         raise CommandError("-b asks a running broker: add --trace", ExitCode.USAGE)
@@ -79,7 +79,7 @@ def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker:
 
 
 def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
-    """Print the calls of plugins: of a running broker, or of a start that is tried."""
+    """Print the calls and failures of plugins in a running broker, or in a trial start."""
     if broker is not None:
         checked_name_servers(broker)
         _show_trace(rows_of(with_admin(lambda admin: admin.runtime_info(broker))), as_json)
@@ -88,7 +88,7 @@ def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
     try:
         with _scratch(loaded) as scratch:
             asyncio.run(Broker(scratch).check(failures))
-    finally:  # what led to an error is what is looked for
+    finally:  # the calls before an error show its cause
         _show_trace([part.row() for part in failures.all()], as_json)
 
 
@@ -138,11 +138,11 @@ def check(file: Path, settings: tuple[str, ...], command: str | None, role: Role
 
 
 def _check_plugins(loaded: LoadedConfig, file: Path, command: str) -> int:
-    """Return the number of plugins that a start would load.
+    """Check the plugins of a configuration, and return the number of plugins that a start would load.
 
     Raises:
-        ConfigError, PluginError, StoreError: the configuration names something that does not exist, a section does not fit
-            its model, or a start could not use what a plugin makes.
+        ConfigError, PluginError, StoreError: the configuration contains an unknown name, a section does not match its model, or
+            a plugin's object is not usable.
     """
     kernel = assembled(loaded, file, name_server_plugins() if command == "namesrv" else BROKER_PLUGINS)
     for one in kernel.registries.cli_commands.all():

@@ -134,7 +134,7 @@ def run(
 ) -> None:
     """Run a name server and a broker in one process.
 
-    Prints one line when all are ready: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Addresses of other enabled
+    Prints one line when both are ready: READY namesrv=HOST:PORT broker=HOST:PORT store=DIR pid=PID. Addresses of other enabled
     services come before pid=: metrics=HOST:PORT, console=HOST:PORT. Words are separated by blanks; blanks and percent signs in
     DIR are written as in URLs (%20, %25).
 
@@ -206,7 +206,7 @@ def _several(loaded: LoadedConfig, count: int, arguments: Sequence[str]) -> Star
 
 
 def _check_console(loaded: LoadedConfig) -> None:
-    """Refuse ``console.enable`` where no plugin has the console. Raises ``ConfigError``."""
+    """Raise ConfigError if ``console.enable`` is set and the plugin ``console`` is not loaded."""
     from flintmq.plugins.builtin import BROKER_ONLY
     from flintmq.programs.broker.loading import missing
 
@@ -223,8 +223,10 @@ def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Se
 
 
 def _by_our_name(setting: str) -> str:
-    """Return a ``--set`` option with FlintMQ's name, if the key differs for each broker. One key under two names is an
-    error."""
+    """Return a ``--set`` option with RocketMQ's key replaced by FlintMQ's, if the key differs for each broker.
+
+    Each broker sets these keys under FlintMQ's names, and the same key under two names is an error.
+    """
     name, _, value = setting.partition("=")
     keys = aliases().get(name, ())
     return f"{keys[0]}={value}" if keys and keys[0] in OF_EACH else setting
