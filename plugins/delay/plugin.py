@@ -1,4 +1,4 @@
-"""The plugin ``delay``: the hooks by which delay levels join the broker."""
+"""The plugin ``delay``: registers the service, the intake step and the request processor for delay levels."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from flintmq.remoting.processors.answers import wants_standard_json, with_json
 from flintmq.remoting.wire.codes import RequestCode
 
 QUEUE_NUMS = 18
-"""Queues of the schedule topic: RocketMQ's, one for each of its levels."""
+"""Number of queues of the schedule topic: as in RocketMQ, one for each of its 18 levels."""
 _NAMES: Final = frozenset({props.DELAY})
 _MARK: Final = b"DELAY\x01"
 _FIRST_S = 1.0
 
 
 class DelayPlugin:
-    """Messages that wait for one of a broker's delay levels, and are delivered then."""
+    """The plugin that delivers messages after the delay of the level that they name."""
 
     plugin_name = "delay"
 
@@ -74,7 +74,7 @@ class DelayStep:
     """Redirects messages with the property ``DELAY`` (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
 
     Args:
-        api: the settings of the broker.
+        api: the broker, for its settings.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -87,7 +87,7 @@ class DelayStep:
         """Redirect a message that asks for a level of at least 1.
 
         Raises:
-            RefusedError: the level is no number; or the message could never be delivered.
+            RefusedError: the level is not a number, or the message could never be delivered.
         """
         check_level(message.properties)
         real_topic = message.topic
@@ -97,12 +97,12 @@ class DelayStep:
         return True
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a message asks for a delay. Raises ``RefusedError`` where the level is no number."""
+        """Return whether a message asks for a delay. Raises ``RefusedError`` if the level is not a number."""
         check_level(properties)
         return wanted_level(properties, self._levels) > 0
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Refuse a batch of which a message asks for a delay: it is stored in one piece, now. Raises ``RefusedError``."""
+        """Raise ``RefusedError`` if a message of a batch asks for a delay, because a batch is stored as a whole, at once."""
         if not batch.may_wait:
             return
         marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
@@ -114,12 +114,12 @@ class DelayStep:
 
 
 def wanted_level(properties: Mapping[str, str], levels: DelayLevels) -> int:
-    """Return the delay level that a message asks for, at most the highest; 0 for none, as for what is no number."""
+    """Return the delay level that a message asks for, at most the highest; 0 if it names none, or not a number."""
     return levels.clamp(number_or(properties.get(props.DELAY), 0))
 
 
 def check_level(properties: Mapping[str, str]) -> None:
-    """Refuse a message whose delay level is no number, as RocketMQ does: it would be delivered at once.
+    """Refuse a message whose delay level is not a number, like RocketMQ. It would be delivered at once otherwise.
 
     Raises:
         RefusedError: SYSTEM_ERROR.
@@ -133,10 +133,10 @@ def check_level(properties: Mapping[str, str]) -> None:
 
 
 def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) -> bool:
-    """Send a message that asks for a delay to the schedule topic instead; return whether it did.
+    """Change the topic of a message that asks for a delay to the schedule topic; return whether it was changed.
 
-    Its properties gain REAL_TOPIC and REAL_QID, DELAY is cut to the highest level. Messages of a transaction that is not
-    committed are left alone.
+    REAL_TOPIC and REAL_QID are added to its properties, and DELAY is limited to the highest level. Messages of a transaction
+    that is not committed are not changed.
     """
     if transaction_type(message.sys_flag) not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
         return False
@@ -148,14 +148,14 @@ def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) ->
 
 
 class DelayOffsetProcessor(DeclaredProcessor):
-    """Answers a slave that asks for the positions from which it delivers once it is the master. Loop thread."""
+    """Answers slaves that ask for the positions from which they deliver after becoming the master. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET, needs=ADMIN)
     def get_all_delay_offset(self, request: Request) -> Response:
-        """Return the offsets of the delay levels, and the timers' positions where there are timers."""
+        """Return the offsets of the delay levels, and the positions of the timers if there are any."""
         answer: dict[str, object] = {}
         for service in self._api.parts(SupportsFollowing):  # type: ignore[type-abstract]
             answer |= service.positions_for_slaves()
@@ -165,8 +165,8 @@ class DelayOffsetProcessor(DeclaredProcessor):
 class DelayService:
     """The service ``delay`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
 
-    A master delivers. A slave delivers nothing: it takes over its master's positions, and delivers from there on once it is the
-    master. With ``delay.enable: false`` nothing is delivered, either.
+    A master delivers. A slave delivers nothing: it saves its master's positions, and delivers from them after it becomes the
+    master. With ``delay.enable: false`` nothing is delivered.
 
     Args:
         api: the broker.
@@ -180,10 +180,10 @@ class DelayService:
             api.folder.json("delayOffset.json"),
         )
         self._seen_offset_bytes = -1
-        """Up to where the log was visible when it was found that nothing is due now; -1 while something is."""
+        """Visible end of the log, in bytes, when the last run found no further message due; -1 while some are due."""
 
     def start(self) -> None:
-        """Read how far delivery is, and begin to deliver. Raises ``StoreFormatError``."""
+        """Read the levels' offsets, and begin to deliver. Raises ``StoreFormatError``."""
         api, config = self._api, self._api.settings.current
         self.schedule.load()
         api.offsets.readers.add(SCHEDULE_TOPIC, lambda queue_id: self.schedule.offset(queue_id + 1))
@@ -192,7 +192,7 @@ class DelayService:
             api.role.run_while(lambda: api.role.takes_writes, self._begin_delivery)
 
     def _begin_delivery(self) -> Callable[[], None]:
-        """Begin to deliver; return what ends that."""
+        """Begin to deliver; return a function that ends the delivery."""
         self._seen_offset_bytes = -1
         return self._api.work.pace(_FIRST_S, self._deliver, "delayed messages", self._rest_s).cancel
 
@@ -213,25 +213,25 @@ class DelayService:
         return max(0.0, min(1.0, (next_ms - clock.now_ms()) / 1000))
 
     def _rest_s(self) -> float:
-        """Return for how long nothing is due of what was visible at the last look; 0 when more is visible by now."""
+        """Return the seconds until the next message that was visible at the last run is due; 0 if more have become visible."""
         if self._seen_offset_bytes != self._api.log.marks.dispatched:
             return 0.0
         due_ms = self.schedule.next_due_ms()
         return math.inf if due_ms is None else (due_ms - self._api.clock.now_ms()) / 1000
 
     def persist(self) -> None:
-        """Write how far each level was delivered. Raises ``StoreError``."""
+        """Write the offset up to which each level is delivered. Raises ``StoreError``."""
         self.schedule.persist()
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return how far each level is delivered, and the end of its queue."""
+        """Return the offset up to which each level is delivered, and the end of its queue."""
         return self.schedule.runtime_info()
 
     def positions_for_slaves(self) -> Mapping[str, object]:
-        """Return the table of offsets, as ``DelayOffsetSerializeWrapper`` has it."""
+        """Return the table of offsets, in the form of RocketMQ's ``DelayOffsetSerializeWrapper``."""
         return self.schedule.to_wire()
 
     def follow(self, positions: Mapping[str, object]) -> None:
-        """Take over the master's table. Raises ``JsonTypeError``, ``StoreError``."""
+        """Replace a slave's table of offsets by its master's. Raises ``JsonTypeError``, ``StoreError``."""
         self.schedule.replace(positions)
         self.schedule.persist()

@@ -1,11 +1,12 @@
 """Delivers delayed messages (docs/internals/algorithms.md, Delay levels; docs/internals/store-format.md, Properties).
 
-A delayed message waits in the schedule topic, in the queue of its level, under its real topic's name as a property. Its
-consume queue entry holds the delivery time instead of a tags code, so a level is scanned without reading messages.
-Delivery copies it to its real topic; the stored property string is copied unchanged, DELAY and all, as RocketMQ's does.
+A delayed message waits in the schedule topic, in the queue of its level. A property names its real topic. Its consume queue
+entry holds the delivery time instead of a tags code, so a level is scanned without reading messages. Delivery copies the
+message to its real topic. Like RocketMQ, it copies the stored property string unchanged, including DELAY.
 
-At least once: the table of offsets is written now and then, once the delivered copies are on disk, and a crash delivers again
-what came after. A position on disk before its copies would lose them in a power cut.
+Messages are delivered at least once. The table of offsets is written at intervals, after the delivered copies are on disk.
+After a crash, messages delivered since the last write are delivered again. If offsets were written before the copies, a power
+cut would lose messages.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ _log = client_log(__name__)
 
 
 class _StoredDelays(msgspec.Struct, rename="camel"):
-    """``delayOffset.json``: delay level → queue offset (``DelayOffsetSerializeWrapper``)."""
+    """Content of ``delayOffset.json``: queue offsets, keyed by delay level (RocketMQ's ``DelayOffsetSerializeWrapper``)."""
 
     offset_table: dict[Int, Long] = msgspec.field(default_factory=dict)
 
 
 RETRY_INTERVAL_MS: Final = 100
-"""How long to wait after a delivery that failed."""
+"""Pause after a delivery that failed."""
 IDLE_INTERVAL_MS: Final = 1_000
-"""How often queues are looked at in which nothing waits; no delay is shorter."""
+"""Interval between checks of queues in which no message waits; no delay is shorter."""
 UNITS_PER_PASS: Final = 512
-"""Deliveries of one level in one pass; then others get their turn."""
+"""Largest number of messages of a level that one pass delivers before the next level."""
 
 
 class ScheduleMessageService:
-    """Delivers what is due. Loop thread; the caller's timer calls :meth:`run_due` and :meth:`persist`.
+    """Delivers delayed messages that are due. Loop thread; the caller's timer calls :meth:`run_due` and :meth:`persist`.
 
     Args:
         store: see :class:`RedirectedMessageStore`.
-        levels: the delays.
+        levels: the delay of each level.
         file: ``config/delayOffset.json``, or None to keep the offsets in memory.
     """
 
@@ -57,7 +58,7 @@ class ScheduleMessageService:
         self._durable: DurablePositions[dict[int, int]] = DurablePositions(store)
         self._durable.saved = {}
         self._waits: dict[int, int] = {}
-        """When the first message that waits in each level is due, in ms since 1970."""
+        """Due time of the first waiting message in ms since 1970, keyed by level."""
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
@@ -67,17 +68,17 @@ class ScheduleMessageService:
         """Deliver every message that is due.
 
         Args:
-            now_ms: wall-clock time. An entry due later than now plus its level's delay was stored before the clock went
-                back, and is due now.
+            now_ms: wall-clock time. If an entry is due later than now plus its level's delay, the clock was set back
+                after it was stored, and it is delivered now.
 
         Returns:
-            When to call again, on the same clock; ``now_ms`` itself when a level has more than one pass delivers.
+            The time of the next call, in ms since 1970; ``now_ms`` itself if a level has more messages due.
         """
         self._waits.clear()
         return min(self._run_level(level, now_ms) for level in self.levels)
 
     def next_due_ms(self) -> int | None:
-        """When the first message is due, in ms since 1970, as the last :meth:`run_due` saw it; None where none waits."""
+        """Return when the first message is due, in ms since 1970, as of the last :meth:`run_due`; None if none waits."""
         return min(self._waits.values(), default=None)
 
     def _run_level(self, level: int, now_ms: int) -> int:
@@ -105,11 +106,11 @@ class ScheduleMessageService:
             self._offsets[level] = queue_offset + done
         if done < len(batch):
             return now_ms + RETRY_INTERVAL_MS
-        # A pass ends at the border of a queue file, too.
+        # A pass also ends at the end of a queue file.
         return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:
-        """Return the level's next offset, moved into the queue where the queue was cut."""
+        """Return the level's next offset, moved into the queue if the queue was cut there."""
         known = self._offsets.get(level, 0)
         start = max(0, self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
         inside = min(max(known, start), max(end, start))
@@ -133,10 +134,10 @@ class ScheduleMessageService:
         return inside
 
     def _put(self, batch: list[tuple[int, int]], queue_id: int) -> int:
-        """Deliver in order up to the first that has to wait; return how many entries are done with.
+        """Deliver messages in order, up to the first that must be tried again; return the number that need no further try.
 
         Args:
-            batch: where the messages lie in the log, and their sizes, in bytes.
+            batch: the messages' physical offsets and sizes, in bytes.
         """
         records = [self._store.look_message(*place) for place in batch]
         due = [delivery_of(record) if record is not None else None for record in records]
@@ -163,19 +164,24 @@ class ScheduleMessageService:
         return self._offsets.get(level, 0)
 
     def runtime_info(self) -> dict[str, str]:
-        """``scheduleMessageOffset_<level>`` as ``done,end`` (docs/internals/protocol.md, Runtime figures)."""
+        """Return ``scheduleMessageOffset_<level>`` as ``done,end`` for each level.
+
+        docs/internals/protocol.md, Runtime figures, describes the values.
+        """
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_queue_offset(SCHEDULE_TOPIC, level - 1)}"
             for level, offset in sorted(self._offsets.items())
         }
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what 45 answers."""
+        """Return the body of the answer to GET_ALL_DELAY_OFFSET (45)."""
         return _to_wire(self._offsets)
 
     def persist(self) -> bool:
-        """Write the file when something changed and what was delivered is on disk; say whether it did. Raises
-        StoreError."""
+        """Write the file if offsets changed and the delivered messages are on disk; return whether it was written.
+
+        Raises StoreError.
+        """
         offsets = self._durable.ready(dict(self._offsets)) if self._file is not None else None
         if self._file is None or offsets is None:
             return False
@@ -184,12 +190,12 @@ class ScheduleMessageService:
         return True
 
     def load(self) -> bool:
-        """Read the file and move each level into what its queue still holds. Return False without a file.
+        """Read the file, and move each level's offset into its queue. Return False if there is no file.
 
         Call it after the store has recovered.
 
         Raises:
-            StoreFormatError: the file and its backup cannot be read, or hold what is not of RocketMQ's type.
+            StoreFormatError: the file and its backup cannot be read, or a member does not have RocketMQ's type.
         """
         value = self._file.load() if self._file is not None else None
         if self._file is None or value is None:
@@ -202,8 +208,9 @@ class ScheduleMessageService:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Take over the file's table, or the master's on a slave: a level that is not in it begins at offset 0. Offsets of
-        levels that this broker does not have are kept for later.
+        """Replace the offsets by the file's, or on a slave by the master's. A level that is not in them begins at offset 0.
+
+        Offsets of levels that this broker does not have are kept in the file.
 
         Raises:
             JsonTypeError: a member is not of RocketMQ's type; nothing was changed.

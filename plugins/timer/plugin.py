@@ -1,4 +1,4 @@
-"""The plugin ``timer``: the hooks by which messages that name their time of delivery join the broker."""
+"""The plugin ``timer``: registers the service and the intake step for messages that name their time of delivery."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 _NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
 _A_TIME: Final = re.compile(rb"\x02(?:%b)\x01[^\x02]" % "|".join(sorted(_NAMES)).encode())
-"""An entry that names a time. An entry without a value names none."""
-"""In the stored properties of every message that may name a time; what lacks it needs no closer look."""
+"""Pattern of a property that names a time, in stored properties. A property without a value names none."""
 _HOUR_MS: Final = 3_600_000
 
 
 class TimerPlugin:
-    """Messages delivered at any time, by a wheel that survives restarts. ``delay.timer_enable: false`` switches it off."""
+    """The plugin that delivers messages at the time they name. ``delay.timer_enable: false`` switches it off."""
 
     plugin_name = "timer"
 
@@ -56,10 +55,10 @@ class TimerStep:
     """Redirects messages that name a time (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
 
     Args:
-        redirect: decides and redirects; None with ``delay.timer_enable: false``, where such messages are stored at their topic
-            at once, as by RocketMQ 4.9.
+        redirect: sends a message to the timer topic if it names a time. None with ``delay.timer_enable: false``: such
+            messages are then stored in their topic at once, like in RocketMQ 4.9.
         config: the settings in force.
-        delivers: returns whether this broker delivers; if not, such messages are stored at their topic at once, too.
+        delivers: returns whether this broker delivers timers. If not, such messages are stored in their topic at once, too.
     """
 
     topic_prefixes: tuple[str, ...] = ()
@@ -80,10 +79,10 @@ class TimerStep:
         return self._wanted if self._delivers() else None
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Redirect a message that names a time ahead; not one that waits for its transaction's end already.
+        """Redirect a message that names a future time, unless it already waits for the end of its transaction.
 
         Raises:
-            RefusedError: the time is not acceptable, too many are due then, or the message could never be delivered.
+            RefusedError: the time is not acceptable, too many messages are due then, or the message could never be delivered.
         """
         real_topic, redirect = message.topic, self._redirect
         if redirect is None or not redirect(message):
@@ -92,12 +91,12 @@ class TimerStep:
         return True
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a message names a time ahead. Raises ``RefusedError`` for a time that can never be kept."""
+        """Return whether a message names a future time. Raises ``RefusedError`` for a time that can never be kept."""
         redirect = self._redirect
         return redirect is not None and redirect.wanted_ms(properties) is not None
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Refuse a batch with a message that names a time: a batch is stored in one piece, now. Raises ``RefusedError``."""
+        """Raise ``RefusedError`` if a message of a batch names a time, because a batch is stored as a whole, at once."""
         if not batch.may_wait or self._redirect is None:
             return
         if _A_TIME.search(b"\x02" + b"\x02".join(batch.stored_properties)):
@@ -106,7 +105,7 @@ class TimerStep:
 
 
 def timer_step(api: BrokerApi) -> TimerStep:
-    """Return the step of a broker, which asks the timers whether there is room at a time."""
+    """Return a broker's step, which refuses a message if too many others are due in the same minute."""
     service = api.part(TimerService)
     redirect = TimerRedirect(
         api.clock,
@@ -121,7 +120,10 @@ def timer_step(api: BrokerApi) -> TimerStep:
 
 
 def longest_delay(config: BrokerConfig) -> tuple[int, str]:
-    """Return the longest delay in ms, and the key that says so: what the log deletes before it is due is not taken."""
+    """Return the longest delay in ms, and the key that sets it.
+
+    A message is refused if the log would delete it before it is due.
+    """
     kept_ms = config.store.file_reserved_hours * _HOUR_MS
     wanted_ms = config.delay.timer_max_delay_ms
     if kept_ms < wanted_ms:
@@ -132,8 +134,8 @@ def longest_delay(config: BrokerConfig) -> tuple[int, str]:
 class TimerService:
     """The service ``timer`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
 
-    The master of a set delivers. A slave keeps its master's positions, and delivers from there on once it is the master. With
-    ``delay.timer_enable: false`` neither is done.
+    The master of a set delivers. A slave saves its master's positions, and delivers from them after it becomes the master.
+    With ``delay.timer_enable: false`` the service does neither.
 
     Args:
         api: the broker.
@@ -149,16 +151,16 @@ class TimerService:
         self.wheel = TimerWheel(folder, api.folder.disk)
         self.timers = TimerMessageService(store, self.wheel, self.positions)
         self._seen_offset_bytes = -1
-        """Up to where the log was visible when all of it had been read; -1 while there is more to read."""
+        """Visible end of the log, in bytes, when all timers before it had been read; -1 while there are more to read."""
 
     @property
     def takes_messages(self) -> bool:
-        """Whether messages that name a time wait for it here, and are delivered."""
+        """Whether this broker stores messages that name a time until they are due, and delivers them."""
         role = self._api.role
         return self._is_on and role.takes_writes and role.broker_id == MASTER_ID
 
     def start(self) -> None:
-        """Read what was delivered, and begin. Raises ``StoreError``."""
+        """Read the positions of earlier deliveries, and begin to deliver. Raises ``StoreError``."""
         api = self._api
         if not self._is_on:
             return
@@ -168,7 +170,11 @@ class TimerService:
         api.work.every(api.settings.current.delay.flush_interval_ms / 1000, self.persist, "timer positions")
 
     def _begin_delivery(self) -> Callable[[], None]:
-        """Begin to deliver what the positions do not name as delivered; return what ends that. Raises ``StoreError``."""
+        """Begin to deliver the timers that the positions do not name as delivered. Raises ``StoreError``.
+
+        Returns:
+            A function that ends the delivery.
+        """
         self._seen_offset_bytes = -1
         self.timers.resume()
         return partial(self._end_delivery, self._api.work.pace(0.0, self._run, "timers", self._rest_s))
@@ -196,30 +202,30 @@ class TimerService:
         return max(0.0, (next_ms - clock.now_ms()) / 1000)
 
     def _rest_s(self) -> float:
-        """Return for how long nothing is due of what was visible at the last look; 0 when more is visible by now."""
+        """Return the seconds until the next timer that was visible at the last run is due; 0 if more have become visible."""
         if self.timers.is_restoring or self._seen_offset_bytes != self._api.log.marks.dispatched:
             return 0.0
         due_ms = self.wheel.next_ms()
         return math.inf if due_ms is None else (due_ms - self._api.clock.now_ms()) / 1000
 
     def persist(self) -> None:
-        """Write which timers were delivered, or what the master says of that. Raises ``StoreError``."""
+        """Write which timers were delivered, on a slave as its master reports them. Raises ``StoreError``."""
         if self.takes_messages:
             self.timers.persist()
         elif self._is_on:
             self.positions.persist(self.positions.known)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return how much waits to be read and to be delivered, under the names of 5.x."""
+        """Return how many timers have to be read and how many have to be delivered, under RocketMQ 5.x's names."""
         return self.timers.runtime_info() if self.takes_messages else {}
 
     def positions_for_slaves(self) -> Mapping[str, object]:
-        """Return which timers were delivered; nothing before the first message that named a time."""
+        """Return the positions of delivered timers; an empty dict before the first message that named a time."""
         positions = self.timers.positions() if self.takes_messages else {}
         return {TIMER_POSITIONS: positions} if positions.get("readQueueOffset") else {}
 
     def follow(self, positions: Mapping[str, object]) -> None:
-        """Take over the master's positions on a slave. Raises ``StoreError``."""
+        """Use the master's positions on a slave. Raises ``StoreError``."""
         told = positions.get(TIMER_POSITIONS)
         if self._is_on and not self.takes_messages and isinstance(told, dict):
             self.positions.known = told

@@ -1,8 +1,8 @@
-"""Messages that name their time of delivery, to the millisecond (the properties of 5.x: TIMER_DELIVER_MS, TIMER_DELAY_MS,
-TIMER_DELAY_SEC).
+"""Redirects messages that name their time of delivery, in RocketMQ 5.x's properties TIMER_DELIVER_MS, TIMER_DELAY_MS and
+TIMER_DELAY_SEC.
 
-Such a message waits in the topic ``rmq_sys_wheel_timer``, queue 0, under its real topic's name as a property, with
-TIMER_OUT_MS for when it is due. :class:`flintmq.plugins.timer.timer_service.TimerMessageService` delivers it.
+Such a message waits in queue 0 of the topic ``rmq_sys_wheel_timer``. Properties name its real topic and its due time
+(TIMER_OUT_MS). :class:`flintmq.plugins.timer.timer_service.TimerMessageService` delivers it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _WHOLE: Final = (TRANSACTION_NOT, TRANSACTION_COMMIT)
 
 
 def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
-    """Return when a message wants to be delivered, in ms since 1970; None when it names no time.
+    """Return the time of delivery that a message names, in ms since 1970; None if it names no time.
 
-    As in 5.x: the delay in seconds counts before that in ms, and that before the time.
+    Like in RocketMQ 5.x, the delay in seconds has precedence over the delay in ms, and this over the time.
 
     Raises:
         ValueError: the time is not a number.
@@ -48,12 +48,12 @@ def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
 
 
 class TimerRedirect:
-    """Sends messages that name a time to the timer topic instead. Loop thread.
+    """Changes the topic of messages that name a time to the timer topic. Loop thread.
 
     Args:
-        clock: its wall-clock side decides what lies in the future.
-        longest_ms: the longest delay there may be now, and the configuration key that says so.
-        has_room: whether another message may be due at a time (in ms).
+        clock: its wall-clock time decides which times are in the future.
+        longest_ms: returns the longest delay that is accepted now, in ms, and the configuration key that sets it.
+        has_room: returns whether another message may be due at a time, in ms since 1970.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TimerRedirect:
         self._has_room = has_room
 
     def wanted_ms(self, properties: Mapping[str, str]) -> int | None:
-        """Return when a message is due, in ms since 1970; None when it names no time, or one that has come.
+        """Return when a message is due, in ms since 1970; None if it names no time, or a time that has passed.
 
         Raises:
             RefusedError: MESSAGE_ILLEGAL for a time that cannot be read or lies too far ahead.
@@ -88,13 +88,12 @@ class TimerRedirect:
         return wanted_ms
 
     def __call__(self, message: MessageExtBrokerInner) -> bool:
-        """Redirect a message; return whether it did.
+        """Redirect a message if it names a future time; return whether it was redirected.
 
-        It leaves alone one whose time has come, and one that waits for something else already: the end of its transaction,
-        or a delay level, which counts before a time.
+        A message that waits for the end of its transaction is not redirected. A delay level has precedence over a time.
 
         Raises:
-            RefusedError: MESSAGE_ILLEGAL as for :meth:`wanted_ms`, SYSTEM_BUSY when too many messages are due then already.
+            RefusedError: MESSAGE_ILLEGAL as for :meth:`wanted_ms`, SYSTEM_BUSY if too many messages are due then already.
         """
         if message.topic in FORBIDDEN_TOPICS or transaction_type(message.sys_flag) not in _WHOLE:
             return False

@@ -1,23 +1,23 @@
-"""Delivers messages at the time they name: reads the timer topic's queue into a wheel, and what is due out of it.
+"""Delivers messages at the time they name: reads the timer topic's queue into a wheel, and takes due messages out of it.
 
-**The promise.** Every timer that was acknowledged is delivered: never early, late by the time between two looks (100 ms) plus
-what a burst takes, and once. It comes once more only
+**Guarantee.** Every acknowledged timer is delivered once, and never early. It is late by at most the interval between two
+runs (100 ms) plus the time that a burst takes. A timer is delivered a second time only
 
-* after a crash, if it was delivered within the last two intervals of ``delay.flush_interval_ms``, or since the log was last
-  synced where that is longer ago: positions are written once the delivered copies are on disk, never before;
-* after the clock was set back, and the broker was stopped before it had caught up: what was delivered ahead of that time.
+* after a crash, if it was delivered within the last two intervals of ``delay.flush_interval_ms``, or after the last sync of the
+  log if that is longer ago: positions are written only after the delivered copies are on disk;
+* if the clock was set back, and the broker was stopped before the clock reached the time of that delivery again.
 
-A slave takes over its master's positions when its log holds what they stand for (docs/replication.md), and delivers from them
-once it is the master.
+A slave uses its master's positions when its log contains the messages that they cover (docs/replication.md). It delivers from
+them after it becomes the master.
 
-**What is written down.** After a start the wheel is made again from the queue, from the first message that had not been
-delivered. The positions tell which of the later ones had been::
+**Positions.** After a start the wheel is rebuilt from the queue, from the first message that had not been delivered. The
+positions name the later messages that had been delivered::
 
     queue:   …delivered… | low ▒▒ some wait, some are done ▒▒ | read ── not looked at yet ── end
-    done:    below `read`, what is due before (doneDueMs, doneQueueOffset) was delivered, but for what `late` names
+    done:    messages below `read` that are due before (doneDueMs, doneQueueOffset) were delivered, except those in `late`
 
-Until all of that has been read again nothing is delivered, and no new positions are written: those of the earlier run speak of
-messages that this run has not seen yet.
+Until the queue has been read again up to ``read``, nothing is delivered and no new positions are written: the positions of the
+earlier run cover messages that this run has not read yet.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from flintmq.plugins.timer.timer_wheel import ENTRY, KEY, TimerWheel
 _log = event_log(__name__)
 
 LOOK_INTERVAL_MS: Final = 100
-"""How often the queue is looked at; also the pause after a delivery that failed."""
+"""Longest time between two runs; also the pause after a delivery that failed."""
 READ_PER_PASS: Final = 1_024
 DELIVER_PER_PASS: Final = 512
 READ_AHEAD_MAX: Final = 50_000
-"""With so many in memory, of which some are due, the queue is not read further until some are delivered."""
+"""Entries in memory from which on, while some are due, the queue is not read further until some are delivered."""
 
 
 TIMER_POSITIONS: Final = "timerPositions"
-"""The key under which a master's answer to 45 holds them."""
+"""Key of the timer positions in a master's answer to GET_ALL_DELAY_OFFSET (45)."""
 
 
 class TimerPositions:
@@ -57,27 +57,27 @@ class TimerPositions:
 
     Args:
         log: the log that holds the delivered copies.
-        file: None keeps nothing.
+        file: the file to read and write; None saves no positions.
     """
 
     def __init__(self, log: LogEnds, file: JsonFile | None) -> None:
         self._file = file
         self._durable: DurablePositions[dict[str, Any]] = DurablePositions(log)
         self.known: dict[str, Any] = {}
-        """The positions from which delivery begins: those of the file, those with which this broker stopped delivering, or on a
-        slave those of its master for a log that this one has reached."""
+        """The positions from which delivery begins. They come from the file, from the end of this broker's last delivery, or
+        on a slave from its master."""
 
     def load(self) -> None:
-        """Read the positions that were written last. Raises StoreFormatError."""
+        """Read the positions from the file. Raises StoreFormatError."""
         value = (self._file.load() if self._file is not None else None) or {}
         self._durable.saved = dict(value)
         self.known = dict(value)
 
     def persist(self, current: dict[str, Any]) -> bool:
-        """Write positions when they moved and what was delivered is on disk.
+        """Write the positions if they changed and the messages delivered before them are on disk.
 
         Args:
-            current: as they are now.
+            current: the positions now.
 
         Returns:
             Whether something was written.
@@ -98,8 +98,8 @@ class TimerMessageService:
 
     Args:
         store: see :class:`flintmq.core.broker.redirected_message.RedirectedMessageStore`.
-        wheel: empty.
-        saved: keeps the positions.
+        wheel: an empty wheel for the messages that wait.
+        saved: reads and writes the positions.
     """
 
     def __init__(self, store: RedirectedMessageStore, wheel: TimerWheel, saved: TimerPositions) -> None:
@@ -107,17 +107,17 @@ class TimerMessageService:
         self.wheel = wheel
         self._saved = saved
         self._read = 0
-        """The queue offset to read next."""
+        """Queue offset of the timer topic to read next."""
         self._seen = 0
-        """Below it an earlier run has read."""
+        """Queue offset up to which an earlier run had read."""
         self._done = (0, 0)
-        """Below ``_read`` what is due before this time and place was delivered, but for what waits in the wheel."""
+        """Due time in ms and queue offset before which all messages that were read are delivered, except those in the wheel."""
         self._late: frozenset[int] = frozenset()
         """Queue offsets below ``_seen`` and before ``_done`` that the earlier run had not delivered."""
         self._restored: dict[str, Any] = {}
-        """The positions that were begun with."""
+        """The positions from which this run began."""
         self._restored_end = 0
-        """Nothing is delivered before the queue was read up to here."""
+        """Queue offset up to which the queue must be read before the first delivery."""
         self.delivered = 0
         """Messages delivered since the start."""
         self.discarded = 0
@@ -134,11 +134,11 @@ class TimerMessageService:
         self.resume()
 
     def resume(self) -> None:
-        """Begin again from the positions that are known. Raises StoreError if the wheel's old files cannot be deleted."""
+        """Begin again from the positions in ``known``. Raises StoreError if the wheel's old files cannot be deleted."""
         self._restore(self._saved.known)
 
     def _restore(self, positions: Mapping[str, Any]) -> None:
-        """Begin again from positions, with an empty wheel."""
+        """Empty the wheel, and begin again from positions."""
         self.wheel.clear()
         self._restored = dict(positions)
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
@@ -150,17 +150,17 @@ class TimerMessageService:
 
     @property
     def is_restoring(self) -> bool:
-        """Whether messages that were there at the start are still being read: nothing is delivered meanwhile."""
+        """Whether messages of an earlier run are still being read. Nothing is delivered meanwhile."""
         return self._read < self._restored_end
 
     def run(self, now_ms: int) -> int:
-        """Read what is new and deliver what is due.
+        """Read new messages into the wheel, and deliver those that are due.
 
         Args:
             now_ms: wall-clock time.
 
         Returns:
-            When to call again, on the same clock; ``now_ms`` itself when there is more to do at once.
+            The time of the next call, in ms since 1970; ``now_ms`` itself if there is more to do at once.
 
         Raises:
             StoreError: the wheel's files cannot be written or read; nothing is lost, call again.
@@ -174,7 +174,7 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # The wheel takes all of it into files: none of its minutes has begun before the first turn.
+            # The wheel writes all of them to files: before its first turn, no minute has begun.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -198,13 +198,15 @@ class TimerMessageService:
     # in
 
     def _has_room(self, now_ms: int) -> bool:
-        """Return whether more may be read. What is in memory and not due yet is of this minute, and bounded by its
-        maximum."""
+        """Return whether more may be read.
+
+        While nothing is due, memory holds entries of this minute only, which ``delay.timer_minute_max`` limits.
+        """
         next_ms = self.wheel.next_ms()
         return self.wheel.in_memory < READ_AHEAD_MAX or next_ms is None or next_ms > now_ms
 
     def _read_on(self) -> bool:
-        """Put what is new into the wheel; return whether there is more that can be read at once."""
+        """Put the next messages of the queue into the wheel; return whether the queue has more to read at once."""
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
         if self._read >= end:
             return False
@@ -228,7 +230,7 @@ class TimerMessageService:
             due_ms = _due_ms(record)
             if due_ms is None:
                 if not give_up(self._store, record, commit_log_offset_bytes, "it names no time of delivery"):
-                    end = queue_offset  # the dead letter cannot be stored now: not further before it is
+                    end = queue_offset  # The dead letter cannot be stored now: read this message again later.
                     break
                 self.discarded += 1
             elif not self._was_delivered(due_ms, queue_offset):
@@ -239,13 +241,13 @@ class TimerMessageService:
         return self._read < end
 
     def _was_delivered(self, due_ms: int, queue_offset: int) -> bool:
-        """Return whether an earlier run delivered a message, as its positions tell."""
+        """Return whether an earlier run delivered a message, according to its positions."""
         return queue_offset < self._seen and (due_ms, queue_offset) < self._done and queue_offset not in self._late
 
     # out
 
     def _deliver(self, entries: list[bytes]) -> int:
-        """Deliver entries in order up to the first that has to wait; return how many are done with."""
+        """Deliver entries in order, up to the first that must be tried again; return the number that need no further try."""
         batch = [self._message(entry) for entry in entries]
         messages = [message for message in batch if message is not None]
         outcomes = iter(self._store.put_messages(messages, TIMER_TOPIC, 0) if messages else ())
@@ -273,7 +275,7 @@ class TimerMessageService:
         return None if record is None else delivery_of(record)
 
     def _give_up(self, entry: bytes, message: MessageExtBrokerInner | None) -> bool:
-        """Make a dead letter of a message that cannot be delivered; False when it is to be tried again later."""
+        """Store a dead letter for a message that cannot be delivered; return False if that must be tried again later."""
         record = self._record(entry)
         why = "the store refuses it" if message else "no topic it may go to" if record else "it cannot be read"
         return give_up(self._store, record, ENTRY.unpack(entry)[2], why)
@@ -281,21 +283,21 @@ class TimerMessageService:
     # positions
 
     def low_queue_offset(self) -> int:
-        """Return the first message that may not be delivered yet; what lies before it is not needed any more."""
+        """Return a queue offset of the timer topic before which all messages are delivered."""
         low = self.wheel.low_queue_offset()
         return self._read if low is None else min(low, self._read)
 
     def positions(self) -> dict[str, Any]:
-        """Return how far the queue was read, and which messages of that were delivered.
+        """Return the queue offset up to which the queue was read, and the positions of the delivered messages.
 
-        They hold for the log as it is now: a broker whose log is shorter must not continue from them.
+        They cover the log as it is now: a broker whose log is shorter must not continue from them.
         """
         if self.is_restoring:
             return self._restored
         done = self._done
         first = self.wheel.first_filed()
         if first is not None:
-            done = min(done, first)  # the clock was set back: what waits in files is not taken for delivered
+            done = min(done, first)  # The clock was set back: entries in files must not count as delivered.
         positions: dict[str, Any] = {
             "readQueueOffset": self._read,
             "lowQueueOffset": self.low_queue_offset(),
@@ -308,12 +310,14 @@ class TimerMessageService:
         return positions
 
     def persist(self) -> bool:
-        """Write the positions when they moved and what was delivered is on disk; say whether it did. Raises
-        StoreError."""
+        """Write the positions if they changed and the delivered messages are on disk; return whether they were written.
+
+        Raises StoreError.
+        """
         return self._saved.persist(self.positions())
 
     def runtime_info(self) -> dict[str, str]:
-        """Figures for request 28, under the names of 5.x."""
+        """Return the timers' figures for GET_BROKER_RUNTIME_INFO (28), under RocketMQ 5.x's names."""
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
         return {
             "timerOffsetBehind": str(max(0, end - self._read)),

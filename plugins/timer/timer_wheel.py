@@ -1,13 +1,13 @@
-"""A timer wheel: what is due within the minute is in memory, each later minute has a file.
+"""A timer wheel: entries that are due within the minute are in memory, and each later minute has a file.
 
 ::
 
     now ──▶ [ heap: this minute and what is overdue ] [ 12:01 ] [ 12:02 ] … [ 3 days on ]
                                                         files of entries, in the order they came
 
-An entry is 28 bytes, big-endian, so that entries sort as bytes by the time they are due, then by their place in the queue:
-``due 8 ms | queue offset 8 | commit log offset 8 | size 4``. The files are scratch: after a restart they are made again from
-the queue (see :class:`flintmq.plugins.timer.timer_service.TimerMessageService`), so nothing here is ever synced.
+An entry has 28 bytes, big-endian: ``due 8 ms | queue offset 8 | commit log offset 8 | size 4``. Compared as bytes, entries sort
+by due time, then by queue offset. The files are temporary: after a restart they are rebuilt from the queue (see
+:class:`flintmq.plugins.timer.timer_service.TimerMessageService`). They are therefore never synced to disk.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ ENTRY: Final = struct.Struct(">qqqi")
 KEY: Final = struct.Struct(">qq")
 SLOT_MS: Final = 60_000
 LOAD_BELOW: Final = 10_000
-"""While so many entries are in memory no further minute is loaded: after a long pause many are overdue at once."""
+"""Entries in memory from which on no further minute is loaded: after a long pause many are overdue at once."""
 
 
 class TimerWheel:
-    """Entries, each given back when its time has come. Loop thread; not shared between brokers.
+    """A collection of entries that returns each when it is due. Loop thread; each broker has its own.
 
     Args:
-        folder: of the wheel's files; made when first needed.
-        disk: where that lies.
+        folder: holds the wheel's files; created when first needed.
+        disk: contains the folder.
     """
 
     def __init__(self, folder: Path, disk: Disk = OS_DISK) -> None:
@@ -43,13 +43,13 @@ class TimerWheel:
         self._heap: list[bytes] = []
         self._heap_low = 0
         self._loaded = -1
-        """Minutes up to this one are in memory."""
+        """Last minute whose entries are in memory, in minutes since 1970; -1 before the first."""
         self._counts: dict[int, int] = {}
-        """Minute → entries in its file."""
+        """Number of entries in a file, keyed by minute."""
         self._lows: dict[int, int] = {}
-        """Minute → the smallest queue offset in its file."""
+        """Smallest queue offset in a file, keyed by minute."""
         self._firsts: dict[int, bytes] = {}
-        """Minute → the entry of its file that is due first."""
+        """Entry of a file that is due first, keyed by minute."""
         self._order: list[int] = []
         self._last = b""
         self._in_files = 0
@@ -59,11 +59,11 @@ class TimerWheel:
 
     @property
     def in_memory(self) -> int:
-        """Entries in memory."""
+        """Number of entries in memory."""
         return len(self._heap)
 
     def clear(self) -> None:
-        """Forget everything, and delete files that another run left. Raises StoreError."""
+        """Remove all entries, and delete files that an earlier run left. Raises StoreError."""
         try:
             for file in self._disk.list_files(self._folder):
                 if file.suffix == ".timers":
@@ -73,11 +73,11 @@ class TimerWheel:
         self.__init__(self._folder, self._disk)  # type: ignore[misc]
 
     def put(self, entries: Iterable[bytes]) -> None:
-        """Take entries, those of one read together.
+        """Add entries. Pass those of one read together, so that each file is written once.
 
         Raises:
             StoreFormatError: as for :meth:`turn`.
-            StoreError: a file cannot be written. Put all of them again later: an entry that is there twice comes back once.
+            StoreError: a file cannot be written. Add all of them again later: an entry that was added twice is returned once.
         """
         later: dict[int, list[bytes]] = {}
         heap = self._heap
@@ -117,21 +117,21 @@ class TimerWheel:
         self._in_files += len(entries)
 
     def _check(self, slot: int, known: int) -> None:
-        """Find out whether a file still holds what was written to it. Raises StoreFormatError, OSError."""
+        """Raise StoreFormatError if a file is shorter than the entries written to it. Raises OSError."""
         path, size = self._path(slot), known * ENTRY.size
         found = self._disk.size(path) if self._disk.exists(path) else 0
         if found < size:
             raise StoreFormatError(f"{path}: {found} bytes where {size} were written")
 
     def turn(self, now_ms: int) -> None:
-        """Bring minutes that have begun into memory, a few thousand entries ahead of what was taken.
+        """Load the minutes that have begun into memory, until it has a few thousand entries.
 
-        Where the clock was set back, minutes that have not begun after all go to their files again: else everything sent from
-        then on would stay in memory.
+        If the clock was set back, entries of minutes that have not begun move back to files. Otherwise all later messages
+        would stay in memory.
 
         Raises:
             StoreError: a file cannot be read, written or deleted; call again.
-            StoreFormatError: a file is gone or shorter than what was written to it; only the queue can tell what it held.
+            StoreFormatError: a file is gone or too short. Its entries can be restored from the queue only.
         """
         current = now_ms // SLOT_MS
         if current < self._loaded:
@@ -151,7 +151,7 @@ class TimerWheel:
                 later.setdefault(slot, []).append(entry)
         for slot, entries in later.items():
             self._write(slot, entries)
-        # One that is written stays in memory if the next cannot be: an entry that is there twice comes back once.
+        # If a later write fails, entries already written stay in memory too: an entry that is there twice is returned once.
         self._heap = sorted(entry for entry in self._heap if KEY.unpack_from(entry)[0] // SLOT_MS <= current)
         self._loaded = current
 
@@ -181,13 +181,13 @@ class TimerWheel:
         self._loaded = max(self._loaded, slot)
 
     def peek(self) -> bytes | None:
-        """Return the entry that is due first of those in memory."""
+        """Return the entry in memory that is due first; None if memory has none."""
         while self._heap and self._heap[0] == self._last:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
 
     def pop_due(self, now_ms: int, limit: int) -> list[bytes]:
-        """Take entries that are due, the earliest first."""
+        """Remove and return at most ``limit`` entries that are due, the earliest first."""
         until = KEY.pack(now_ms + 1, 0)
         taken: list[bytes] = []
         while len(taken) < limit and (first := self.peek()) is not None and first < until:
@@ -196,19 +196,19 @@ class TimerWheel:
         return taken
 
     def give_back(self, entries: Iterable[bytes]) -> None:
-        """Take entries again that could not be delivered."""
+        """Add entries again that could not be delivered."""
         self._last = b""
         self.put(entries)
 
     def next_ms(self) -> int | None:
-        """When to look again: the first entry's time, or when the next minute with entries begins; None without any."""
+        """Return the time of the first entry in memory, or else the start of the next minute with entries; None without any."""
         first = self.peek()
         if first is not None:
             return int(KEY.unpack_from(first)[0])
         return self._order[0] * SLOT_MS if self._order else None
 
     def low_queue_offset(self) -> int | None:
-        """No entry has a smaller queue offset; None without any. Sometimes smaller than need be."""
+        """Return a lower bound of the entries' queue offsets; None without entries."""
         lows = list(self._lows.values())
         if self._heap:
             lows.append(self._heap_low)
@@ -220,7 +220,7 @@ class TimerWheel:
         return KEY.unpack(self._firsts[self._order[0]][: KEY.size]) if self._order else None
 
     def queue_offsets_before(self, due_ms: int, queue_offset: int) -> list[int]:
-        """Return the queue offsets of the entries in memory that come before a time and a place in the queue."""
+        """Return the queue offsets of the entries in memory that sort before a due time and queue offset."""
         border = KEY.pack(due_ms, queue_offset)
         found = []
         places = [0]
@@ -232,6 +232,6 @@ class TimerWheel:
         return found
 
     def count_at(self, due_ms: int) -> int:
-        """Return how many entries share a time's minute."""
+        """Return how many entries are due in the minute of a time."""
         slot = due_ms // SLOT_MS
         return len(self._heap) if slot <= self._loaded else self._counts.get(slot, 0)
