@@ -1,1 +1,1 @@
-"""Retry and dead letters: what becomes of messages that a consumer refuses (docs/internals/algorithms.md)."""
+"""Retries and dead letters of messages that a consumer refuses (docs/internals/algorithms.md)."""

@@ -1,4 +1,4 @@
-"""The plugin ``retry``: the hooks by which retries and dead letters join the broker."""
+"""The plugin ``retry``: registers the intake step and the request processor of retries and dead letters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOT_STORED: Final = (props.WAIT, props.CLUSTER)
 
 
 class RetryPlugin:
-    """Messages that a consumer refuses come again later, and are dead letters after too many attempts."""
+    """The plugin that delivers refused messages again later, and makes them dead letters after too many attempts."""
 
     plugin_name = "retry"
 
@@ -47,12 +47,12 @@ class RetryPlugin:
 
 
 class RetryStep:
-    """Looks at messages to retry topics (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+    """Limits the attempts of messages sent to retry topics (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
 
-    A client that sends to its retry topic itself is held to the same maximum as one that sends a message back.
+    The limit is the same whether a client sends to its retry topic itself or sends a message back.
 
     Args:
-        api: the tables of the broker.
+        api: the broker, for its tables.
     """
 
     def __init__(self, api: BrokerApi) -> None:
@@ -61,7 +61,7 @@ class RetryStep:
         self.topic_prefixes = (RETRY_PREFIX,)
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Redirect a message that was delivered often enough to the dead letters of its group; later steps go on with it.
+        """Redirect a message to its group's dead letter topic after the last attempt; later steps still see it.
 
         Raises:
             RefusedError: the group of the topic does not exist.
@@ -90,7 +90,7 @@ class RetryStep:
 
 
 class SendBackProcessor(DeclaredProcessor):
-    """Puts a refused message into its group's retry topic, or among the dead. Loop thread."""
+    """Stores a refused message in its group's retry topic or dead letter topic. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
@@ -104,7 +104,7 @@ class SendBackProcessor(DeclaredProcessor):
         ),
     )
     async def send_back(self, request: Request) -> Response:
-        """Put a message that a consumer refused into its group's retry topic or its dead letters."""
+        """Store a message that a consumer refused in its group's retry topic or dead letter topic."""
         api = self._api
         if not api.role.takes_writes:
             api.log.check_writeable()
@@ -114,7 +114,7 @@ class SendBackProcessor(DeclaredProcessor):
             raise group_missing(header.group)
         perm.check_broker_writeable(api.settings.current.broker)
         if group.retry_queue_nums <= 0:
-            return Response()  # it wants no retries, and the message is dropped
+            return Response()  # The group has no retry queues, so the message is dropped.
         record = api.outlet.message_at(header.commit_log_offset_bytes)
         if record is None:
             raise RefusedError(
@@ -157,7 +157,7 @@ class SendBackProcessor(DeclaredProcessor):
         return Response()
 
     def _place(self, message: MessageExtBrokerInner, plan: SendBackPlan) -> None:
-        """Have the message wait for its delay level; refuse it with SYSTEM_ERROR where it could not be delivered."""
+        """Redirect the message to its delay level; raise SYSTEM_ERROR if it could not be delivered."""
         try:
             if plan.is_dead_letter or not self._api.intake.steps.take(message):
                 check_deliverable(message, plan.topic, self._api.settings.current.store.commit_log_file_bytes)

@@ -1,7 +1,7 @@
 """Decides where a message that a consumer sent back is stored (docs/internals/algorithms.md, Retry and dead letters).
 
-A consumer that refuses a message sends it back: it waits in the group's retry topic, longer each time, and after too many
-attempts it lies in the group's dead letter queue. Everything here is a pure function of the message and the group.
+A consumer that refuses a message sends it back. The message waits for delivery to the group's retry topic, longer each time.
+After too many attempts it is stored in the group's dead letter topic. All functions here are pure.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
-"""Version V3_4_9: from here on the request's ``maxReconsumeTimes`` overrides the group's setting."""
+"""Version V3_4_9, the first in which the request's ``maxReconsumeTimes`` overrides the group's setting."""
 FIRST_RETRY_LEVEL: Final = 3
-"""The delay level of the first retry when the consumer names none: 10 s."""
+"""Delay level of the first retry if the consumer names none: 10 s by default."""
 
 
 class SendBackPlan(msgspec.Struct, frozen=True):
-    """Where a message that was sent back is stored."""
+    """The topic, queue and properties under which a message that was sent back is stored."""
 
     topic: str
     """``%RETRY%group`` or ``%DLQ%group``, created if missing with :attr:`queue_nums`."""
@@ -32,13 +32,13 @@ class SendBackPlan(msgspec.Struct, frozen=True):
     queue_nums: int
     reconsume_times: int
     properties: dict[str, str]
-    """Those to store; DELAY included."""
+    """The properties to store, including DELAY."""
     is_dead_letter: bool
 
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
         """Return the message to put: the record's body, flags and origin under the plan's topic and properties.
 
-        It still has its delay: :func:`flintmq.plugins.delay.plugin.redirect_to_schedule` comes next.
+        The caller then redirects it to its delay level with :func:`flintmq.plugins.delay.plugin.redirect_to_schedule`.
         """
         stored = props.properties_to_string(self.properties).encode("utf-8", "replace")
         message = moved(record, self.topic, self.queue_id, dict(self.properties), stored)
@@ -47,7 +47,7 @@ class SendBackPlan(msgspec.Struct, frozen=True):
 
 
 def max_reconsume_times(group: SubscriptionGroupConfig, requested: int | None, version: int) -> int:
-    """Return how often a message may be delivered again: the request's number where the client's version gives one."""
+    """Return how often a message may be delivered again: the request's number if it has one and the version supports it."""
     if version >= MAX_RECONSUME_TIMES_VERSION and requested is not None and requested >= 0:
         return requested
     return group.retry_max_times
@@ -63,16 +63,16 @@ def plan_send_back(
     version: int,
     choose_queue: Callable[[int], int],
 ) -> SendBackPlan:
-    """Return what CONSUMER_SEND_MSG_BACK does with a message.
+    """Return where CONSUMER_SEND_MSG_BACK stores a message.
 
     Args:
         record: the message as stored, in its topic or in the retry topic.
-        offset_msg_id: its id by place, remembered as the origin of every further attempt.
-        group: the group that refuses it; it wants retries.
-        delay_level: the consumer's wish; 0 takes the next longer one, less than 0 is a dead letter at once.
-        requested_max: the request's ``maxReconsumeTimes``, None when it has none.
+        offset_msg_id: the message's offset id, stored as the origin of every further attempt.
+        group: the group that refuses it; it must have retry queues.
+        delay_level: the consumer's wish; 0 uses the next longer level, less than 0 makes a dead letter at once.
+        requested_max: the request's ``maxReconsumeTimes``; None if it has none.
         version: ordinal of the client's version.
-        choose_queue: a queue below a number of queues; random in earnest.
+        choose_queue: returns a queue id less than the number of queues; the broker chooses at random.
     """
     properties = record.properties
     properties.setdefault(props.RETRY_TOPIC, record.topic)
@@ -98,11 +98,11 @@ def plan_send_back(
 def is_dead_on_send(
     group: SubscriptionGroupConfig, reconsume_times: int | None, requested_max: int | None, version: int
 ) -> bool:
-    """Return whether a message that a client itself sends to its retry topic is to go to the dead letter queue instead.
+    """Return whether a message that a client sends to its retry topic must become a dead letter.
 
     Args:
-        group: of the retry topic, not of the producer.
-        reconsume_times: the request's, None is 0.
+        group: the group of the retry topic, not of the producer.
+        reconsume_times: the request's ``reconsumeTimes``; None counts as 0.
         requested_max: the request's ``maxReconsumeTimes``.
         version: ordinal of the client's version.
     """

@@ -1,15 +1,15 @@
-"""Asks producers what became of their transactions, in rounds (docs/internals/algorithms.md, Transactions).
+"""Asks producers in rounds whether to commit their open transactions (docs/internals/algorithms.md, Transactions).
 
 ::
 
-    round:  half queue from the position to where it ended when the round began
-            ended, replaced ............ done with
-            too young .................. the round is over: what follows is younger
-            immune by its own wish ..... a copy behind the end; the next round looks again
-            asked too often, too old ... TRANS_CHECK_MAX_TIME_TOPIC
-            else ....................... a copy behind the end, and its producer is asked about the copy
+    round:  each half message from the position to the end that the half queue had when the round began
+            ended, replaced ............ it is done
+            too young .................. the round ends: later messages are younger
+            sets a longer time itself .. a copy is appended; the next round checks the copy
+            asked too often, too old ... it moves to TRANS_CHECK_MAX_TIME_TOPIC
+            else ....................... a copy is appended, and its producer is asked about the copy
 
-A round runs in slices of a few milliseconds. A producer is asked when the copy it will name can be read.
+A round runs in slices of a few milliseconds. A producer is asked after the copy that its answer will name can be read.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _log = client_log(__name__)
 
 CHECK_TRANSACTION_STATE: Final = 39
 IDLE_S: Final = 0.05
-"""How often to look whether something is due."""
+"""Interval in seconds between two calls if no messages need to be checked."""
 BUSY_S: Final = 0.02
-"""The pause after much was sent: producers must keep up."""
+"""Pause in seconds after a slice that wrote many copies, so that producers keep up."""
 SLICE_S: Final = 0.002
 SLICE_MESSAGES: Final = 256
 SLICE_BYTES: Final = 1024 * 1024
@@ -53,7 +53,7 @@ class _Question(msgspec.Struct, frozen=True):
     """A request to a producer that waits until its copy can be read."""
 
     end_offset_bytes: int
-    """Where the copy ends."""
+    """Physical offset at which the copy ends."""
     identity: Identity
     half_queue_offset: int
     group: str
@@ -62,14 +62,14 @@ class _Question(msgspec.Struct, frozen=True):
 
 
 class TransactionalMessageCheckService:
-    """The rounds. Loop thread.
+    """Checks half messages in rounds, and asks producers about them. Loop thread.
 
     Args:
         store: see :class:`TransactionStore`.
-        table: what is done with.
+        table: the half messages that are done, and the open transactions.
         producers: the connected producers that can be asked.
         config: the settings in force.
-        clock: time.
+        clock: measures intervals and the age of messages.
     """
 
     def __init__(
@@ -88,20 +88,20 @@ class TransactionalMessageCheckService:
         self._questions: deque[_Question] = deque()
         self._sliced_bytes = 0
         self._round_end: int | None = None
-        """Half queue offset where the round under way ends; None between rounds."""
+        """Half queue offset at which the current round ends; None between rounds."""
         self._round_began_s = clock.monotonic_s()
 
     def begin(self, table: TransactionTable) -> None:
-        """Begin the rounds with what is done with now; the first one begins after an interval."""
+        """Use a table from now on. The first round begins after an interval."""
         self.table = table
         self._questions.clear()
         self._round_end = None
         self._round_began_s = self._clock.monotonic_s()
 
     def run(self) -> float:
-        """Do one slice of what is due; return after how many seconds to call again.
+        """Run one slice of a round, and send questions to producers; return the seconds until the next call.
 
-        Raises whatever a defect raises; the round is over then, and what it completed stays completed.
+        An unexpected exception is not caught. It ends the round, and checks that were completed stay completed.
         """
         now_s = self._clock.monotonic_s()
         if self._round_end is None and now_s - self._round_began_s >= self._settings.check_interval_ms / 1000:
@@ -114,7 +114,7 @@ class TransactionalMessageCheckService:
         return BUSY_S if self._questions else IDLE_S
 
     def rest_s(self) -> float:
-        """Return after how many seconds the next round begins; 0 while one is under way."""
+        """Return the seconds until the next round begins; 0 during a round."""
         if self._round_end is not None or self._questions:
             return 0.0
         return self._round_began_s + self._settings.check_interval_ms / 1000 - self._clock.monotonic_s()
@@ -124,11 +124,11 @@ class TransactionalMessageCheckService:
         return self._config().transactions
 
     def _slice(self, round_end: int) -> bool:
-        """Continue the round. Return whether more of it is left."""
+        """Continue the round; return whether it has more messages to check."""
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
-        self._round_end = None  # until the slice has ended well
+        self._round_end = None  # An exception must end the round.
         try:
             for _ in range(SLICE_MESSAGES):
                 if table.position >= round_end or not self._step(table.position):
@@ -144,7 +144,7 @@ class TransactionalMessageCheckService:
         return True
 
     def _step(self, half_queue_offset: int) -> bool:
-        """Deals with one half message; False when the round is over."""
+        """Check one half message; return False if it ends the round."""
         record = self._store.record(TRANS_HALF_TOPIC, half_queue_offset)
         if record is None:
             low = self._store.min_queue_offset(TRANS_HALF_TOPIC)
@@ -161,7 +161,7 @@ class TransactionalMessageCheckService:
             return True
         settings = self._settings
         times = half.check_times(properties)
-        # A producer's clock may be ahead: a message is neither older nor younger than its record.
+        # The producer's clock may be ahead, so the age counts from the earlier of its time and the record's.
         age_ms = self._clock.now_ms() - min(record.born_timestamp_ms, record.store_timestamp_ms)
         if times >= settings.check_max or age_ms > self._config().store.file_reserved_hours * _HOUR_MS:
             self._give_up(record, identity, times)
@@ -181,7 +181,7 @@ class TransactionalMessageCheckService:
     def _put_copy(
         self, record: Record, identity: Identity, changes: dict[str, str]
     ) -> tuple[MessageExtBrokerInner, DispatchRequest] | None:
-        """Put a copy behind the queue's end; give the message up when the store can never take one."""
+        """Append a copy to the half queue; give the message up and return None if the store can never accept a copy."""
         message = half.copy_of(record, changes)
         try:
             (put,) = self._store.append([message])

@@ -1,15 +1,15 @@
-"""The records of a transaction. Pure functions.
+"""Makes and reads the records of a transaction. Pure functions.
 
 ::
 
-    half     what the producer sent, in the half topic, under its real topic's name as a property
-    copy     the half again, behind the queue's end: its producer is asked, or it must not be asked yet
-    final    the half at its real topic, once its producer committed
-    op       "the half message at this queue offset is done with": ended, whichever way
-    given up the half among those whose producer never answered
+    half     the message that the producer sent, stored in the half topic; a property names its real topic
+    copy     the half appended again, because its producer is asked about it, or must not be asked yet
+    final    the half stored in its real topic, after its producer committed
+    op       a record that says that the half message at a queue offset is done: committed or rolled back
+    given up the half stored in the topic of messages whose producer never answered
 
-A half message and its copies are one transaction. What tells that is the producer's UNIQ_KEY together with when and where the
-message was born: a producer that sends the same message once more, after a rollback, begins another transaction.
+A half message and its copies are one transaction. They share the producer's UNIQ_KEY, the born timestamp and the born host. A
+producer that sends the same message again after a rollback begins another transaction.
 
 See docs/internals/algorithms.md, Transactions; docs/internals/store-format.md, Special topics.
 """
@@ -29,20 +29,20 @@ from flintmq.core.record.record import MessageExtBrokerInner, Record, encode_rec
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, without_transaction
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The consumer group whose offsets say how far the half and the op queue are done with."""
+"""Name of the consumer group whose offsets are the positions in the half and op queues."""
 HALF_QUEUE_ID: Final = 0
 OP_TAG: Final = "d"
 HALF_PROPERTIES_SPARE_BYTES: Final = 128
-"""Room that a half message's properties must leave for what its copies add."""
+"""Bytes that a half message's properties must leave free for properties that its copies add."""
 
 Identity = tuple[str, int, bytes]
 """UNIQ_KEY, born timestamp in ms, packed born host: the same for a half message and all its copies."""
 
 
 def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) -> bool:
-    """Return whether a send begins a transaction.
+    """Return whether a sent message begins a transaction.
 
-    A message that was committed once keeps TRAN_MSG; a consumer that sends it to its retry topic begins nothing.
+    A committed message keeps TRAN_MSG. It begins no transaction if a consumer sends it to its retry topic.
     """
     return properties.get(props.TRANSACTION_PREPARED, "").lower() == "true" and reconsume_times <= 0
 
@@ -54,13 +54,13 @@ def redirect_to_half(message: MessageExtBrokerInner) -> None:
 
 
 def identity_of(record: Record) -> Identity:
-    """Return what a half message shares with its copies only. One without a UNIQ_KEY shares nothing with any other."""
+    """Return a key that only a half message and its copies share. Without a UNIQ_KEY, each record has a different key."""
     key = record.properties.get(props.UNIQ_KEY) or f"@{record.queue_offset}"
     return key, record.born_timestamp_ms, record.born_host
 
 
 def is_copy(properties: Mapping[str, str]) -> bool:
-    """Return whether a half message was put by the broker, not by a producer."""
+    """Return whether the broker appended a half message as a copy, not a producer."""
     return props.TRANSACTION_CHECK_TIMES in properties or props.TRANSACTION_PREPARED_QUEUE_OFFSET in properties
 
 
@@ -70,7 +70,7 @@ def check_times(properties: Mapping[str, str]) -> int:
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
-    """Return the age before which the producer must not be asked, where the message itself sets one; None where not."""
+    """Return the age in ms before which the producer must not be asked; None if the message sets none."""
     text = properties.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
@@ -79,19 +79,21 @@ def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
 
 
 def copy_of(record: Record, changes: Mapping[str, str]) -> MessageExtBrokerInner:
-    """Return the half message once more, with some properties changed."""
+    """Return a copy of the half message to append, with some properties changed."""
     properties = {**record.properties, **changes}
     return moved(record, TRANS_HALF_TOPIC, HALF_QUEUE_ID, properties, _stored(properties))
 
 
 def given_up_of(record: Record) -> MessageExtBrokerInner:
-    """Return the half message among those whose producer never answered, as it is."""
+    """Return the unchanged half message, for the topic of messages whose producer never answered."""
     return moved(record, TRANS_CHECK_MAX_TIME_TOPIC, 0, record.properties, record.properties_bytes)
 
 
 def final_of(record: Record) -> MessageExtBrokerInner | None:
-    """Return the committed message; None when the half has lost its real topic. Its stored properties are the half's,
-    unchanged."""
+    """Return the committed message; None if the half lacks its real topic.
+
+    Its stored properties are those of the half, unchanged.
+    """
     place = real_place(record.properties)
     if place is None:
         return None
@@ -102,13 +104,13 @@ def final_of(record: Record) -> MessageExtBrokerInner | None:
 
 
 def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """Topic and queue id that a half message is meant for."""
+    """Return the real topic and queue id of a half message; None if it lacks them."""
     topic, queue_id = properties.get(props.REAL_TOPIC), number_or(properties.get(props.REAL_QUEUE_ID), -1)
     return (topic, queue_id) if topic and queue_id >= 0 else None
 
 
 def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtBrokerInner:
-    """Return the record that says that a half message is done with."""
+    """Return the op record that says that a half message is done."""
     properties = {props.WAIT: "true", props.TAGS: OP_TAG}
     return MessageExtBrokerInner(
         topic=TRANS_OP_HALF_TOPIC,
@@ -124,15 +126,17 @@ def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtB
 
 
 def offsets_of_op(record: Record) -> list[int]:
-    """Return the half queue offsets in an op record: one, or several as 5.x writes them. Skips what is not a number."""
+    """Return the half queue offsets in an op record. RocketMQ 5.x writes several in a record. Other texts are skipped."""
     if record.properties.get(props.TAGS) != OP_TAG:
         return []
     return [int(text) for text in record.body.split(b",") if text.isdigit() and len(text) < 20]
 
 
 def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
-    """Return the header of CHECK_TRANSACTION_STATE (39): the copy's place, which the producer names when it ends the
-    transaction."""
+    """Return the header of CHECK_TRANSACTION_STATE (39).
+
+    It has the copy's offsets, which the producer repeats when it ends the transaction.
+    """
     header = {
         "commitLogOffset": str(copy.commit_log_offset_bytes),
         "offsetMsgId": offset_message_id(record.store_host.hex().upper(), copy.commit_log_offset_bytes),
@@ -144,14 +148,14 @@ def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
 
 
 def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchRequest) -> bytes:
-    """Return the body of 39: the half message as it will be at its real topic, with the copy's offsets."""
+    """Return the body of CHECK_TRANSACTION_STATE (39): the half message in its real topic, with the copy's offsets."""
     properties = {**message.properties, props.WAIT: "false"}
     topic, queue_id = real_place(properties) or (message.topic, message.queue_id)
     shown = moved(record, topic, queue_id, properties, _stored(properties))
     place = copy.queue_offset, copy.commit_log_offset_bytes, record.store_timestamp_ms
     try:
         return b"".join(encode_record(shown, record_size(shown), *place))
-    except ValueError:  # another broker took it, for a topic that is none; its producer may still roll it back
+    except ValueError:  # another broker accepted it with an invalid topic; its producer may still roll it back
         return b"".join(encode_record(message, record_size(message), *place))
 
 

@@ -1,4 +1,4 @@
-"""The plugin ``transactions``: the hooks by which transactions join the broker."""
+"""The plugin ``transactions``: registers the service, the intake step and the request processors of transactions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = client_log("flintmq.broker")
 
 
 class TransactionsPlugin:
-    """Messages that are delivered when their producer commits, and never when it rolls back."""
+    """The plugin for messages that are delivered only after their producer has committed."""
 
     plugin_name = "transactions"
 
@@ -84,7 +84,7 @@ class TransactionStep:
     """Redirects messages with the property ``TRAN_MSG`` (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
 
     Args:
-        api: the settings and tables of the broker.
+        api: the broker, for its settings and tables.
     """
 
     topic_prefixes: tuple[str, ...] = ()
@@ -94,11 +94,11 @@ class TransactionStep:
         self.property_names = _NAMES
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Redirect a message that a client sends to begin a transaction; a delay that it asks for counts from its commit.
+        """Redirect a message that begins a transaction. A delay that it asks for begins with the commit.
 
         Raises:
-            RefusedError: the broker takes no transactions; or the message could never be delivered. That is refused now: the
-                producer that ends the transaction waits for no answer.
+            RefusedError: the broker accepts no transactions, or the message could never be delivered. This is checked now
+                because a producer that ends a transaction does not wait for an answer.
         """
         if sent is None or not asks_for_transaction(message.properties, message.reconsume_times):
             return False
@@ -139,7 +139,7 @@ class TransactionsService:
         api.topics.deleted.subscribe(self.transactions.forget_topic)
 
     def _place(self, message: MessageExtBrokerInner) -> None:
-        """Send a committed message to a queue that its topic has by now, or to where it waits."""
+        """Set the queue of a committed message: one that its topic has now, or one in which it waits until it is due."""
         message.queue_id = self._api.topics.queue_inside(message.topic, message.queue_id)
         self._api.intake.steps.take(message)
 
@@ -150,7 +150,11 @@ class TransactionsService:
         api.role.run_while(lambda: ends_transactions(api.role), self._begin)
 
     def _begin(self) -> Callable[[], None]:
-        """Read from the queues what is open, and begin to ask producers; return what ends that. Raises ``RefusedError``."""
+        """Read the open transactions from the queues, and begin to ask producers. Raises ``RefusedError``.
+
+        Returns:
+            A function that ends this.
+        """
         self.transactions.load()
         timer = self._api.work.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
         return partial(self._end, timer)
@@ -160,7 +164,7 @@ class TransactionsService:
         self.transactions.save()
 
     def _position(self, queue_id: int) -> int:
-        """Return the first half message that may be open; on a slave as its master says, by the offsets of a group."""
+        """Return the queue offset of the first half message that may be open; on a slave from its master's consumer offsets."""
         if ends_transactions(self._api.role):
             return self.transactions.table.position
         return max(0, self._api.offsets.query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, queue_id))
@@ -169,7 +173,7 @@ class TransactionsService:
         return ends_transactions(self._api.role) and self.transactions.table.is_done(half_queue_offset)
 
     def stop(self) -> None:
-        """Do nothing: the timers have ended, and the positions are kept by :meth:`persist`."""
+        """Do nothing: the timers have ended, and :meth:`persist` saves the positions."""
 
     def _check(self) -> float:
         wait_s = self.transactions.run()
@@ -177,7 +181,7 @@ class TransactionsService:
         return wait_s
 
     def metrics(self) -> Iterator[Measurement]:
-        """Return how many transactions were ended, by topic, and how many half messages are not done with."""
+        """Return the number of ended transactions, by topic, and of half messages that are not done."""
         for (topic, is_commit), count in self.transactions.ended.items():
             name = f"rocketmq_{'commit' if is_commit else 'rollback'}_messages_total"
             yield Measurement(name, count, {"topic": topic}, "counter")
@@ -189,7 +193,7 @@ class TransactionsService:
         yield Measurement("flintmq_half_messages", open_messages)
 
     def persist(self) -> None:
-        """Keep how far the half and the op queue are done with, on the master of a set."""
+        """Save the positions in the half and op queues, on the master of a set."""
         if ends_transactions(self._api.role):
             self.transactions.save()
 
@@ -200,8 +204,10 @@ def ends_transactions(role: Role) -> bool:
 
 
 class EndTransactionProcessor(DeclaredProcessor):
-    """Ends transactions. Loop thread. The request is one-way: a refusal is logged, and answered only where the client
-    waits for it."""
+    """Ends transactions. Loop thread.
+
+    Clients usually send the request one-way: a refusal is logged, and answered only if the client waits for an answer.
+    """
 
     def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
         self._api = api
@@ -214,7 +220,7 @@ class EndTransactionProcessor(DeclaredProcessor):
         needs=needs.record(EndTransactionRequestHeader, Permission.PUB),
     )
     async def end(self, request: Request) -> Response:
-        """Commit or roll back a transaction; answer when that is as durable as a send."""
+        """Commit or roll back a transaction; answer after that is as durable as a sent message."""
         header = request.header(EndTransactionRequestHeader)
         if not ends_transactions(self._api.role):
             raise RefusedError(
@@ -244,7 +250,7 @@ class EndTransactionProcessor(DeclaredProcessor):
 
 
 class ResumeCheckProcessor(DeclaredProcessor):
-    """Lets administrators have a half message checked from the start again. Loop thread."""
+    """Answers administrators who reset the number of checks of a half message. Loop thread."""
 
     def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:
         self._api = api
@@ -254,7 +260,7 @@ class ResumeCheckProcessor(DeclaredProcessor):
         RequestCode.RESUME_CHECK_HALF_MESSAGE, header=ResumeCheckHalfMessageRequestHeader, needs=ADMIN, audited=True
     )
     async def resume(self, request: Request) -> Response:
-        """Check a half message from the start again."""
+        """Reset the number of checks of a half message."""
         message_id = request.header(ResumeCheckHalfMessageRequestHeader).msg_id or ""
         try:
             place = decode_message_id(message_id)

@@ -1,4 +1,4 @@
-"""The store as transactions see it."""
+"""Reads and writes the records and positions of transactions in the broker's store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flintmq.plugins.transactions.half_message import HALF_QUEUE_ID, TRANSACTION
 
 
 class TransactionStore:
-    """The store of a broker, as far as transactions go; queues are always queue 0. Loop thread.
+    """The part of a broker's store that transactions use. It uses queue 0 of each topic. Loop thread.
 
     The positions are the consumer offsets of ``CID_RMQ_SYS_TRANS``, so that a Java broker continues from them.
     """
@@ -30,7 +30,7 @@ class TransactionStore:
 
     @property
     def readable_offset_bytes(self) -> int:
-        """End of what can be read: what a client got an answer for lies below, or soon will."""
+        """Physical offset up to which records can be read. All acknowledged records are before it, or soon will be."""
         return self._log.marks.readable
 
     @property
@@ -44,7 +44,7 @@ class TransactionStore:
         return self._log.reader.max_queue_offset(topic, HALF_QUEUE_ID)
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
-        """Return the message at a queue offset, None when there is none any more."""
+        """Return the message at a queue offset; None if there is none or it was deleted."""
         queue = self._log.queues.get((topic, HALF_QUEUE_ID))
         unit = queue.unit(queue_offset) if queue is not None and queue_offset >= queue.min_queue_offset else None
         return self._api.outlet.message_at(unit[0], unit[1]) if unit is not None else None
@@ -65,21 +65,21 @@ class TransactionStore:
         """Append messages as consecutive records, all or none. Does not wait for durability.
 
         Raises:
-            RefusedError: MESSAGE_ILLEGAL when the store can never take them; any other code when it cannot now.
+            RefusedError: MESSAGE_ILLEGAL if the store can never accept them; any other code if it cannot now.
         """
         try:
             return self._api.put(messages, together=True, dispatch=False).requests()
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or len(messages) == 1:
                 raise
-        # Together they do not fit a file: the first alone may, and the others are small.
+        # Together they do not fit in a file. The first alone may fit, and the others are small.
         return [request for message in messages for request in self._api.put([message], dispatch=False).requests()]
 
     def ensure_topic(self, topic: str) -> None:
         self._api.topics.create_in_send_back(topic, 1)
 
     def load_positions(self) -> tuple[int, int]:
-        """Return the saved positions in the half and in the op queue; -1 where there is none."""
+        """Return the saved positions in the half and op queues; -1 for a queue without one."""
         query = self._api.offsets.query
         return (
             query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),

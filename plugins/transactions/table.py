@@ -1,19 +1,19 @@
-"""Which half messages are done with, and which transactions are open (docs/internals/algorithms.md, Transactions).
+"""Records which half messages are done, and which transactions are open (docs/internals/algorithms.md, Transactions).
 
-The half queue is done with up to ``position``; beyond it single messages may be, before those in front of them are.
+All half messages before ``position`` are done: they need no further check. Later ones may be done, too.
 
 ::
 
-    half queue   … 7 8 9 | 10 11 12 13 14        position 10: what lies before is done with
-                             x     x             11 and 13 ended; 10 is open and holds the position back
+    half queue   … 7 8 9 | 10 11 12 13 14        position 10: all before it are done
+                             x     x             11 and 13 ended; 10 is open, so the position stays
 
-    done with:   ended (an op record says so), replaced by a copy farther back, or given up
+    done:        ended (an op record says so), replaced by a later copy, or given up
 
 A transaction is open
 
-* when it has copies: if the newest of them is not done with;
-* else when its half message is not done with, or was given up and the broker still remembers that: a producer that decides
-  late is heard as long as possible.
+* if it has copies: while the newest of them is not done;
+* otherwise: while its half message is not done, or was given up and the broker still remembers that. A producer can then still
+  end it late.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from flintmq.plugins.transactions.half_message import Identity, identity_of, is_
 from flintmq.plugins.transactions.store import TransactionStore
 
 REMEMBERED_MAX: Final = 10_000
-"""Ended transactions, and those given up, that are remembered beyond what the queues tell."""
+"""Largest number of ended transactions, and of transactions given up, that are kept in memory after they are done."""
 _OPS_LOOKED_AT: Final = 10 * REMEMBERED_MAX
 
 
 class TransactionTable:
-    """The positions and what lies beyond them. Loop thread; memory grows with what is open, not with what was ended.
+    """The positions in the half and op queues, and the transactions after them. Loop thread.
+
+    Memory grows with the open transactions, not with the ended ones.
 
     Args:
-        position: queue offset of the first half message that may not be done with.
-        op_position: queue offset of the first op record that may still tell something.
+        position: queue offset of the first half message that may not be done.
+        op_position: queue offset of the first op record that may name a half message at or after ``position``.
     """
 
     def __init__(self, position: int = 0, op_position: int = 0) -> None:
@@ -59,30 +61,29 @@ class TransactionTable:
         return half_queue_offset >= self.position and half_queue_offset not in self._done
 
     def is_done(self, half_queue_offset: int) -> bool:
-        """Return whether a half message is done with."""
+        """Return whether a half message is done."""
         return half_queue_offset < self.position or half_queue_offset in self._done
 
     def open_before(self, end_queue_offset: int) -> int:
-        """Return how many half messages before the end of their queue are not done with, copies among them."""
+        """Return the number of half messages, including copies, before ``end_queue_offset`` that are not done."""
         return max(0, end_queue_offset - self.position - len(self._done))
 
     def is_replaced(self, identity: Identity, half_queue_offset: int) -> bool:
-        """Return whether a newer copy stands for this half message."""
+        """Return whether a newer copy has replaced this half message."""
         return self._copies.get(identity, -1) > half_queue_offset
 
     def newest_copy(self, identity: Identity) -> int:
-        """Half queue offset of the copy that stands for an open transaction; -1 without one."""
+        """Return the half queue offset of an open transaction's newest copy; -1 if it has no copy."""
         return self._copies.get(identity, -1)
 
     def was_ended(self, identity: Identity) -> bool:
-        """Return True while the broker remembers it."""
+        """Return whether the transaction has ended and is still remembered."""
         return identity in self._ended
 
     def offsets_to_end(self, identity: Identity, half_queue_offset: int) -> list[int]:
-        """Return the half queue offsets that op records must name when the transaction ends at one of its half
-        messages.
+        """Return the half queue offsets for which op records must be written when a producer ends the transaction.
 
-        The newest copy is one of them: no producer may be asked about it again, by this broker or by the next one.
+        The newest copy is among them, so that no broker asks a producer about it again.
         """
         newest = self._copies.get(identity, half_queue_offset)
         return [half_queue_offset] if newest == half_queue_offset else [newest, half_queue_offset]
@@ -90,30 +91,30 @@ class TransactionTable:
     # what happened
 
     def add_op(self, half_queue_offset: int) -> None:
-        """Note an op record behind those known."""
+        """Add the next op record, which names this half message."""
         self._ops.append(half_queue_offset)
         self._advance()
 
     def done(self, half_queue_offset: int) -> None:
-        """Note that a half message is done with."""
+        """Mark a half message as done."""
         if half_queue_offset >= self.position:
             self._done.add(half_queue_offset)
             self._advance()
 
     def replaced(self, identity: Identity, half_queue_offset: int, copy_queue_offset: int) -> None:
-        """Note that a copy was put, which stands for the transaction from now on."""
+        """Mark a half message as replaced by a copy."""
         self._given_up.pop(identity, None)
         self._copies[identity] = copy_queue_offset
         self.done(half_queue_offset)
 
     def gave_up(self, identity: Identity, half_queue_offset: int) -> None:
-        """Note that the half message was moved to those whose producer never answered."""
+        """Mark a half message as given up, because its producer never answered."""
         self._copies.pop(identity, None)
         _remember(self._given_up, identity)
         self.done(half_queue_offset)
 
     def ended(self, identity: Identity, half_queue_offset: int) -> None:
-        """Note that the transaction was committed or rolled back."""
+        """Mark a transaction as committed or rolled back."""
         self._given_up.pop(identity, None)
         _remember(self._ended, identity)
         for queue_offset in self.offsets_to_end(identity, half_queue_offset):
@@ -121,7 +122,7 @@ class TransactionTable:
         self._copies.pop(identity, None)
 
     def skip_to(self, half_queue_offset: int) -> None:
-        """Half messages before this one are no longer in the log."""
+        """Drop the half messages before this one, because they are no longer in the log."""
         if half_queue_offset > self.position:
             self.position = half_queue_offset
             self._done = {queue_offset for queue_offset in self._done if queue_offset >= half_queue_offset}
@@ -146,11 +147,11 @@ def _remember(known: dict[Identity, None], identity: Identity) -> None:
 
 
 def rebuild(store: TransactionStore) -> tuple[TransactionTable, list[int]]:
-    """Return the table as the queues tell it.
+    """Return the table, rebuilt from the queues.
 
     Returns:
-        The table, and half queue offsets whose op record is missing: the crash came between the two. The caller appends
-        them, and adds them with ``add_op``.
+        The table, and the half queue offsets whose op records were lost in a crash. The caller appends these op records, and
+        adds them with ``add_op``.
     """
     saved_half, saved_op = store.load_positions()
     position = _inside(store, TRANS_HALF_TOPIC, saved_half)
@@ -168,13 +169,13 @@ def half_at(store: TransactionStore, half_queue_offset: int) -> Record | None:
 
 
 def _inside(store: TransactionStore, topic: str, saved: int) -> int:
-    """Return a saved position, moved into the queue: it may have been cut at either end."""
+    """Return a saved position, moved into the queue if files were deleted or the log was cut."""
     low, high = store.min_queue_offset(topic), store.max_queue_offset(topic)
     return max(low, min(saved, high))
 
 
 def _read_ops(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """End every transaction that an op record names. An op record always lies behind its half message in the log."""
+    """End every transaction that an op record names. In the log, an op record always follows its half message."""
     for op_offset in range(table.op_position, store.max_queue_offset(TRANS_OP_HALF_TOPIC)):
         op = store.record(TRANS_OP_HALF_TOPIC, op_offset)
         last = -1
@@ -189,8 +190,10 @@ def _read_ops(store: TransactionStore, table: TransactionTable, ended: dict[Iden
 
 
 def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> list[int]:
-    """Return the half offsets whose op record a crash kept back: only the log's last record can lack the one that
-    follows it."""
+    """Return the half queue offsets whose op records were lost in a crash.
+
+    An op record directly follows the committed message, so only the last record of the log can lack one.
+    """
     last = store.last_record()
     if last is None or transaction_type(last.sys_flag) != TRANSACTION_COMMIT:
         return []
@@ -206,7 +209,7 @@ def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Id
 
 
 def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """Find the copies among what is open, and what was ended at another half message of the same transaction."""
+    """Mark replaced half messages, and those of transactions that were ended at another of their half messages."""
     named = {half_offset for offsets in ended.values() for half_offset in offsets}
     seen: dict[Identity, int] = {}
     for half_offset in range(table.position, store.max_queue_offset(TRANS_HALF_TOPIC)):
@@ -222,7 +225,7 @@ def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[I
 
 
 def _read_given_up(store: TransactionStore, table: TransactionTable) -> None:
-    """Read the newest of those given up: they can be ended, unless they were since, or are asked about again."""
+    """Read the newest transactions that were given up, except those that ended since or have a newer copy."""
     high = store.max_queue_offset(TRANS_CHECK_MAX_TIME_TOPIC)
     low = max(store.min_queue_offset(TRANS_CHECK_MAX_TIME_TOPIC), high - REMEMBERED_MAX)
     records = [store.record(TRANS_CHECK_MAX_TIME_TOPIC, offset) for offset in range(low, high)]

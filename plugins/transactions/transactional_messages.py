@@ -1,7 +1,8 @@
-"""Ends transactions, and asks about those that were not ended (docs/internals/algorithms.md, Transactions).
+"""Ends transactions, and asks producers about open ones (docs/internals/algorithms.md, Transactions).
 
-Unlike RocketMQ's, a transaction ends once: whichever of its half messages a producer names, and however late. What was
-completed of a round of checks stays completed, and a look at a message that must not be asked about yet does not count as one.
+Three rules differ from RocketMQ's. A transaction ends only once, whichever of its half messages a producer names, at any time.
+If a round of checks fails, the checks that it completed stay completed. A message that is too young for a check does not count
+as checked.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 _log = client_log(__name__)
 
 EARLY_MAX: Final = 10_000
-"""Ends that came before their half message can be read, kept until it can."""
+"""Largest number of end requests that are kept because their half message cannot be read yet."""
 
 
 class TransactionalMessageService:
-    """The broker's transactions. Loop thread; :meth:`run` is the caller's timer's job.
+    """Ends and checks the broker's transactions. Loop thread; the caller's timer calls :meth:`run`.
 
     Args:
         store: see :class:`TransactionStore`.
         producers: the connected producers that can be asked.
-        place: sends a committed message to a queue that its topic has, or to where it waits until it is to be delivered.
+        place: sets the queue of a committed message: one of its topic, or one in which it waits until it is due.
         config: the settings in force.
-        clock: time.
-        has_topic: says whether a topic is there; the topic of a half message may have been deleted.
-        drop: counts a message that was committed when its topic was gone.
+        clock: measures intervals and the age of messages.
+        has_topic: returns whether a topic exists; the topic of a half message may have been deleted.
+        drop: counts a committed message that is dropped because its topic was deleted.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class TransactionalMessageService:
         self.table = TransactionTable()
         self.checks = TransactionalMessageCheckService(store, self.table, producers, config, clock)
         self.ended: dict[tuple[str, bool], int] = {}
-        """Transactions that ended, by their topic and whether they were committed."""
+        """Number of ended transactions, keyed by topic and whether they were committed."""
         self.committed = 0
         """Transactions committed since the start."""
         self.rolled_back = 0
@@ -76,8 +77,9 @@ class TransactionalMessageService:
     # life
 
     def load(self) -> None:
-        """Read where the queues stand, and forget what was known before. Call it after the store has recovered and its queues
-        have caught up, and when a slave becomes the master.
+        """Rebuild the table of transactions from the half and op queues.
+
+        Call it after the store has recovered and its queues are complete, and after a slave became the master.
 
         Raises:
             RefusedError: an op record that a crash cut off could not be appended.
@@ -96,10 +98,10 @@ class TransactionalMessageService:
         self.save()
 
     def run(self) -> float:
-        """Do what is due, for a few milliseconds at most.
+        """End transactions that waited and check half messages, for a few milliseconds at most.
 
         Returns:
-            After how many seconds to call again; 0 when there is more to do.
+            The seconds until the next call; 0 if there is more to do.
         """
         self._retry_early()
         try:
@@ -109,11 +111,11 @@ class TransactionalMessageService:
         return min(wait_s, IDLE_S)
 
     def rest_s(self) -> float:
-        """Return for how many seconds :meth:`run` has nothing to do."""
+        """Return the seconds for which :meth:`run` has nothing to do."""
         return 0.0 if self._early else self.checks.rest_s()
 
     def save(self) -> None:
-        """Save the positions once what they stand for is on disk."""
+        """Save the positions in the half and op queues, after the records that they cover are on disk."""
         positions = self._durable.ready((self.table.position, self.table.op_position))
         if positions is not None and positions != (0, 0):
             self._store.save_positions(*positions)
@@ -122,16 +124,16 @@ class TransactionalMessageService:
     # end
 
     def end(self, request: EndTransactionRequestHeader) -> bool:
-        """Commit or roll back. An undecided producer changes nothing: it is asked again.
+        """Commit or roll back a transaction. If the producer is undecided, nothing changes, and it is asked again.
 
         Returns:
-            False when it is committed, but its message is dropped, because its topic was deleted.
+            False if the transaction is committed, but its message is dropped because its topic was deleted.
 
         Raises:
-            RefusedError: SYSTEM_ERROR, in the words of RocketMQ: the half message is not there, is another one or
-                another group's, or its transaction has ended; what the store refuses with; or the time that a committed
-                message names is one at which too many are due, or further ahead than settings now allow. Then it stays
-                open, and its producer is asked again.
+            RefusedError: SYSTEM_ERROR with RocketMQ's remark if the half message does not exist, is another message or
+                belongs to another group, or if its transaction has ended. Otherwise the code of the store's refusal, or of
+                a refused delivery time: too many messages are due then, or it is too far ahead for the current settings.
+                The transaction then stays open, and its producer is asked again.
         """
         if request.from_transaction_check:
             _log.debug(
@@ -172,12 +174,12 @@ class TransactionalMessageService:
         return True
 
     def forget_topic(self, topic: str) -> None:
-        """Forget how many transactions of a topic ended: it was deleted."""
+        """Remove the counters of a deleted topic."""
         for is_commit in (True, False):
             self.ended.pop((topic, is_commit), None)
 
     def _keep_early(self, request: EndTransactionRequestHeader) -> None:
-        """Keep the end of a half message that is acknowledged but cannot be read yet (transient store pool)."""
+        """Keep an end request whose half message is acknowledged but cannot be read yet (transient store pool)."""
         place = request.commit_log_offset_bytes
         if not self._store.readable_offset_bytes <= place < self._store.wrote_offset_bytes:
             raise _refused("transaction.gone", "Find prepared transaction message failed", str(place))
@@ -215,7 +217,7 @@ class TransactionalMessageService:
     # resume
 
     def resume(self, commit_log_offset_bytes: int) -> None:
-        """Ask about a half message from the start again (323), also one that was given up.
+        """Reset the number of checks of a half message (request 323), even if it was given up.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the half message does not exist, or its transaction has ended.
@@ -240,11 +242,11 @@ class TransactionalMessageService:
 
 
 def _verify(request: EndTransactionRequestHeader, record: Record) -> None:
-    """Refuse a request that names a place where another message lies by now. Raises RefusedError.
+    """Raise RefusedError if the record is not the half message that the request means.
 
-    An id may be left out, as with RocketMQ. One that is another message's is refused, where RocketMQ does not look at ids:
-    after a crash under an asynchronous flush, another half message of the group may lie at the same place with the same queue
-    offset, and the end of the lost one would commit it.
+    Like in RocketMQ, the request may lack the message id. Unlike in RocketMQ, an id of another message is refused. After a
+    crash with asynchronous flush, another half message of the group may have the same physical offset and queue offset. Without
+    this check, the end of the lost transaction would commit it.
     """
     properties = record.properties
     if record.topic != TRANS_HALF_TOPIC or record.queue_id != half.HALF_QUEUE_ID:
