@@ -1,1 +1,1 @@
-"""Registration as a plugin: tells name servers the broker's name, address and topics."""
+"""The plugin that registers the broker's name, address and topics with name servers."""

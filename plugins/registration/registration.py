@@ -35,21 +35,21 @@ log = event_log("flintmq.broker")
 
 _REST: Final = 10
 _REST_MAX_S: Final = 2.0
-"""After a registration: ten times the processor time that its body took, and no longer than this, until the next one."""
+"""Longest pause in seconds after a registration. The pause is ten times the processor time that its body took."""
 _SETTLE_MAX_S: Final = 3.0
-"""So long after its beginning a registration holds up an answer; mqadmin waits five seconds for the answer."""
+"""Longest time in seconds, from its start, for which a registration delays an answer. mqadmin waits five seconds."""
 
 
 _RETRY_S: Final = 0.5
 _RETRY_MAX_S: Final = 8.0
-"""After a registration that failed, or a connection that was lost: the pause before the next try, which doubles each time. A
-name server that was restarted knows no broker, and would send clients of new topics away until the next interval."""
+"""Longest pause in seconds before the next try, after a registration failed or a connection was lost. The pause doubles each
+time. A restarted name server knows no brokers until they register again, so waiting for the next interval would be too long."""
 
 
 class Registration:
-    """Registers at the start, at every interval, and at once when a topic or the role changed or a name server was restarted.
+    """Registers the broker at the start, at every interval, and soon after a change.
 
-    Loop thread.
+    A change is a changed topic, a changed role or a restarted name server. Loop thread.
 
     Args:
         api: the broker.
@@ -62,26 +62,27 @@ class Registration:
         self._advertised = api.address.advertised.to_text() or None
         self._changed = asyncio.Event()
         self._lost: set[str] = set()
-        """Name servers whose connection was lost, and that may know this broker no longer."""
+        """Addresses of name servers whose connection was lost, and which may not know this broker any more."""
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
         self._under_way: dict[asyncio.Future[None], float] = {}
-        """Registrations that not all name servers have answered yet, and when they began."""
+        """Start times of registrations in seconds, keyed by a future that is done after all name servers answered."""
         self._orders: dict[str, bytes] = {}
-        """By name server that took the last registration: its configuration of ordered topics, empty where it has none. It is
-        replaced by an answer, so that one of two registrations that overlap does not hide what the other was told."""
+        """Configurations of ordered topics, keyed by the name server that sent them; empty if it has none.
+
+        Each answer replaces its name server's entry only, so overlapping registrations keep each other's answers."""
         self.registered: dict[str, bool] = {}
-        """For each name server whether the last registration succeeded."""
+        """Whether the last registration succeeded, keyed by name server."""
         self.master_address = ""
-        """On a slave the address at which clients reach its master; empty while no name server knows it."""
+        """On a slave, the address at which clients reach its master; empty while no name server knows it."""
         self.master_ha_address = ""
-        """On a slave the address of its master's replication port; empty while no name server knows it."""
+        """On a slave, the address of its master's replication port; empty while no name server knows it."""
 
     def start(self) -> None:
-        """Do nothing: name servers learn of a broker that is ready."""
+        """Do nothing: the broker is registered when it is ready."""
 
     async def ready(self) -> None:
-        """Register once with every name server, then keep doing so. A name server that is away is tried again."""
+        """Register with every name server, and begin to repeat it. An unreachable name server is tried again."""
         self._api.topics.changed.subscribe(self.topic_changed)
         self._api.role.changed.subscribe(self._role_changed)
         self._client.lost.subscribe(self._connection_lost)
@@ -89,16 +90,16 @@ class Registration:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topic_changed(self) -> None:
-        """Register soon; several changes within one iteration of the loop make one registration."""
+        """Register soon; several changes within one iteration of the event loop cause one registration."""
         self._changed.set()
 
     def _role_changed(self) -> None:
-        """Register soon with the id of the new role; the name servers say again which broker is the master."""
+        """Register soon with the id of the new role; the answers name the new master."""
         self.master_address = self.master_ha_address = ""
         self._changed.set()
 
     def _connection_lost(self, address: str) -> None:
-        """Register with that name server soon: it was restarted, or will be."""
+        """Register with that name server soon, because it may have been restarted."""
         if address in self._addresses:
             self._lost.add(address)
             self._changed.set()
@@ -126,7 +127,7 @@ class Registration:
             else:
                 await self._register_with(unsure)
             retry_s = min(retry_s * 2, _RETRY_MAX_S) if self._unsure() else _RETRY_S
-            # Each new topic sends all topics, as the protocol has it: other clients come first in between.
+            # In this protocol each new topic sends all topics. The pause leaves time for other clients.
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
@@ -146,7 +147,7 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # Of name servers that contradict each other the first one counts: each change would be registered again, and so on.
+        # If name servers contradict each other, the first one counts. Otherwise each answer would cause another registration.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:
@@ -162,9 +163,9 @@ class Registration:
                 )
 
     async def settle(self) -> None:
-        """Wait until the registrations that are under way have ended; none of those that begin later is waited for.
+        """Wait until the registrations that have begun have ended, each for at most three seconds after it began.
 
-        A name server that does not answer is waited for until three seconds have passed since it was asked."""
+        Registrations that begin later are not waited for."""
         now_s = asyncio.get_running_loop().time()
         for under_way, began_s in list(self._under_way.items()):
             if began_s + _SETTLE_MAX_S > now_s:
@@ -213,26 +214,27 @@ class Registration:
         self._orders[address] = answer.body
 
     def _not_registered(self, address: str) -> None:
-        """Note that this name server did not take the registration: its configuration of ordered topics counts no longer."""
+        """Mark a registration as failed, and drop this name server's configuration of ordered topics."""
         self.registered[address] = False
         self._orders.pop(address, None)
 
     def _ha_address(self) -> str:
-        """Return the address that slaves replicate from, or would if this broker were the master."""
+        """Return the address from which slaves replicate while this broker is the master."""
         api = self._api
         host = api.settings.current.ha.advertised_host or api.address.host_port.rpartition(":")[0]
         replication = next(api.parts(SupportsReplication), None)  # type: ignore[type-abstract]
         return f"{host}:{ha_port(replication, api.settings.current.listen.ha_port, api.address)}"
 
     def _learn_master(self, answer: RemotingCommand) -> None:
-        """Take the master's addresses from an answer; a name server that does not know the master leaves them out."""
+        """Read the master's addresses from an answer. They are missing if the name server does not know the master."""
         found = decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
         self.master_address = found.master_addr or self.master_address
         self.master_ha_address = found.ha_server_addr or self.master_ha_address
 
     async def _body(self) -> tuple[bytes, int]:
-        """Return a :class:`~flintmq.remoting.wire.bodies.RegisterBrokerBody` of all topics, without filter servers, and its
-        checksum. Other clients are served while it is made."""
+        """Return an encoded :class:`~flintmq.remoting.wire.bodies.RegisterBrokerBody` of all topics, and its checksum.
+
+        It has no filter servers. The body is made in slices, so that other clients are served in between."""
         topics = self._api.topics.file.encoded(self._api.settings.current.broker.permission)
         head = b'{"filterServerList":[],"topicConfigSerializeWrapper":'
         pieces, crc32 = [], 0
@@ -242,7 +244,7 @@ class Registration:
         return b"".join(pieces), crc32 & CRC32_MASK
 
     async def withdraw(self) -> None:
-        """Unregister everywhere; a name server that does not answer is left to its expiry."""
+        """Unregister from all name servers. Without an answer, a name server removes the broker when its entry expires."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
