@@ -1,6 +1,6 @@
 """Message filters as a plugin: by tags, and by RocketMQ's subset of SQL92 over properties.
 
-An expression is a string that a client sent. It is parsed (:mod:`~flintmq.plugins.filters.sql92`) under the limits of
-:mod:`flintmq.core.limits`, and becomes closures over typed operands (:mod:`~flintmq.plugins.filters.comparisons`). No text of a
-client is ever evaluated as code or used as a regular expression.
+A client sends an expression as a string. :mod:`~flintmq.plugins.filters.sql92` parses it within the limits of
+:mod:`flintmq.core.limits`. :mod:`~flintmq.plugins.filters.comparisons` compiles it to closures over typed operands. No text
+of a client is evaluated as code or used as a regular expression.
 """

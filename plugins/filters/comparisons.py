@@ -1,14 +1,14 @@
-"""Compiles the comparisons and the logic of filter expressions, and refuses those that RocketMQ does not allow.
+"""Compiles comparisons and logic of filter expressions, and refuses expressions that RocketMQ does not allow.
 
-A property is text, a comparison is true, false or unknown (None), a number keeps the type Java gives it: text is read as an
-int against an int literal, as a long against a larger one, as a double against a decimal one. All types are known when
-the expression is parsed, so each comparison is made for its two types once.
+A property is text. A comparison is true, false or unknown (None). A number has the type that Java gives it. If text is compared
+with a number, it is converted to the number's type: int, long or double. All types are known when the expression is
+parsed, so each comparison is compiled once for its two types.
 
-The rules are RocketMQ's (docs/internals/protocol.md, Filter expressions), the odd ones included:
+The rules are RocketMQ's (docs/internals/protocol.md, Filter expressions), including some that are unexpected:
 
 * ``absent = 5`` is unknown but ``5 = absent`` is false, so ``5 <> absent`` is true;
-* two texts are compared by ``<`` as doubles; a text that is none makes the message unfit;
-* ``TRUE = property`` is never fit, ``property = TRUE`` is.
+* ``<`` compares two texts as doubles; if one is not a number, the message is dropped;
+* ``TRUE = property`` drops every message, ``property = TRUE`` does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flintmq.core.record import java_number
 from flintmq.core.response_code import ResponseCode
 
 Program = Callable[[Mapping[str, str]], Any]
-"""Returns a value for a message's properties; None is unknown. Raises :class:`UnfitError`."""
+"""Function that returns a value for a message's properties; None is unknown. Raises :class:`UnfitError`."""
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
@@ -38,7 +38,7 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 
 
 def refusal(message: str, position: int, *, reason: str = "filter.syntax", measured: str = "") -> RefusedError:
-    """Return the refusal of an expression that cannot be served: SUBSCRIPTION_PARSE_FAILED, and where."""
+    """Return the error SUBSCRIPTION_PARSE_FAILED for an expression, with the position at which it is wrong."""
     return RefusedError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: at character {position + 1}: {message}",
@@ -48,12 +48,13 @@ def refusal(message: str, position: int, *, reason: str = "filter.syntax", measu
 
 
 class UnfitError(Exception):
-    """A property's text cannot be compared as asked. RocketMQ then drops the message, whatever else was in the
-    expression: this is not the *unknown* of a property that is absent."""
+    """The text of a property cannot be converted for a comparison.
+
+    RocketMQ then drops the message, whatever the rest of the expression is. An absent property is *unknown* instead."""
 
 
 class Kind(enum.Enum):
-    """The Java types that occur in expressions."""
+    """A type of a part of an expression, in Java's terms."""
 
     INT = "an integer"
     LONG = "a long integer"
@@ -61,7 +62,7 @@ class Kind(enum.Enum):
     STRING = "a text"
     BOOLEAN = "true or false"
     NULL = "NULL"
-    """A value that is always unknown."""
+    """The literal NULL, whose value is always unknown."""
 
 
 NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
@@ -69,31 +70,31 @@ NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
 
 @attrs.frozen
 class Operand:
-    """A part of an expression, ready to run."""
+    """A compiled part of an expression."""
 
     kind: Kind
     program: Program
     position: int
-    """The position at which it begins, for errors."""
+    """Index of the part's first character in the expression, for errors."""
     depth: int = 1
-    """The depth to which programs call one another."""
+    """Depth of nested calls when the part is evaluated."""
     is_condition: bool = False
-    """Whether the grammar takes it for a condition: comparisons, NOT, AND, OR, IN, TRUE, FALSE, NULL."""
+    """Whether the part is a condition in the grammar: a comparison, NOT, AND, OR, IN, TRUE, FALSE or NULL."""
     is_literal: bool = False
     value: Any = None
-    """A literal's value."""
+    """Value of a literal; None for other parts."""
     name: str | None = None
-    """A property's name."""
+    """Name of a property; None for other parts."""
 
 
 def literal(kind: Kind, value: Any, position: int) -> Operand:
-    """Return a value written in the expression."""
+    """Return an operand with a constant value."""
     condition = kind in (Kind.BOOLEAN, Kind.NULL)
     return Operand(kind, lambda _properties: value, position, is_condition=condition, is_literal=True, value=value)
 
 
 def integer_literal(digits: str, position: int) -> Operand:
-    """Return an int where it fits, else a long. Raises RefusedError for a larger number."""
+    """Return an int literal if the number fits, else a long literal. Raises RefusedError for a larger number."""
     text = digits.rstrip("lL")
     value = int(text) if len(text) <= 19 else _LONG_MAX + 1
     if value > _LONG_MAX:
@@ -102,7 +103,7 @@ def integer_literal(digits: str, position: int) -> Operand:
 
 
 def decimal_literal(digits: str, position: int) -> Operand:
-    """Return a double. Raises RefusedError for one that is too large, and for 0.0, which RocketMQ takes for one too small."""
+    """Return a double literal. Raises RefusedError if it is too large, or 0.0, which RocketMQ refuses as too small."""
     value = float(digits)
     if value == 0 or value == math.inf:
         raise refusal("the number must lie between 4.9E-324 and 1.7976931348623157E308", position)
@@ -110,7 +111,7 @@ def decimal_literal(digits: str, position: int) -> Operand:
 
 
 def property_of(name: str, position: int) -> Operand:
-    """Return a property's text, unknown where the message has none."""
+    """Return an operand with a property's text, unknown if the message lacks the property."""
 
     def program(properties: Mapping[str, str]) -> Any:
         return properties.get(name)
@@ -129,17 +130,20 @@ def _integer(text: str, parse: Callable[[str], int]) -> int:
 
 
 def parse_int(text: str) -> int:
-    """Return what ``Integer.valueOf`` does. Raises UnfitError."""
+    """Parse an int like Java's ``Integer.valueOf``. Raises UnfitError."""
     return _integer(text, java_number.parse_int)
 
 
 def parse_long(text: str) -> int:
-    """Return what ``Long.valueOf`` does. Raises UnfitError."""
+    """Parse a long like Java's ``Long.valueOf``. Raises UnfitError."""
     return _integer(text, java_number.parse_long)
 
 
 def parse_double(text: str) -> float:
-    """Return what ``Double.valueOf`` does: it takes blanks around, NaN, Infinity, suffixes, hexadecimal. Raises UnfitError."""
+    """Parse a double like Java's ``Double.valueOf``. Raises UnfitError.
+
+    It accepts surrounding blanks, NaN, Infinity, suffixes and hexadecimal numbers.
+    """
     stripped = text.strip(_JAVA_BLANKS)
     if _DOUBLE.fullmatch(stripped):
         return float(stripped.rstrip("fFdD") if stripped[-1] in "fFdD" else stripped)
@@ -152,12 +156,12 @@ def parse_double(text: str) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    """Return what ``Boolean.valueOf`` does: True for "true" in any case, else False."""
+    """Parse a boolean like Java's ``Boolean.valueOf``: True for "true" in upper or lower case, else False."""
     return text.lower() == "true"
 
 
 def order_doubles(left: float, right: float) -> int:
-    """Compare as ``Double.compareTo`` does: NaN is the greatest and equal to itself, -0.0 less than 0.0."""
+    """Compare like Java's ``Double.compareTo``: NaN is the greatest and equal to itself, and -0.0 is less than 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -166,7 +170,7 @@ def order_doubles(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """Return the order of what the operators of floating point do not: NaN above 0.0 above -0.0 (and any other number)."""
+    """Return a rank for values that ``<`` does not order: 2 for NaN, 0 for -0.0, 1 for any other number."""
     if value != value:
         return 2
     return 1 if value != 0 or math.copysign(1, value) > 0 else 0
@@ -198,7 +202,7 @@ def _made(program: Program, parts: Sequence[Operand]) -> Operand:
 
 
 def condition(part: Operand) -> Operand:
-    """Compile a part where true or false is needed. A property by itself is false, and unknown where it is absent.
+    """Compile a part as a condition. A property alone is false, or unknown if the message lacks it.
 
     Raises:
         RefusedError: a number or a text.
@@ -223,11 +227,11 @@ def negative(part: Operand, position: int) -> Operand:
 
 
 def _nothing(_value: object) -> None:
-    """Evaluate a part only because it may make the message unfit."""
+    """Ignore the value of a part. It is evaluated only because it may raise UnfitError."""
 
 
 def negation(part: Operand, position: int) -> Operand:
-    """Compile NOT: unknown stays unknown."""
+    """Compile NOT. The negation of unknown is unknown."""
     program = condition(part).program
 
     def run(properties: Mapping[str, str]) -> Any:
@@ -238,7 +242,10 @@ def negation(part: Operand, position: int) -> Operand:
 
 
 def junction(parts: Sequence[Operand], *, decisive: bool) -> Operand:
-    """Compile OR of several parts (``decisive`` is true), or AND (false): decided as soon as one part is that."""
+    """Compile OR (``decisive`` is True) or AND (False) of several parts.
+
+    Evaluation ends at the first part whose value equals ``decisive``.
+    """
     if len(parts) == 1:
         return parts[0]
     programs = tuple(condition(part).program for part in parts)
@@ -257,7 +264,7 @@ def junction(parts: Sequence[Operand], *, decisive: bool) -> Operand:
 
 
 def is_null(part: Operand) -> Operand:
-    """Compile IS NULL: whether a value is unknown."""
+    """Compile IS NULL, which is true if a value is unknown."""
     program = part.program
     return _made(lambda properties: program(properties) is None, [part])
 
@@ -344,7 +351,7 @@ def ordered(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def _never(_one: Any, _other: Any) -> bool:
-    """Return None: one side is always unknown, so that nothing is compared."""
+    """Raise UnfitError. A comparison with NULL never gets here, because NULL is always unknown."""
     raise UnfitError
 
 
@@ -357,7 +364,7 @@ def _property_against(name: str, value: Any, test: Test) -> Program:
 
 
 def _ordered(left: Kind, right: Kind, compare: Test) -> Test:
-    """Compare two values of these types, text converted as the other side asks."""
+    """Return a test that compares two values, with text converted to the other side's type."""
     if left is Kind.STRING and right is Kind.STRING:
         return lambda one, other: compare(order_doubles(parse_double(one), parse_double(other)), 0)
     if Kind.DOUBLE in (left, right):
@@ -377,7 +384,7 @@ def _to_double(kind: Kind) -> Convert:
 
 
 def between(value: Operand, low: Operand, high: Operand) -> Operand:
-    """Compile BETWEEN. Raises RefusedError where the first literal is greater, and where ``>=`` is not allowed."""
+    """Compile BETWEEN. Raises RefusedError if the first literal is greater, or ``>=`` is not allowed for the operands."""
     if low.is_literal and high.is_literal:
         for part in (low, high):
             if part.kind not in NUMBERS:
@@ -388,5 +395,5 @@ def between(value: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def not_between(value: Operand, low: Operand, high: Operand) -> Operand:
-    """Compile NOT BETWEEN; RocketMQ does not check the order of its literals here."""
+    """Compile NOT BETWEEN. Like in RocketMQ, the first literal may be greater."""
     return junction([ordered("<", value, low), ordered(">", value, high)], decisive=True)

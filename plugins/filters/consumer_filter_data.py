@@ -1,4 +1,4 @@
-"""One group's filter of one topic, as it is kept, and what a pull does with it."""
+"""The filter of a group for a topic: its stored form, its bit positions, and its use by pulls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flintmq.core.record.bloom import BloomFilterData, StoredBloom
 
 
 class StoredFilter(msgspec.Struct, rename="camel"):
-    """A filter in the file's form, with RocketMQ's types (``ConsumerFilterData``)."""
+    """A filter as stored in the file, with the types of RocketMQ's ``ConsumerFilterData``."""
 
     bloom_filter_data: StoredBloom | None = None
     born_time: Long = 0
@@ -36,22 +36,22 @@ class ConsumerFilterData:
     expression: str
     expression_type: str
     compiled: MessageFilter | None
-    """None for a filter that was loaded, and whose group has not been back since."""
+    """The compiled filter; None if it was loaded from the file and its group has not come back since."""
     bloom: BloomFilterData | None
-    """None for one that bit maps are not made with, or not any more: held pulls may still have it."""
+    """The filter's bit positions; None if bit maps are not computed with it. A held pull may use a removed filter."""
     born_time_ms: int
-    """Bit maps of messages stored at this time or before say nothing about this filter."""
+    """Creation time in ms since 1970. Bit maps of messages stored at this time or before do not cover this filter."""
     client_version: int
-    """When the client made the subscription: the newest of a group's wins."""
+    """Time in ms since 1970 at which the client made the subscription. The newest of a group counts."""
     dead_time_ms: int = 0
-    """When the group's last member left; 0 while it lives."""
+    """Time in ms since 1970 at which the group's last member left; 0 while it has members."""
 
     @property
     def is_dead(self) -> bool:
         return self.dead_time_ms >= self.born_time_ms
 
     def dead_for_ms(self, now_ms: int) -> int:
-        """Return for how long it has been dead, in ms; -1 while it lives."""
+        """Return the time since the group's last member left, in ms; -1 while it has members."""
         return now_ms - self.dead_time_ms if self.is_dead else -1
 
     @property
@@ -61,7 +61,7 @@ class ConsumerFilterData:
 
     @property
     def size_bytes(self) -> int:
-        """Return the length of the expression as the file holds it."""
+        """Return the length of the expression in UTF-8, in bytes."""
         return len(self.expression.encode("utf-8", "surrogatepass"))
 
     def to_wire(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class ConsumerFilterData:
 
 
 class _Everything:
-    """Lets every message pass, and looks at none (a :class:`flintmq.core.kernel.ports.MessageFilter`)."""
+    """Accepts every message (a :class:`flintmq.core.kernel.ports.MessageFilter`)."""
 
     needs_properties = False
 
@@ -111,15 +111,15 @@ class _Everything:
 
 
 class DeadFilters(msgspec.Struct, frozen=True):
-    """Stands for all filters of a topic whose groups have no members now."""
+    """Represents all dead filters of a topic in the computation of bit maps."""
 
     bloom: BloomFilterData | None
-    """The positions of all of them."""
+    """Bit positions of all dead filters together."""
     compiled: MessageFilter | None = _Everything()
 
 
 class BloomFilterBacked:
-    """A group's filter that looks at the bit map first (a :class:`flintmq.core.kernel.ports.BitMapFilter`)."""
+    """A group's filter that checks the bit map first (a :class:`flintmq.core.kernel.ports.BitMapFilter`)."""
 
     __slots__ = ("_data", "matches_properties", "matches_tags_code", "needs_properties")
 
@@ -130,7 +130,7 @@ class BloomFilterBacked:
         self.needs_properties = compiled.needs_properties
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """Return False only where the bit map was made with this filter and says that the message does not fit."""
+        """Return False if the bit map covers this filter and shows that it does not accept the message; else True."""
         bloom = self._data.bloom
         if bloom is None or store_timestamp_ms <= self._data.born_time_ms or len(bit_map) * 8 != bloom.bit_num:
             return True

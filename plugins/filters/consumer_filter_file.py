@@ -1,6 +1,6 @@
 """Reads and writes ``consumerFilter.json`` (docs/internals/store-format.md, Configuration files).
 
-It is written by another thread than the loop's, and of a topic that has not changed since the last time the text is known.
+A worker thread writes the file. The text of a topic that has not changed since the last write is reused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TAIL_OF_NONE: Final = "}\n}"
 
 
 class FilePart:
-    """The filters of a topic as they were taken, and their text in the file, which is made once."""
+    """A snapshot of a topic's filters, and their text in the file, which is made once."""
 
     __slots__ = ("_groups", "_text", "_topic")
 
@@ -31,7 +31,7 @@ class FilePart:
         self._text = ""
 
     def text(self) -> str:
-        """Return the text. Any thread, one at a time."""
+        """Return the text of these filters in the file. Any thread, one at a time."""
         if not self._text:
             whole = fastjson.dumps_pretty({"filterDataByTopic": {self._topic: _entry(self._topic, self._groups)}})
             self._text = whole[len(_HEAD) : -len(_TAIL)]
@@ -43,7 +43,7 @@ def _entry(topic: str, groups: Mapping[str, ConsumerFilterData]) -> dict[str, An
 
 
 class ConsumerFilterFile:
-    """The file. Loop thread but for :meth:`write`.
+    """Reads and writes the file. Loop thread, except :meth:`write`.
 
     Args:
         file: ``config/consumerFilter.json``, or None for a table that is kept in memory.
@@ -52,20 +52,20 @@ class ConsumerFilterFile:
     def __init__(self, file: JsonFile | None) -> None:
         self._file = file
         self._parts: dict[str, FilePart] = {}
-        """Topic → its part of the file, where it has not changed since that was taken."""
+        """Parts of the file, keyed by topic, for topics that have not changed since the last snapshot."""
         self.is_dirty = False
-        """Whether something has changed since the file was taken or read."""
+        """Whether a filter has changed since the last snapshot or read of the file."""
 
     def changed(self, topic: str) -> None:
-        """Take note that the filters of a topic are others."""
+        """Mark the filters of a topic as changed."""
         self.is_dirty = True
         self._parts.pop(topic, None)
 
     def take(self, table: Mapping[str, Mapping[str, ConsumerFilterData]]) -> list[FilePart] | None:
-        """Return what the file is made of, for :meth:`write`; None when nothing has changed since the last time.
+        """Return the parts of the file for :meth:`write`; None if nothing has changed since the last call.
 
         Args:
-            table: the filters by topic and group.
+            table: the filters, keyed by topic and group.
         """
         if not self.is_dirty or self._file is None:
             return None
@@ -79,7 +79,7 @@ class ConsumerFilterFile:
         """Write the file. Any thread, one at a time.
 
         Raises:
-            StoreError: the disk refused it; it is written with what :meth:`take` returns next.
+            StoreError: the file cannot be written. The next :meth:`take` returns its filters again.
         """
         texts = ",".join(part.text() for part in parts)
         try:
@@ -90,13 +90,13 @@ class ConsumerFilterFile:
             raise
 
     def load(self) -> list[ConsumerFilterData]:
-        """Return the filters in the file; none without one. Raises ``StoreFormatError``."""
+        """Return the filters in the file; an empty list if there is no file. Raises ``StoreFormatError``."""
         value = self._file.load() if self._file is not None else None
         return [] if value is None else list(_entries(value))
 
 
 def _entries(value: Any) -> list[ConsumerFilterData]:
-    """Return the filters of a file. Malformed entries are left out, because the next heartbeat repeats them."""
+    """Return the filters of a file's content. Malformed entries are left out: the next heartbeat repeats them."""
     found: list[ConsumerFilterData] = []
     topics = value.get("filterDataByTopic") if isinstance(value, Mapping) else None
     for of_topic in topics.values() if isinstance(topics, Mapping) else ():

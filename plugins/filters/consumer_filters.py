@@ -1,9 +1,11 @@
 """Keeps filters of groups that do not subscribe by tags, in ``consumerFilter.json`` (docs/internals/algorithms.md, Filters).
 
-They outlive their group by a day, so that bit maps of before are believed when a group comes back. Every heartbeat may bring
-some, so there is a bound on everything: filters of a topic, of a group and of the broker, their bytes, and what is compiled in
-a second. A filter that finds no room takes the place of one whose group has left, or is not kept: then its group's pulls
-evaluate every message. None is kept for a topic or a group that does not exist.
+A filter is *dead* while its group has no members. Dead filters are kept for a day, so that older bit maps can be used when a
+group comes back.
+
+Every heartbeat may bring filters, so their number is limited per topic, group and broker. Their bytes, and the bytes compiled
+in a second, are limited as well. At a limit, a new filter replaces a dead filter. If there is no dead filter, the new filter is
+not kept, and its group's pulls evaluate every message. No filter is kept for a topic or group that does not exist.
 """
 
 from __future__ import annotations
@@ -28,29 +30,29 @@ from flintmq.plugins.filters.consumer_filter_file import ConsumerFilterFile, Fil
 _log = client_log(__name__)
 PERSIST_INTERVAL_S: Final = 10.0
 PER_EXPECTED: Final = 2
-"""Filters of a topic for each group that ``pull.expect_consumer_num`` expects: with more, a bit map tells nothing."""
+"""Factor by which a topic's filters may exceed ``pull.expect_consumer_num``. With more, bit maps would exclude no message."""
 _CLEAN_AFTER_MS: Final = 24 * 3600 * 1000
 _DEAD_BEFORE_LOAD_MS: Final = 30_000
 _NO_FILTERS: Final[tuple[ConsumerFilterData | DeadFilters, ...]] = ()
 
 Key = tuple[str, str]
-"""Topic and group."""
+"""Key of a filter: topic and group."""
 
 
 def _exists(topic: str, group: str, expression_type: str) -> bool:
-    """Return True: without a broker everything exists."""
+    """Return True. Without a broker, all topics and groups count as existing."""
     return True
 
 
 class ConsumerFilterManager:
-    """The filters by topic and group. Loop thread.
+    """A table of filters, keyed by topic and group. Loop thread.
 
     Args:
-        clock: time.
-        factories: the factories by expression type; filters of other types are not kept.
-        bloom_filter: gives groups their positions.
+        clock: dates filters and limits compilation.
+        factories: factories of filters, keyed by expression type; filters of other types are not kept.
+        bloom_filter: computes the bit positions of each group and topic.
         file: ``config/consumerFilter.json``, or None to keep the table in memory.
-        count_max: how many filters are kept at most.
+        count_max: largest number of filters to keep.
     """
 
     def __init__(
@@ -68,18 +70,18 @@ class ConsumerFilterManager:
         self._count_max = count_max
         self.bloom_filter = bloom_filter
         self.is_wanted: Callable[[str, str, str], bool] = _exists
-        """Says of a topic, a group and an expression type whether filters are kept for them."""
+        """Function of a topic, a group and an expression type that returns whether their filter is kept."""
         self._table: dict[str, dict[str, ConsumerFilterData]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._dead: dict[Key, ConsumerFilterData] = {}
-        """Those whose group has left, in the order in which it did."""
+        """Dead filters, in the order in which their groups left."""
         self._bytes = 0
         self._of_topic: dict[str, tuple[ConsumerFilterData | DeadFilters, ...]] = {}
         self._count = 0
         self._compiled_bytes = 0
         self._compiled_since_s = clock.monotonic_s()
         self.left_out = 0
-        """Filters in heartbeats that found no room."""
+        """Number of filters in heartbeats that were not kept because of a limit."""
 
     def __len__(self) -> int:
         return self._count
@@ -90,16 +92,17 @@ class ConsumerFilterManager:
         return self._table.get(topic, {}).get(group)
 
     def of_topic(self, topic: str) -> tuple[ConsumerFilterData | DeadFilters, ...]:
-        """Return the filters of a topic that bit maps are computed with: those of groups that have members, and one that
-        stands for the others and lets everything pass."""
+        """Return the filters with which the bit maps of a topic are computed.
+
+        These are the filters of groups that have members, and one for all dead filters, which lets every message pass."""
         return self._of_topic.get(topic, _NO_FILTERS)
 
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return the filter of a subscription, with the bit map to look at first where the group's filter is this one.
+        """Return a subscription's filter, which checks bit maps first if the table has the same filter for the group.
 
-        A plugin's type is left as it is: it may judge by tags codes as well, of which the bit map says nothing.
+        A filter of a plugin's type is returned unchanged: it may also check tags codes, which bit maps do not cover.
         """
         data = self.find(topic, group)
         if (
@@ -115,7 +118,7 @@ class ConsumerFilterManager:
     # change
 
     def register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
-        """Take what a heartbeat says of a group's subscriptions. Its filters of topics that it no longer names are dead."""
+        """Update a group's filters from a heartbeat. Filters of topics that it does not name become dead."""
         for wanted in subscriptions:
             if not wanted.is_tag_type and wanted.sub_string:
                 self._register(group, wanted)
@@ -143,7 +146,7 @@ class ConsumerFilterManager:
             self._live(old)
             return
         if not self._may_compile(wanted.sub_string):
-            return  # the next heartbeat brings it again; until then an old filter is not this subscription's, and not believed
+            return  # The next heartbeat repeats it. Until then pulls do not use an old filter, since its expression differs.
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
         if old is not None:
             self._remove(old)
@@ -171,7 +174,7 @@ class ConsumerFilterManager:
             )
 
     def _may_compile(self, expression: str) -> bool:
-        """Return whether another expression may be compiled in this second."""
+        """Return whether this expression may be compiled in the current second, and count its bytes."""
         now_s = self._clock.monotonic_s()
         if now_s - self._compiled_since_s >= 1.0:
             self._compiled_since_s, self._compiled_bytes = now_s, 0
@@ -181,7 +184,7 @@ class ConsumerFilterManager:
         return True
 
     def _compile(self, expression_type: str, expression: str) -> MessageFilter | None:
-        """Return a filter, or None for what does not parse: the client learns that when it asks or pulls."""
+        """Return a filter; None if the expression is malformed. The client gets the error when it checks it or pulls."""
         factory = self._factories.get(expression_type)
         if factory is None:
             return None
@@ -192,7 +195,7 @@ class ConsumerFilterManager:
             return None
 
     def _make_room(self, data: ConsumerFilterData) -> bool:
-        """Remove filters of groups that have left until another one finds room; return whether it does."""
+        """Remove dead filters until another filter is within the limits; return False if that is not possible."""
         of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, set())
         per_topic = PER_EXPECTED * self.bloom_filter.expected
         if len(of_topic) >= per_topic and not self._bury(one for one in of_topic.values() if one.is_dead):
@@ -207,7 +210,7 @@ class ConsumerFilterManager:
         return True
 
     def _bury(self, dead: Iterator[ConsumerFilterData]) -> bool:
-        """Remove one of some filters whose groups have left, the first; False when there is none."""
+        """Remove the first of some dead filters; return False if there is none."""
         first = next(dead, None)
         if first is not None:
             self._remove(first)
@@ -219,7 +222,7 @@ class ConsumerFilterManager:
             self._die(self.find(topic, group))
 
     def _live(self, data: ConsumerFilterData) -> None:
-        """Take note that a group is back. A filter that was loaded is compiled with that."""
+        """Mark a filter as not dead, because its group is back. Compile it if it was loaded from the file."""
         if not data.is_dead:
             return
         if data.compiled is None:
@@ -259,7 +262,7 @@ class ConsumerFilterManager:
         self._dead.pop(data.key, None)
         self._bytes -= data.size_bytes
         self._count -= 1
-        data.bloom = None  # a pull that is held with it believes no bit map that is made from now on
+        data.bloom = None  # a held pull with this filter must not use bit maps that are made from now on
         self._changed(topic)
 
     def _changed(self, topic: str) -> None:
@@ -297,7 +300,7 @@ class ConsumerFilterManager:
             self._remove(self._table[topic][group])
 
     def forget_unwanted(self) -> None:
-        """Remove the filters that :attr:`is_wanted` does not want any more."""
+        """Remove the filters for which :attr:`is_wanted` returns False."""
         for data in [data for groups in self._table.values() for data in groups.values()]:
             if not self.is_wanted(data.topic, data.consumer_group, data.expression_type):
                 self._remove(data)
@@ -305,22 +308,22 @@ class ConsumerFilterManager:
     # file
 
     def persist(self) -> bool:
-        """Clean, and write the file if something changed; return whether it was written. Raises StoreError."""
+        """Remove expired filters, and write the file if the table changed; return whether it did. Raises StoreError."""
         parts = self.take_changes()
         if parts is not None:
             self.file.write(parts)
         return parts is not None
 
     def take_changes(self) -> list[FilePart] | None:
-        """Clean, and return what the file is to be written with; None when nothing has changed since the last time."""
+        """Remove expired filters, and return the parts of the file to write; None if nothing changed since the last call."""
         self.clean()
         return self.file.take(self._table)
 
     def load(self) -> bool:
-        """Read the file; return False when there is none, or when its positions are of another bloom filter.
+        """Read the file; return False if there is none, or its positions are those of another bloom filter.
 
-        Then bit maps in the store mean something else, so all of it is forgotten, as RocketMQ does. Members are taken
-        to have left half a minute ago. A file with more filters than there is room for is read as far as there is.
+        In the latter case bit maps in the store cannot be used, so all filters are ignored, like in RocketMQ. All groups count
+        as left half a minute ago. Filters of the file above the limits are ignored.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.
@@ -337,14 +340,14 @@ class ConsumerFilterManager:
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
         place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
-        for topic, groups in self._table.items():  # as they stand in the file
+        for topic, groups in self._table.items():  # in the order of the file
             self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))
         self.file.is_dirty = changes or len(self) != len(found)
         return True
 
     def _load(self, data: ConsumerFilterData) -> None:
-        """Take a filter of the file where there is room for it without removing another one."""
+        """Add a filter of the file if it is wanted and within the limits."""
         of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, ())
         if (
             self.is_wanted(data.topic, data.consumer_group, data.expression_type)
@@ -360,7 +363,7 @@ class ConsumerFilterManager:
 def load_filters(
     config: BrokerConfig, factories: Mapping[str, MessageFilterFactory], clock: Clock, disk: Disk
 ) -> ConsumerFilterManager:
-    """Return the table that is in the folder of a store. Raises ``StoreFormatError``."""
+    """Return the table that was read from a store's folder. Raises ``StoreFormatError``."""
     pull = config.pull
     table = ConsumerFilterManager(
         clock,

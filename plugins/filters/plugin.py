@@ -1,4 +1,4 @@
-"""Registers the filters of subscriptions by tags and by SQL92, their bit maps, and the service that keeps groups' filters."""
+"""Registers the filters by tags and by SQL92, their bit maps, and the service that keeps the groups' filters."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class FilterService:
         if table is None:
             table = load_filters(api.settings.current, api.clients.filters, api.clock, api.folder.disk)
         self.table = table
-        """The filters by topic and group; those that bit maps are computed with."""
+        """Table of the groups' filters, with which bit maps are computed, too."""
         self._writing: asyncio.Task[None] | None = None
         self._seen: object = None
-        """What decided about the filters that are wanted when that was last looked at."""
+        """``pull.property_filter`` and the versions of the topic and group tables at the last removal of unwanted filters."""
         table.is_wanted = self._is_wanted
         api.topics.deleted.subscribe(table.forget_topic)
         api.groups.deleted.subscribe(table.forget_group)
@@ -84,18 +84,18 @@ class FilterService:
         api.clients.consumers.unregistered.subscribe(table.unregister)
 
     def _is_wanted(self, topic: str, group: str, expression_type: str) -> bool:
-        """Return whether filters are kept: not for what does not exist, nor SQL92 where that is switched off."""
+        """Return whether a filter is kept. Topic and group must exist, and SQL92 must be switched on for its filters."""
         api = self._api
         is_served = expression_type != SQL92 or api.settings.current.pull.property_filter
         return is_served and topic in api.topics and group in api.groups
 
     def start(self) -> None:
-        """Write the table at intervals from now on."""
+        """Begin to write the table at intervals."""
         self._forget_unwanted()
         self._api.work.every(PERSIST_INTERVAL_S, self._write, "consumer filters")
 
     async def stop(self) -> None:
-        """Wait for the table that is being written; it is written once more when the log is on disk."""
+        """Wait until the current write of the table ends. The broker writes it again with :meth:`persist`."""
         if self._writing is not None:
             await self._writing
 
@@ -111,11 +111,14 @@ class FilterService:
     async def _write_in_thread(self, parts: list[FilePart]) -> None:
         try:
             await self._api.work.background(self.table.file.write, parts)
-        except StoreError as error:  # a full disk: it is tried again, and the next heartbeats bring what is lost
+        except StoreError as error:  # Such as a full disk. The write is repeated, and heartbeats restore lost filters.
             log.error("filters.write_failed", "the consumer filters are not written: %(error)s", error=error)
 
     def _forget_unwanted(self) -> None:
-        """Remove what is not wanted any more where that can have changed: a slave's tables are replaced as a whole."""
+        """Remove unwanted filters if topics, groups or the setting changed.
+
+        A slave's tables are replaced as a whole, without an event for each deletion.
+        """
         api = self._api
         seen = api.settings.current.pull.property_filter, api.topics.file.data_version, api.groups.file.data_version
         if seen != self._seen:
@@ -129,12 +132,15 @@ class FilterService:
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """See :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`."""
+        """Return a filter that checks bit maps first, if the table has it.
+
+        See :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`.
+        """
         return self.table.backed(topic, group, expression_type, made, expression)
 
 
 def _table_of_bit_maps(api: BrokerApi) -> ConsumerFilterManager | None:
-    """Return the table of the dispatcher that computes bit maps, which read it before the store began to dispatch."""
+    """Return the table that the dispatcher of bit maps has read; None without that dispatcher."""
     try:
         filters = api.part(CalcBitMap).filters
     except LookupError:
@@ -143,9 +149,9 @@ def _table_of_bit_maps(api: BrokerApi) -> ConsumerFilterManager | None:
 
 
 class TagFilter:
-    """Lets entries pass whose tags code is one of a set; an empty set lets everything pass.
+    """Accepts messages whose tags code is in a set. An empty set accepts all messages.
 
-    Two tags of the same hash cannot be distinguished here: the client looks at the tag itself. Read-only, any thread.
+    Tags with the same hash cannot be distinguished here. The client compares the tags themselves. Read-only, any thread.
     """
 
     __slots__ = ("_codes", "_everything")
@@ -164,7 +170,7 @@ class TagFilter:
 
 
 def tag_filter(expression: str, codes: frozenset[int]) -> TagFilter:
-    """Make a filter of codes, or of an expression when there are none (see ``MessageFilterFactory``).
+    """Return a filter for codes, or for an expression if there are no codes (see ``MessageFilterFactory``).
 
     Raises:
         RefusedError: SUBSCRIPTION_PARSE_FAILED.

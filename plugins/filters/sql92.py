@@ -9,9 +9,9 @@ The grammar, parsed by recursive descent (docs/internals/protocol.md, Filter exp
     unary       = "+" unary | "-" unary | NOT unary | primary
     primary     = text | integer | decimal | TRUE | FALSE | NULL | name | "(" or ")"
 
-NOT binds tighter than a comparison: ``NOT a > 1`` is refused, ``NOT (a > 1)`` is meant. What follows a complete expression
-is ignored, as RocketMQ does, so ``a LIKE 'x'`` is ``a``; only the first token of it must be one. So tokens are cut one at a
-time, when the parser asks.
+NOT has precedence over a comparison: ``NOT a > 1`` is refused, ``NOT (a > 1)`` is accepted. Like RocketMQ, the parser ignores
+text after a complete expression, so ``a LIKE 'x'`` means ``a``. Only the first token of that text must be valid. Tokens are
+therefore read one at a time, when the parser needs them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from flintmq.plugins.filters.comparisons import (
 )
 
 KEYWORDS: Final = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
-"""Reserved in any case."""
+"""Reserved words, in upper or lower case."""
 END: Final = "the end"
 NAME: Final = "a name"
 TEXT: Final = "a text"
@@ -66,7 +66,7 @@ _WORDS: Final = {"TRUE": (Kind.BOOLEAN, True), "FALSE": (Kind.BOOLEAN, False), "
 
 
 class Sql92Filter:
-    """Lets messages pass for whose properties an expression is true. Compiled once; read-only, any thread.
+    """Accepts a message if an expression is true for its properties. Compiled once; read-only, any thread.
 
     Raises:
         RefusedError: SUBSCRIPTION_PARSE_FAILED, with the position and what was expected there.
@@ -85,7 +85,7 @@ class Sql92Filter:
         return True
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
-        """Return whether the expression is true. It is not when it is unknown, or a property's text cannot be compared."""
+        """Return whether the expression is true; False if it is unknown or a property's text cannot be compared."""
         try:
             return self._program(properties) is True
         except UnfitError:
@@ -93,7 +93,10 @@ class Sql92Filter:
 
 
 def sql92_filter(expression: str, codes: frozenset[int]) -> Sql92Filter:
-    """Make a filter of an expression (a :data:`~flintmq.core.kernel.ports.MessageFilterFactory`); the codes are not used."""
+    """Return a filter for an expression; the codes are not used.
+
+    This is a :data:`~flintmq.core.kernel.ports.MessageFilterFactory`.
+    """
     return Sql92Filter(expression)
 
 
@@ -176,7 +179,7 @@ class _Parser:
         return membership(left, texts, wanted=wanted)
 
     def _unary(self) -> Operand:
-        """Parse one level deeper; signs, NOT and parentheses nest an expression."""
+        """Parse a sign, NOT or a primary, and check the depth: signs, NOT and parentheses nest expressions."""
         self._depth += 1
         if self._depth > FILTER_MAX_DEPTH:
             raise refusal(
@@ -229,23 +232,23 @@ class _Parser:
 
 
 class Token(NamedTuple):
-    """One token and where it begins."""
+    """A token of an expression, with its position."""
 
     kind: str
-    """A keyword in capitals, a symbol such as ``<=``, or one of the constants of this module."""
+    """A keyword in capitals, a symbol such as ``<=``, or a constant of this module."""
     value: str
-    """The name as written, the text without its quotes, the number's digits."""
+    """The name, the text without quotes, or the digits of the number."""
     position: int
-    """Index of its first character."""
+    """Index of the token's first character in the expression."""
 
     @property
     def shown(self) -> str:
-        """For an error message: short, whatever the client sent."""
+        """Return the token for an error message, shortened if it is long."""
         return self.kind if self.kind == END else repr(self.value[:40])
 
 
 class Tokens:
-    """The tokens of one expression with one token of look-ahead in :attr:`next`."""
+    """Reads the tokens of an expression; :attr:`next` is the token that is read ahead."""
 
     def __init__(self, expression: str) -> None:
         self._text = expression
@@ -253,26 +256,26 @@ class Tokens:
         self.next = self._cut()
 
     def take(self) -> Token:
-        """Return the next token; the one after it becomes :attr:`next`. Raises RefusedError where that one is malformed."""
+        """Return the next token, and read the following one into :attr:`next`. Raises RefusedError if that is malformed."""
         taken = self.next
         self.next = self._cut()
         return taken
 
     def accept(self, kind: str) -> bool:
-        """Take the next token if it is of a kind."""
+        """Take the next token if it has this kind; return whether it had."""
         if self.next.kind != kind:
             return False
         self.next = self._cut()
         return True
 
     def expect(self, kind: str) -> Token:
-        """Take the next token, which must be of a kind. Raises RefusedError otherwise."""
+        """Return the next token, which must have this kind. Raises RefusedError otherwise."""
         if self.next.kind != kind:
             raise self.unexpected(kind if kind in (TEXT, NAME) else f"'{kind}'")
         return self.take()
 
     def unexpected(self, wanted: str) -> RefusedError:
-        """Return the refusal of the next token."""
+        """Return the error for a next token that the grammar does not allow here."""
         return refusal(f"expected {wanted}, found {self.next.shown}", self.next.position)
 
     def _cut(self) -> Token:
