@@ -1,5 +1,5 @@
-"""Access control as a plugin: accounts, signatures, addresses, and the requests that change accounts.
+"""The plugin for access control: accounts, signatures, addresses, and requests that change accounts.
 
-What a request code needs is declared beside its handler (:mod:`flintmq.remoting.processors.needs`); how a request is
-signed is in :mod:`flintmq.remoting.wire.signature`.
+The handler of each request code declares the rights that it needs (:mod:`flintmq.remoting.processors.needs`).
+:mod:`flintmq.remoting.wire.signature` signs requests.
 """

@@ -1,4 +1,4 @@
-"""Defines an account in the form that requests are checked against."""
+"""Defines accounts in the form that checks of requests use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from flintmq.config.sections.models import AclAccount
 from flintmq.core.kernel.ports.access import Need, Permission
 
 INTERNAL_TOPICS: Final = FORBIDDEN_TOPICS | {TRACE_TOPIC}
-"""Topics that an account's default permission does not cover: messages of every topic lie there for a while (delayed,
-half), or are described there (traces)."""
+"""Topics that an account's default permission does not cover. They hold waiting messages of all topics, or traces of them."""
 _WORDS: Final = {
     "DENY": Permission.DENY,
     "PUB": Permission.PUB,
@@ -28,7 +27,7 @@ _WORDS: Final = {
 }
 _Span = tuple[int, int]
 _Pattern = tuple[tuple[_Span, ...], ...]
-"""Per segment of an address the ranges allowed, bounds included: 4 segments of IPv4, 8 of IPv6, none for every address."""
+"""Allowed ranges of each address segment, including both bounds. IPv4 has 4 segments, IPv6 8; empty allows all addresses."""
 _ANY_GROUP: Final = ((0, 0xFFFF),)
 _V4_NUMBER: Final = re.compile(r"[0-9]{1,3}")
 _V6_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,4}")
@@ -36,7 +35,7 @@ _V4_SEGMENTS: Final = 4
 _V6_SEGMENTS: Final = 8
 _SEPARATOR_OR_BRACE: Final = re.compile(r"[,;{}]")
 _PATTERNS_MAX: Final = 1_000
-"""A limit, because every request is compared with all of them."""
+"""Largest number of patterns in a text. Every request is compared with all of them."""
 
 
 @attrs.frozen
@@ -46,7 +45,7 @@ class Account:
     access_key: str
     secret: Secret = attrs.field(repr=False)
     white: AddressPatterns
-    """The addresses it may come from (``compat: safe``); without any, it may come from everywhere."""
+    """Addresses from which the account may be used (``acl.compat: safe``); without patterns, all addresses."""
     admin: bool
     default_topic: Permission
     default_group: Permission
@@ -55,7 +54,7 @@ class Account:
 
     @classmethod
     def of(cls, written: AclAccount) -> Account:
-        """Make an account from its written form. Raises ``ConfigError`` that names the account."""
+        """Return an account made from its form in the configuration. Raises ``ConfigError``, which names the account."""
         try:
             return cls(
                 access_key=written.access_key,
@@ -84,7 +83,7 @@ class Account:
 
 
 def parse_permission(text: str | None) -> Permission:
-    """Return the permission that a word of a configuration stands for; a missing or blank one is DENY.
+    """Return the permission that a word of the configuration names. A missing or blank word means DENY.
 
     Raises:
         ConfigError: the word is unknown.
@@ -98,7 +97,7 @@ def parse_permission(text: str | None) -> Permission:
 
 
 def parse_permissions(entries: Iterable[str]) -> dict[str, Permission]:
-    """Return the permissions of ``name=PERM`` entries by name.
+    """Return the permissions in ``name=PERM`` entries, keyed by name.
 
     Raises:
         ConfigError: an entry has another form, or a name is given twice.
@@ -117,7 +116,7 @@ def parse_permissions(entries: Iterable[str]) -> dict[str, Permission]:
 
 @attrs.frozen
 class AddressPatterns:
-    """Patterns of addresses, one of which must match."""
+    """A list of address patterns. An address matches if one of them does."""
 
     patterns: tuple[_Pattern, ...] = ()
 
@@ -125,7 +124,7 @@ class AddressPatterns:
         return bool(self.patterns)
 
     def matches(self, host: str) -> bool:
-        """Return whether a pattern matches an address. A host that has no address (a Unix socket's peer) matches only ``*``."""
+        """Return whether a pattern matches a host. The peer of a Unix socket has no address and matches only ``*``."""
         segments = address_segments(host)
         return any(_matches(pattern, segments) for pattern in self.patterns)
 
@@ -139,7 +138,7 @@ def _matches(pattern: _Pattern, segments: Sequence[int]) -> bool:
 
 
 def address_segments(host: str) -> tuple[int, ...]:
-    """Return an address as numbers: 4 for IPv4 (also within IPv6), 8 for IPv6, none for any other text."""
+    """Return the segments of an address: 4 for IPv4 and IPv4-mapped IPv6, 8 for IPv6, none for other text."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -153,7 +152,7 @@ def address_segments(host: str) -> tuple[int, ...]:
 
 
 def parse_addresses(text: str | None) -> AddressPatterns:
-    """Return the patterns of a text; blank text has none. Raises ``ConfigError``."""
+    """Return the address patterns in a text; blank text has none. Raises ``ConfigError`` for a malformed pattern."""
     parts = [part for part in _split(text or "") if part]
     if len(parts) > _PATTERNS_MAX:
         raise ConfigError(f"{len(parts)} patterns of addresses; at most {_PATTERNS_MAX}")
@@ -201,7 +200,10 @@ def _v6(text: str) -> _Pattern:
 
 
 def _segment(text: str, number: re.Pattern[str], maximum: int) -> tuple[_Span, ...]:
-    """Return the ranges of one segment: anything, a number, a range, or a list of these in braces. Raises ValueError."""
+    """Return the ranges of one segment: ``*``, a number, a range, or a list of numbers and ranges in braces.
+
+    Raises ValueError for other text.
+    """
     if text == "*":
         return ((0, maximum),)
     if text.startswith("{") and text.endswith("}"):

@@ -1,6 +1,6 @@
-"""Keeps the accounts in force: reads them from the configuration and from files, watches the files, and changes them.
+"""Reads the accounts from the configuration and from files, reads changed files again, and writes changes of accounts.
 
-The files have the form of RocketMQ's ``plain_acl.yml``; only their owner may read what is written.
+The files have the form of RocketMQ's ``plain_acl.yml``. Written files are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @attrs.frozen
 class AccountTable:
-    """The accounts and addresses that requests are checked against; a change replaces the whole table."""
+    """The accounts and global addresses with which requests are checked. A change replaces the whole table."""
 
     accounts: Mapping[str, Account]
     written: Mapping[str, AclAccount]
-    """The same accounts in their written form."""
+    """The same accounts as they are in the configuration, keyed by access key."""
     global_white_texts: tuple[str, ...]
     global_white: AddressPatterns
 
 
 class AccountStore:
-    """Reads, watches and changes accounts. Loop thread; every call but :meth:`table` may read or write small files.
+    """Reads and changes accounts. Loop thread; methods may read or write small files.
 
     Args:
-        section: ``acl:`` of the configuration.
-        file: the file that changes are written to; it need not exist.
+        section: the section ``acl`` of the configuration.
+        file: the file of new accounts; it need not exist.
         clock: dates changes.
 
     Raises:
@@ -61,7 +61,7 @@ class AccountStore:
         self._failed: str | None = None
         self._files = self._read_all()
         self.table = self._assemble(self._files)
-        """The accounts in force."""
+        """The accounts that apply now."""
         if not self.table.accounts:
             raise ConfigError(
                 f"access control is on without any account: add an administrator to {file} (mode 600) or to 'acl.accounts'",
@@ -77,7 +77,7 @@ class AccountStore:
     # reading
 
     def reload(self) -> bool:
-        """Read changed files again; return whether there were any. A wrong file changes nothing and is logged once."""
+        """Read changed files again; return whether the accounts were replaced. An error in a file is logged once."""
         try:
             files = self._read_all()
             if _digests(files) == _digests(self._files):
@@ -134,7 +134,7 @@ class AccountStore:
     # changing
 
     def update(self, account: AclAccount) -> None:
-        """Add an account, or replace the one with its key in the file that holds it.
+        """Add an account, or replace the account with its access key in the file that has it.
 
         Raises:
             ConfigError: the account is malformed, or no administrator would be left.
@@ -150,7 +150,7 @@ class AccountStore:
         """Remove an account.
 
         Raises:
-            ConfigError: there is none, it is one of the configuration, or no administrator would be left.
+            ConfigError: the account does not exist or is in ``acl.accounts``, or no administrator would be left.
             StoreError: the file cannot be written.
         """
         self._take_edits()
@@ -170,11 +170,11 @@ class AccountStore:
         """Replace a file's ``globalWhiteRemoteAddresses``.
 
         Args:
-            addresses: patterns.
-            path_text: the file, one of those that request 52 names. None for the file of ``acl.file``.
+            addresses: address patterns.
+            path_text: path of an account file, as in the answer to GET_BROKER_CLUSTER_ACL_INFO (52); None for ``acl.file``.
 
         Raises:
-            ConfigError: a pattern is malformed, or the path is not one of those; no other file is written.
+            ConfigError: a pattern is malformed, or the path does not name an account file.
             StoreError: the file cannot be written.
         """
         self._take_edits()
@@ -186,12 +186,12 @@ class AccountStore:
         self._write(path, attrs.evolve(content, globalWhiteRemoteAddresses=tuple(addresses)))
 
     def versions(self) -> dict[str, FileVersion]:
-        """Return the version of each file by its path; the first is that of ``acl.file``."""
+        """Return the files' versions, keyed by path. The first one is the version of ``acl.file``."""
         found = {str(self._file): self._content(self._file).version}
         return found | {str(path): read.content.version for path, read in self._files.items()}
 
     def _take_edits(self) -> None:
-        """Read what was edited by hand, so that a change does not overwrite it. Raises ``ConfigError`` for a wrong file."""
+        """Read files that users have edited, so that a change does not overwrite the edits. Raises ``ConfigError``."""
         self.reload()
         if self._failed is not None:
             raise ConfigError(f"the account files cannot be used: {self._failed}", key="acl.file")
@@ -223,13 +223,13 @@ def _digests(files: Mapping[Path, ReadFile]) -> dict[Path, str]:
 
 @attrs.frozen(kw_only=True)
 class FileVersion:
-    """How often and when accounts were changed over the wire."""
+    """Number and time of the changes of accounts that were made by requests."""
 
     counter: int = 0
     timestamp_ms: int = attrs.field(alias="timestamp", default=0)
-    """Since 1970."""
+    """Time of the last change, in ms since 1970."""
     state_version: int = attrs.field(alias="stateVersion", default=0)
-    """A field that newer brokers write; it is kept and never used."""
+    """Field that newer RocketMQ brokers write. It is kept and not used."""
 
     def to_wire(self) -> dict[str, int]:
         return {"counter": self.counter, "timestamp": self.timestamp_ms}
@@ -237,13 +237,13 @@ class FileVersion:
 
 @attrs.frozen(kw_only=True)
 class PlainAcl:
-    """The content of a file."""
+    """The content of an account file."""
 
     global_white: tuple[str, ...] = attrs.field(alias="globalWhiteRemoteAddresses", default=())
-    """Patterns of addresses."""
+    """Address patterns that apply to all accounts."""
     accounts: tuple[AclAccount, ...] = ()
     versions: tuple[FileVersion, ...] = attrs.field(alias="dataVersion", default=())
-    """At most one."""
+    """The file's version; empty, or one element."""
 
     @property
     def version(self) -> FileVersion:
@@ -252,7 +252,7 @@ class PlainAcl:
 
 @attrs.frozen
 class ReadFile:
-    """A file with the digest of the bytes it was read from."""
+    """The content of an account file, and the digest of its bytes when it was read."""
 
     path: Path
     digest: str
@@ -260,14 +260,14 @@ class ReadFile:
 
 
 def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
-    """Read one file.
+    """Read an account file.
 
     Args:
         path: the file.
-        file_mode: ``refuse``, ``warn`` or ``ignore`` when others than its owner may read or write it.
+        file_mode: ``refuse``, ``warn`` or ``ignore``, for a file that users other than its owner may read or write.
 
     Raises:
-        ConfigError: it cannot be read, is malformed (says the line, never a value), or its mode is too wide.
+        ConfigError: the file cannot be read, is malformed, or its mode is refused. The text names a line, never a value.
     """
     try:
         with path.open("rb") as stream:
@@ -285,10 +285,10 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
 
 
 def write_plain_acl(path: Path, content: PlainAcl) -> None:
-    """Replace a file durably; only its owner may read it. Comments in the old file are lost.
+    """Replace an account file durably, readable by its owner only. Comments in the old file are lost.
 
     Raises:
-        StoreError: the disk refused; the old file is still there.
+        StoreError: the file cannot be written. The old file is unchanged.
     """
     text = yaml.safe_dump(_as_plain(content), sort_keys=False, allow_unicode=True)
     temporary = path.with_name(f".{path.name}.tmp")

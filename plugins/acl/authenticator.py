@@ -1,7 +1,8 @@
 """Authenticates a request and checks its rights: account, address, signature, replay, permissions.
 
-The order of the checks: the code's class, the access key, the address, the signature, a replay, administration, and last the
-topics and groups. An answer says nothing about rights unless the signature is right.
+The checks are made in this order: the rule of the request code, the access key, the address, the signature, replay,
+administrator rights, and the permissions for topics and groups. An answer says nothing about rights unless the signature is
+correct.
 
 See docs/internals/protocol.md, Access control.
 """
@@ -31,16 +32,16 @@ def _unknown_record(_commit_log_offset_bytes: int) -> str | None:
 
 
 class AclAuthenticator:
-    """The authenticator ``acl``. Loop thread.
+    """The authenticator ``acl``, which checks each request. Loop thread.
 
     Args:
         store: the accounts.
         trace_topic: the topic of message traces (``topics.trace_topic_name``).
-        extra: rules of request codes that the configuration names; they count instead of declared ones.
-        clock: for the replay window.
-        strict: lists of addresses let requests pass, as in RocketMQ.
-        replay_window_ms: how old a request may be; 0 for no limit.
-        reload_interval_s: how often the files of the accounts are looked at.
+        extra: rules from the configuration, keyed by request code; they replace declared rules.
+        clock: compares the time of requests.
+        strict: whether a listed address is accepted without further checks, like in RocketMQ.
+        replay_window_ms: largest difference between a request's time and now; 0 switches the check off.
+        reload_interval_s: interval between checks of the account files.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class AclAuthenticator:
     ) -> None:
         self.store = store
         self.topic_at: TopicAt = _unknown_record
-        """Returns the topic of a record; a broker sets it when its store is open."""
+        """Function that returns the topic of a record. A broker sets it after its store was opened."""
         self.refused = 0
-        """Requests refused so far."""
+        """Number of refused requests."""
         self.reload_interval_s = reload_interval_s
         self._trace_topic = trace_topic
         self._extra = extra
@@ -67,11 +68,11 @@ class AclAuthenticator:
         self._window = ReplayWindow(replay_window_ms) if replay_window_ms else None
 
     def reload(self) -> bool:
-        """Read changed account files again; return whether there were any."""
+        """Read changed account files again; return whether the accounts were replaced."""
         return self.store.reload()
 
     def authenticate(self, caller: Caller) -> None:
-        """Check a request. Raises ``RefusedError`` (code 1; 3 for unsupported codes) that says which check failed."""
+        """Check a request. Raises ``RefusedError``, code 1 or for unsupported requests 3, which names the failed check."""
         try:
             self._check(caller)
         except RefusedError:
@@ -137,10 +138,10 @@ def _refuse(message: str, reason: str, key: str = "") -> NoReturn:
 
 
 class ReplayWindow:
-    """Remembers the signatures of a window of time. Loop thread.
+    """Remembers recent signatures, so that repeated requests are refused. Loop thread.
 
     Args:
-        window_ms: how far a request's time may be off, either way.
+        window_ms: largest difference between a request's time and now, in both directions.
     """
 
     def __init__(self, window_ms: int) -> None:
@@ -149,7 +150,7 @@ class ReplayWindow:
         self._order: deque[tuple[int, str]] = deque()
 
     def problem(self, ext_fields: Mapping[str, str], now_ms: int) -> str | None:
-        """Return why a correctly signed request is refused; or remember it and return None when it is new."""
+        """Return why a correctly signed request is refused. If it is new, remember it and return None."""
         written, _, _nonce = ext_fields.get(SIGNED_AT, "").partition("-")
         if not written.isdecimal() or len(written) > 15:
             return f"the request is not dated ({SIGNED_AT})"

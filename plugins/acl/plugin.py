@@ -1,6 +1,6 @@
 """Registers access control: the authenticator ``acl`` of brokers and name servers, and the processor of request codes 50 to 54.
 
-A server with access control switched off imports nothing of it but this module and the processor.
+If access control is switched off, only this module of the plugin is imported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NAME: Final = "acl"
 
 
 class AclPlugin:
-    """Registers accounts, signatures and permissions, which ``acl.enable`` switches on."""
+    """The plugin that checks accounts, signatures and permissions of requests. ``acl.enable`` switches it on."""
 
     plugin_name = NAME
     serves_name_servers = True
@@ -69,7 +69,7 @@ def _make_authenticator(context: PluginContext[BrokerConfig]) -> AclAuthenticato
 
 
 def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
-    """Make the authenticator of a whole configuration.
+    """Return the authenticator for a configuration.
 
     Raises:
         ConfigError: an account or a file is wrong, or no account is given.
@@ -90,7 +90,7 @@ def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
 
 
 def _extra_rules(entries: Iterable[str]) -> dict[int, AccessRule]:
-    """Return the rules of ``acl.extra_codes``, whose entries are ``CODE=public|client|admin``."""
+    """Return the rules in ``acl.extra_codes``, keyed by request code. An entry is ``CODE=public|client|admin``."""
     pairs = (entry.partition("=") for entry in entries)
     return {int(code): AccessRule(Access(word)) for code, _, word in pairs}
 
@@ -102,7 +102,7 @@ def _make_processor(api: BrokerApi) -> AclProcessor:
 
 def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | None:
     several = tuple(authenticators)
-    if not several:  # a broker without access control has none of it in memory
+    if not several:  # imported here, so that a broker without access control does not load it
         return None
     from flintmq.plugins.acl.authenticator import AclAuthenticator
 
@@ -110,7 +110,7 @@ def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | No
 
 
 def topic_of_record(api: BrokerApi, commit_log_offset_bytes: int) -> str | None:
-    """Return the topic that clients know a record by: for a record that waits, the topic it will be delivered to."""
+    """Return the topic of a record; for a record that waits, the topic to which it will be delivered."""
     record = api.outlet.message_at(commit_log_offset_bytes)
     if record is None:
         return None
@@ -135,7 +135,7 @@ class AclProcessor(DeclaredProcessor):
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header=CreateAccessConfigRequestHeader, needs=ADMIN, audited=True
     )
     def update(self, request: Request) -> Response:
-        """Add or change an account; a field that is not given keeps its value."""
+        """Add or change an account. Fields that the request lacks keep their values."""
         header = request.header(CreateAccessConfigRequestHeader)
         with self._changing(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED) as store:
             store.update(_merged(store.table.written.get(header.access_key), header))
@@ -156,7 +156,7 @@ class AclProcessor(DeclaredProcessor):
         audited=True,
     )
     def update_global_white(self, request: Request) -> Response:
-        """Replace a file's addresses. The path only selects one of the files read."""
+        """Replace the global addresses in a file. The path must name an account file that the broker reads."""
         header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         with self._changing(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED) as store:
             store.set_global_white(_parts(header.global_white_addrs), header.acl_file_full_path or None)
@@ -179,7 +179,7 @@ class AclProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, needs=ADMIN)
     def list_accounts(self, request: Request) -> Response:
-        """List the accounts without their secret keys, where ``acl.list_accounts`` allows it; RocketMQ removed this code."""
+        """Return the accounts without their secret keys, if ``acl.list_accounts`` allows it. RocketMQ removed this code."""
         if self._store is None or not self._api.settings.current.acl.list_accounts:
             raise unsupported(request.code)
         table = self._store.table
@@ -192,7 +192,7 @@ class AclProcessor(DeclaredProcessor):
 
     @contextlib.contextmanager
     def _changing(self, code: int) -> Iterator[AccountStore]:
-        """Lend the accounts; what is wrong with a change is refused with a code."""
+        """Provide the accounts, and answer the errors of a change with a code."""
         if self._store is None:
             raise RefusedError(code, "access control is off", reason="acl.off", key="acl.enable (aclEnable)")
         try:
@@ -224,7 +224,7 @@ def _merged(old: AclAccount | None, header: CreateAccessConfigRequestHeader) -> 
 
 
 def _listed(account: AclAccount) -> dict[str, Any]:
-    """Return an account without its secret key. The fields are named one by one, so that no later field is listed by itself."""
+    """Return an account without its secret key. Fields are listed by name, so that a new field is not exposed."""
     return {
         "accessKey": account.access_key,
         "admin": bool(account.admin),
