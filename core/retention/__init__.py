@@ -1,1 +1,1 @@
-"""When files of a store are deleted, and how."""
+"""The rules by which files of a store are deleted."""

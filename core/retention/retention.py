@@ -1,6 +1,6 @@
-"""Decides what may be deleted, and when the disk is full, without touching a disk (docs/internals/algorithms.md, Retention).
+"""Decides which files are deleted and whether a disk is full (docs/internals/algorithms.md, Retention).
 
-Everything here is a function of values. :mod:`flintmq.plugins.retention.cleaner` measures, asks, and does what is decided here.
+All functions here are pure. :mod:`flintmq.plugins.retention.cleaner` measures the disks and deletes the files.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ import msgspec
 from flintmq.config.sections.store import StoreSection
 
 DELETE_FILES_MAX: Final = 10
-"""Commit log files deleted in one round: each costs the disk a moment, and rounds follow one another quickly."""
+"""Largest number of commit log files that one round deletes. Each takes the disk some time, and rounds are frequent."""
 _HOUR_MS: Final = 3_600_000
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True):
-    """The settings of retention."""
+    """The settings of retention, in the units of the rules."""
 
     reserved_ms: int
-    """How long messages are kept."""
+    """Time for which messages are kept, in ms."""
     delete_hours: frozenset[int]
-    """Hours of the day at which expired files are deleted though there is room."""
+    """Hours of the day, in local time, at which expired files are deleted even if the disk has space."""
     max_used_ratio: float
     """Used share of the disk (0 to 1) above which expired files are deleted at any hour."""
     forcible_ratio: float
-    """Used share above which files that have not expired are deleted, too."""
+    """Used share of the disk above which files that have not expired are deleted, too."""
     full_ratio: float
-    """Used share above which writes are refused."""
+    """Used share of the disk above which writes are refused."""
     min_free_bytes: int
-    """Free space below which writes are refused, whatever the ratios say; 0 is off."""
+    """Free space in bytes below which writes are refused even if the ratios allow them; 0 switches this off."""
     enough_free_bytes: int
-    """Free space from which on the disk is neither full nor nearly full; 0 is off."""
+    """Free space in bytes from which on the ratios for a full and nearly full disk do not count; 0 switches this off."""
     clean_forcibly: bool
-    """Whether ``forcible_ratio`` deletes at all."""
+    """Whether files that have not expired may be deleted if the disk is nearly full."""
     retention_bytes: int
-    """How much of the log is kept; what is older is deleted. 0 is off."""
+    """Size of the log in bytes above which its oldest files are deleted; 0 switches this off."""
     hold_until_consumed: bool
-    """Whether files with unread messages are kept."""
+    """Whether files with messages that a group has not consumed are kept."""
     hold_max_bytes: int
-    """How much of the log may be kept for that reason."""
+    """Size of the log in bytes up to which files with unread messages are kept."""
     keep_for_groups: frozenset[str] = frozenset()
-    """Groups for which files with messages that they have not read are kept."""
+    """Groups for which files with messages that they have not consumed are kept."""
     keep_at_most_ms: int = 0
-    """The age of its newest message, in ms, at which a file that is kept for groups is deleted all the same."""
+    """Age in ms of its newest message from which on a file is no longer kept for groups."""
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:
-        """Return the policy that a configuration asks for."""
+        """Return the policy with the settings of the section ``store``."""
         strict = section.compat == "strict"
         return cls(
             reserved_ms=section.file_reserved_hours * _HOUR_MS,
@@ -74,17 +74,17 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
 
 
 class DiskUsage(msgspec.Struct, frozen=True):
-    """The disk a folder lies on."""
+    """Size and free space of the disk that contains a folder."""
 
     folder: Path
     total_bytes: int
     used_bytes: int
     free_bytes: int
-    """What the broker may still write; less than ``total - used`` where blocks are reserved for root."""
+    """Bytes that the broker may still write. The number is less than ``total - used`` if blocks are reserved for root."""
 
     @property
     def used_ratio(self) -> float:
-        """Return the used share as ``df`` shows it, 0 to 1."""
+        """Return the used share of the disk as ``df`` computes it, from 0 to 1."""
         usable = self.used_bytes + self.free_bytes
         return self.used_bytes / usable if usable > 0 else 1.0
 
@@ -93,29 +93,29 @@ class DiskUsage(msgspec.Struct, frozen=True):
 
 
 class DiskFull(msgspec.Struct, frozen=True):
-    """The reason why writes are refused."""
+    """The reason why writes are refused: the measured usage, and the setting that limits it."""
 
     measured: str
     key: str
 
 
 class Space(msgspec.Struct, frozen=True):
-    """What the disks ask for."""
+    """The measures that the usage of disks requires."""
 
     delete: bool = False
     """Whether expired files are deleted at any hour."""
     forcibly: bool = False
-    """Whether the oldest files are deleted though they have not expired."""
+    """Whether the oldest files are deleted even if they have not expired."""
     full: DiskFull | None = None
-    """Why writes are refused; None where they are not."""
+    """The reason why writes are refused; None if they are accepted."""
 
     def __or__(self, other: Space) -> Space:
-        """Return what either of two asks for."""
+        """Return the measures that either of two requires."""
         return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
 
 
 def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
-    """Return what one disk asks for."""
+    """Return the measures that the usage of one disk requires."""
     ratio, free = usage.used_ratio, usage.free_bytes
     if policy.min_free_bytes and free < policy.min_free_bytes:
         return Space(True, policy.clean_forcibly, DiskFull(str(usage), "store.disk_min_free_bytes"))
@@ -128,9 +128,10 @@ def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
 
 
 def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> Space:
-    """Return what the disks ask for together. Of the commit log's disks the least used one counts, as files can be made there.
+    """Return the measures that the usage of all disks requires.
 
-    A disk that could not be measured is not among them, and asks for nothing (RocketMQ takes it for one to delete on).
+    The commit log can use its least used disk, so only this disk of the log counts. Disks that could not be measured are not in
+    the arguments and require nothing. RocketMQ deletes files in that case.
     """
     found = Space()
     if log_disks:
@@ -139,7 +140,7 @@ def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, po
 
 
 def full_folders(log_disks: Sequence[DiskUsage], policy: RetentionPolicy) -> frozenset[Path]:
-    """Return the folders of the commit log in which no file is made while another has room."""
+    """Return the commit log folders on nearly full disks. No file is created there while another folder is available."""
     judged = ((usage, judge_disk(usage, msgspec.structs.replace(policy, clean_forcibly=True))) for usage in log_disks)
     return frozenset(usage.folder for usage, space in judged if space.forcibly)
 
@@ -153,7 +154,7 @@ class LogFile(msgspec.Struct, frozen=True):
     start_offset_bytes: int
     size_bytes: int
     newest_ms: int | None
-    """When its newest message was stored; None when that is unknown, and then it does not expire."""
+    """Store timestamp of the newest message, in ms since 1970. If it is unknown, it is None and the file does not expire."""
 
     @property
     def end_offset_bytes(self) -> int:
@@ -161,21 +162,21 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The circumstances of one round."""
+    """The time, the log and the disks at the beginning of a round."""
 
     now_ms: int
     hour: int
-    """Hour of the day, local time."""
+    """Hour of the day in local time, 0 to 23."""
     log_end_offset_bytes: int
     deletable_until_bytes: int
-    """The position up to which everything is synced and dispatched: a file behind it is still needed."""
+    """Physical offset up to which the log is synced and dispatched. A file that ends after it is still needed."""
     space: Space = Space()
     manual: bool = False
-    """Whether a tool asked for this round (code 329)."""
+    """Whether an administrator requested this round (request code 329)."""
 
 
 class Reason(enum.Enum):
-    """Why a file is deleted."""
+    """The reason for which a file is deleted."""
 
     EXPIRED = "its messages are older than store.file_reserved_hours"
     BYTES = "the log is longer than store.retention_bytes"
@@ -183,23 +184,23 @@ class Reason(enum.Enum):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """One file to delete."""
+    """A file to delete, with the reason."""
 
     file: LogFile
     reason: Reason
 
     def is_unexpired(self, now_ms: int, policy: RetentionPolicy) -> bool:
-        """Return whether messages go that have not expired, because the disk is nearly full."""
+        """Return whether the deletion includes messages that have not expired, because the disk is nearly full."""
         newest_ms = self.file.newest_ms
         return self.reason is Reason.FORCIBLY and (newest_ms is None or now_ms - newest_ms < policy.reserved_ms)
 
 
 def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPolicy) -> Iterator[Deletion]:
-    """Return the files to delete, oldest first: from the first one on, never the last one, at most ten.
+    """Return the files to delete, the oldest first. There are at most ten, and the last file is never among them.
 
     Args:
-        files: all of the log's, in order.
-        moment: the circumstances.
+        files: all files of the log, in order.
+        moment: the state at the beginning of the round.
         policy: the settings.
     """
     by_time = moment.hour in policy.delete_hours or moment.space.delete or moment.manual
@@ -218,25 +219,25 @@ def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPo
 
 
 def is_held(file: LogFile, log_end_offset_bytes: int, policy: RetentionPolicy) -> bool:
-    """Return whether a file with unread messages is kept although it should be deleted, also on a nearly full disk."""
+    """Return whether a file with unread messages is kept instead of deleted, even on a nearly full disk."""
     return policy.hold_until_consumed and log_end_offset_bytes - file.start_offset_bytes <= policy.hold_max_bytes
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Why a file goes that is kept for a group."""
+    """The reason why a file is deleted although a group has not consumed it."""
 
     measured: str
     key: str
-    """The setting to change."""
+    """Key of the setting that limits how long files are kept."""
 
 
 def bound_for_groups(deletion: Deletion, now_ms: int, policy: RetentionPolicy) -> Bound | None:
-    """Return why a file that a named group has not consumed goes all the same; None where it is kept.
+    """Return why a file that a named group has not consumed is deleted; None if it is kept.
 
     Args:
-        deletion: what would be done without such groups.
+        deletion: the planned deletion of the file.
         now_ms: the time in ms since 1970.
-        policy: names the groups, and how long files are kept for them.
+        policy: the settings, with the groups and the time for which files are kept for them.
     """
     if deletion.reason is Reason.FORCIBLY:
         return Bound(deletion.reason.value, "store.disk_forcible_ratio")

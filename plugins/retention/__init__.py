@@ -1,1 +1,1 @@
-"""Retention as a plugin: deletes files by the policy of :mod:`flintmq.core.retention`, watches the disks, gives pages back."""
+"""The plugin that deletes old files by the policy of :mod:`flintmq.core.retention`, checks the disks, and releases pages."""

@@ -61,8 +61,7 @@ class CleanCommitLogService:
     Args:
         files: the files of the store.
         offsets: consumer offsets, for the warning before unread messages are deleted. The offsets in a deleted queue are
-        removed.
-            None if there are no groups.
+            removed. None if there are no groups.
         kept_topics: topics whose queues stay if all messages have expired, because a feature stores queue offsets of them.
     """
 
@@ -248,7 +247,7 @@ class CleanCommitLogService:
             return None
         return self._files.log.store_timestamp_ms(start_offset_bytes)
 
-    # who would lose what
+    # messages that groups would lose
 
     def _warn(
         self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool

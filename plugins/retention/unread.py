@@ -1,10 +1,11 @@
-"""Which groups have not consumed what lies in a file of the log, and what is kept for some of them (docs/store.md).
+"""Finds the messages in a file of the log that groups have not consumed, and keeps files for named groups (docs/store.md).
 
-A group reads the topics in which it has stored an offset, those that its connected members subscribe to, and its retry topic.
-In a queue of such a topic without an offset of the group all messages are unread: it has not come to them yet. What is on its
-way to a group is unread as well: what waits for a delay level, a time or the end of a transaction, for a topic that the group
-reads or for its retry topic. Nobody knows which topics a group reads that has stored nothing and is not connected, or that
-keeps its offsets itself (broadcasting): nothing is kept for it.
+A group reads the topics in which it has stored an offset, the topics to which its connected members subscribe, and its retry
+topic. If it has no offset in a queue of such a topic, all messages there are unread. Waiting messages are unread as well: they
+wait for a delay level, a time or the end of a transaction before they go to a topic that the group reads.
+
+The broker does not know the topics of a group that has stored no offset and is not connected, or that stores its offsets at
+the clients (broadcasting). Nothing is kept for such a group.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from flintmq.plugins.retention.alarms import deleted_unexpired, retention_bound_
 
 log = event_log("flintmq.store")
 ALARM_MS: Final = 3_600_000
-"""How long it is told that a file went which was kept for a group: nothing makes that right again."""
+"""Duration of an alarm about deleted messages, in ms. Nothing can restore them, so no later state would end it."""
 LOOKED_AT_MAX: Final = 20_000
-"""Waiting messages of one queue in one file of which it is found out whom they are for, some 10 µs each; those beyond count for
-every named group."""
+"""Largest number of waiting messages of a queue in a file whose topics are read, at about 10 µs each. The messages after them
+count as unread for every named group."""
 _SLICE_QUEUES: Final = 128
 _SLICE_MESSAGES: Final = 64
 _QUEUES_TOLD: Final = 8
 _GROUPS_TOLD: Final = 5
 GROUPS_REMEMBERED_MAX: Final = 10_000
-"""Groups of which it is remembered for an hour what they lost."""
+"""Largest number of groups whose lost messages are counted for an alarm."""
 
 
 class ConsumerOffsets(Protocol):
-    """The offsets of groups, as :class:`flintmq.core.broker.readers.Readers` has them."""
+    """Reads the offsets of groups; :class:`flintmq.core.broker.readers.Readers` implements it."""
 
     def which_group_by_topic(self, topic: str) -> set[str]: ...
 
@@ -49,11 +50,11 @@ class ConsumerOffsets(Protocol):
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """The messages in one file that a group has not consumed, by its stored offsets."""
+    """The messages in a file that a group has not consumed, according to its stored offsets."""
 
     group: str
     queues: tuple[tuple[str, int, int], ...]
-    """(topic, queueId, messages)"""
+    """Queues with unread messages, each as topic, queue id and number of messages."""
 
     @property
     def messages(self) -> int:
@@ -66,7 +67,7 @@ class Unread(msgspec.Struct, frozen=True):
 
 
 def describe(unread: Collection[Unread]) -> str:
-    """Return in one phrase what groups have not consumed: the one that is furthest behind, and how much the others lack."""
+    """Return a phrase that names the group with the most unread messages, and the number that the other groups have."""
     worst = max(unread, key=lambda one: one.messages)
     others = len(unread) - 1
     if not others:
@@ -76,24 +77,24 @@ def describe(unread: Collection[Unread]) -> str:
 
 
 class FileContents(msgspec.Struct):
-    """What is found out about a file of the log."""
+    """The number of messages in a file of the log, and the groups that have not consumed them."""
 
     messages: int = 0
-    """Messages in it that queues still have."""
+    """Number of messages in the file that queues still have."""
     unread: list[Unread] = msgspec.field(default_factory=list)
-    """The groups with unread messages in it."""
+    """Unread messages of each group that has some in the file."""
     seen: set[str] = msgspec.field(default_factory=set)
-    """The named groups of which it is known what they read."""
+    """Groups of ``store.keep_for_groups`` that are known to read a topic."""
 
 
 class UnreadFinder:
-    """Finds out what groups have not consumed of a file; made for one look. Loop thread.
+    """Finds the messages in a file that groups have not consumed. Each search uses a new object. Loop thread.
 
     Args:
         queues: all consume queues.
         offsets: the groups' offsets.
-        named: the groups of ``store.keep_for_groups``: for them it is found out whom waiting messages are for.
-        look: returns the record at a place of the log.
+        named: the groups of ``store.keep_for_groups``; only for them are waiting messages searched.
+        look: returns the record with a physical offset and a size.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class UnreadFinder:
         self._readers: dict[str, set[str]] = {}
 
     def readers(self, topic: str) -> set[str]:
-        """Return the groups that read a topic, as far as that is known."""
+        """Return the groups that are known to read a topic."""
         found = self._readers.get(topic)
         if found is None:
             own = topic in self._own
@@ -127,12 +128,12 @@ class UnreadFinder:
         return max(0, self._offsets.query(topic, group, queue_id))
 
     def find(self, file: LogFile, found: FileContents, *, counts: bool) -> Iterator[None]:
-        """Add what is in a file to ``found``; yields now and then, for others to take their turn.
+        """Add the messages and unread messages of a file to ``found``; each step of the iterator is one slice.
 
         Args:
-            file: of the log.
-            found: is added to.
-            counts: whether all messages are counted.
+            file: a file of the commit log.
+            found: the object to which the results are added.
+            counts: whether messages that no group reads are counted, too.
         """
         by_group: dict[str, list[tuple[str, int, int]]] = {}
         for place, (topic, queue_id) in enumerate(list(self._queues.queues)):
@@ -189,11 +190,11 @@ class UnreadFinder:
             by_group.setdefault(group, []).append((queue.topic, queue.queue_id, count))
 
     def first_kept(self, queue: QueueReader, *, all_groups: bool) -> int | None:
-        """Return the physical offset of the first message of a queue that is kept for a group; None without one.
+        """Return the physical offset of the first message of a queue that is kept for a group; None if there is none.
 
         Args:
-            queue: of a topic.
-            all_groups: whether it is kept for every reader; else for those that are named.
+            queue: the consume queue.
+            all_groups: whether messages are kept for all groups; if not, for the named groups only.
         """
         groups = self.readers(queue.topic)
         wanted = [
@@ -206,26 +207,26 @@ class UnreadFinder:
 
 
 class KeptForGroups:
-    """Decides what is kept for the groups that ``store.keep_for_groups`` names, and tells where it was not. Loop thread.
+    """Decides which files are kept for the groups of ``store.keep_for_groups``, and alarms if one is deleted. Loop thread.
 
     Args:
-        clock: for how long it is told.
+        clock: measures the duration of alarms.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lost: dict[str, tuple[int, Alarm]] = {}
-        """Group → when a file went that was kept for it, and the alarm."""
+        """Time of the last deletion of a file that was kept for a group, in ms since 1970, and the alarm, keyed by group."""
         self._silent: frozenset[str] = frozenset()
 
     def bound(self, deletion: Deletion, unread: Sequence[Unread], policy: RetentionPolicy) -> Bound | None:
-        """Return why a file goes that a named group has not consumed; None where it is kept, or where no group is named."""
+        """Return why a file with unread messages of a named group is deleted; None if it is kept or has none of them."""
         if not self.named(unread, policy):
             return None
         return bound_for_groups(deletion, self._clock.now_ms(), policy)
 
     def note_seen(self, seen: Collection[str], policy: RetentionPolicy) -> None:
-        """Warn of groups for which nothing can be kept, once for each until it has an offset."""
+        """Log a warning for each named group that has stored no offset, once until it stores one."""
         silent = policy.keep_for_groups - set(seen)
         for group in sorted(silent - self._silent):
             log.warning(
@@ -237,13 +238,13 @@ class KeptForGroups:
 
     @staticmethod
     def named(unread: Sequence[Unread], policy: RetentionPolicy) -> list[Unread]:
-        """Return those of groups that the policy names."""
+        """Return the elements whose groups are in ``store.keep_for_groups``."""
         return [one for one in unread if one.group in policy.keep_for_groups]
 
     def note_lost(
         self, start_offset_bytes: int, unread: Sequence[Unread], bound: Bound, policy: RetentionPolicy
     ) -> None:
-        """Tell that a file went although it was kept: one line, and an alarm for each group."""
+        """Log that a file is deleted although it was kept for groups, and raise an alarm for each of them."""
         named = self.named(unread, policy)
         log.warning(
             "retention.bound_won",
@@ -266,16 +267,16 @@ class KeptForGroups:
         return self._clock.now_ms() - at_ms < ALARM_MS
 
     def alarms(self) -> list[Alarm]:
-        """Return what the named groups lost in the last hour."""
+        """Return the alarms about messages that named groups lost in the last hour."""
         self._lost = {group: told for group, told in self._lost.items() if self._is_told(told[0])}
         return [alarm for _at_ms, alarm in self._lost.values()]
 
 
 class ForcedDeletions:
-    """Tells which messages were deleted because the disk was nearly full, before they had expired. Loop thread.
+    """Counts messages deleted before they had expired, because the disk was nearly full, for an alarm. Loop thread.
 
     Args:
-        clock: for how long it is told.
+        clock: measures the age of messages and the duration of the alarm.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -284,12 +285,12 @@ class ForcedDeletions:
         self._files = 0
         self._messages = 0
         self._youngest_ms: int | None = None
-        """When the newest of them was stored, in ms since 1970; None where that is unknown."""
+        """Store timestamp of the newest deleted message, in ms since 1970; None if it is unknown."""
         self._lost: dict[str, int] = {}
-        """Group → messages that it had not consumed."""
+        """Number of deleted messages that a group had not consumed, keyed by group."""
 
     def note(self, file: LogFile, contents: FileContents) -> None:
-        """Take note of a file that goes, and write one line."""
+        """Count the messages of a file that is deleted, and log a warning."""
         now_ms = self._clock.now_ms()
         if not self._is_told(now_ms):
             self._files, self._messages, self._youngest_ms, self._lost = 0, 0, None, {}
@@ -316,7 +317,7 @@ class ForcedDeletions:
         return now_ms - self._last_ms < ALARM_MS
 
     def alarms(self) -> list[Alarm]:
-        """Return what went until an hour ago."""
+        """Return the alarm about deletions; none if the last one is more than an hour ago."""
         now_ms = self._clock.now_ms()
         if not self._files or not self._is_told(now_ms):
             return []
@@ -329,10 +330,10 @@ def _age(stored_ms: int | None, now_ms: int) -> str:
 
 
 def groups_that_lose(lost: Mapping[str, int]) -> str:
-    """Return in words which groups lose messages, those that lose most first.
+    """Return a phrase that lists the groups that lose messages, in descending order of the number.
 
     Args:
-        lost: how many messages each group had not consumed.
+        lost: number of messages that a group had not consumed, keyed by group.
     """
     if not lost:
         return "no group loses any, as far as is known"
