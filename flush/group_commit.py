@@ -69,7 +69,7 @@ class GroupCommit(ServiceThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return why the service fenced itself, None while it has not. Any thread."""
+        """Return the error after which the service refuses all waiters; None if it has not failed. Any thread."""
         return self._failure
 
     @property

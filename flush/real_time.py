@@ -60,7 +60,7 @@ class PagedThread(ServiceThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return why the service fenced itself, None while it has not. Any thread."""
+        """Return the error after which the service refuses all waiters; None if it has not failed. Any thread."""
         return self._failure
 
     @property
@@ -216,7 +216,7 @@ class CommitRealTime(PagedThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return why the service fenced itself, None while it has not. Any thread."""
+        """Return the error after which the service refuses all waiters; None if it has not failed. Any thread."""
         return self._failure or self.flusher.failure
 
     @property

@@ -1,13 +1,13 @@
-"""Delay levels, and which delay each had from which position of the log on (docs/internals/algorithms.md, Delay levels).
+"""The delays of delay levels, and their changes over the log (docs/internals/algorithms.md, Delay levels).
 
-In the schedule topic's queues the tags code is a delivery time: the record's store time and the delay of its level
-(docs/internals/store-format.md, Special topics). The record names the level only, so code that makes or checks such a unit
-needs the delay that held when the record was stored. A broker notes its levels in ``flint/delay_levels.json`` at each start
-that finds other ones than the last::
+In units of the schedule topic's queues, the tags code is the delivery time: the record's store time plus the delay of its level
+(docs/internals/store-format.md, Special topics). The record names only the level. Code that makes or checks such a unit
+therefore needs the delay that the level had when the record was stored. If the levels have changed since the last start, a
+broker writes them to ``flint/delay_levels.json``::
 
     {"delayLevels": {"1": [[0, 1000], [73400, 2000]], "2": [[0, 5000]]}}      level: [physical offset, delay in ms] …
 
-What no broker noted (RocketMQ's do not) is not known, and reported as unknown.
+RocketMQ brokers do not write this file. Delays that are not in it are unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.java_number import number_or
 
 Runs = list[tuple[int, int]]
-"""(physical offset in bytes from which on, delay in ms), by offset."""
+"""Pairs of the physical offset in bytes from which a delay applies and the delay in ms, in order of the offset."""
 _KEY: Final = "delayLevels"
 _UNKNOWN: Final = -(2**62)
 _UNKNOWN_END: Final = _UNKNOWN + 2**60
@@ -41,14 +41,14 @@ _log = event_log("flintmq.store")
 
 
 class DelayTimes(msgspec.Struct):
-    """Delays by level and place. Not thread-safe."""
+    """The delays of each level, by physical offset of the record. Not thread-safe."""
 
     levels: dict[int, Runs] = msgspec.field(default_factory=dict)
     guessed_ms: Mapping[int, int] = msgspec.field(default_factory=dict)
-    """By level, what to take where nothing is known; no level for none."""
+    """Delays in ms to use where the real one is unknown, keyed by level; empty to use none."""
 
     def delay_ms(self, level: int, physical_offset_bytes: int) -> int | None:
-        """Return the delay of a level for a record at a place; None where it is neither known nor guessed."""
+        """Return the delay in ms of a level for a record at a physical offset; None if it is neither known nor guessed."""
         runs = self.levels.get(level)
         at = bisect_right(runs, (physical_offset_bytes, 2**63)) - 1 if runs else -1
         if runs and at >= 0:
@@ -56,7 +56,7 @@ class DelayTimes(msgspec.Struct):
         return self.guessed_ms.get(min(level, max(self.guessed_ms, default=0)))
 
     def begin(self, end_offset_bytes: int, delay_level_ms: Mapping[int, int]) -> bool:
-        """Note the levels that hold from the log's end on; say whether that is news."""
+        """Set the delays that apply from the log's end on; return whether that changed anything."""
         changed = False
         for level, delay_ms in delay_level_ms.items():
             runs = [run for run in self.levels.get(level, []) if run[0] < end_offset_bytes]
@@ -67,18 +67,18 @@ class DelayTimes(msgspec.Struct):
         return changed
 
     def note(self, level: int, physical_offset_bytes: int, delay_ms: int) -> None:
-        """Note the delay of a level from a place on, which lies behind all that were noted."""
+        """Set the delay of a level from a physical offset on, which must be greater than those of earlier calls."""
         runs = self.levels.setdefault(level, [])
         if not runs or runs[-1][1] != delay_ms:
             runs.append((physical_offset_bytes, delay_ms))
 
     def known_from(self, level: int) -> int:
-        """Return the physical offset from which on a level's delay is known."""
+        """Return the physical offset from which on a level's delay is known; the largest long if it is unknown."""
         runs = self.levels.get(level)
         return runs[0][0] if runs else 2**63 - 1
 
     def extended(self, earlier: DelayTimes) -> DelayTimes:
-        """Return the delays with those of an earlier note for the part of the log that is not known."""
+        """Return these delays, and for the part of the log before them the delays in ``earlier``."""
         levels = {level: list(runs) for level, runs in self.levels.items()}
         for level, runs in earlier.levels.items():
             known_from = self.known_from(level)
@@ -87,20 +87,20 @@ class DelayTimes(msgspec.Struct):
 
     @classmethod
     def always(cls, delay_level_ms: Mapping[int, int]) -> DelayTimes:
-        """Levels that held all the time."""
+        """Return delays that apply to the whole log."""
         return cls({level: [(0, delay_ms)] for level, delay_ms in delay_level_ms.items()})
 
 
 def delay_times_path(root: Path) -> Path:
-    """Return where a store keeps its note."""
+    """Return the path of the file with a store's delays."""
     return root / "flint" / "delay_levels.json"
 
 
 def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
-    """Read a store's note; empty where there is none.
+    """Return the delays in a store's file; empty if there is no file.
 
     Raises:
-        StoreFormatError: it cannot be read, or says what no broker writes.
+        StoreFormatError: the file cannot be read, or its content is not valid.
     """
     path = delay_times_path(root)
     value = JsonFile(path, disk).load()
@@ -115,7 +115,7 @@ def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
 
 
 def save_delay_times(root: Path, times: DelayTimes, disk: Disk = OS_DISK) -> None:
-    """Write a store's note. Raises StoreError."""
+    """Write the file with a store's delays. Raises StoreError."""
     JsonFile(delay_times_path(root), disk).save(
         {_KEY: {str(level): [list(run) for run in runs] for level, runs in sorted(times.levels.items())}}
     )
@@ -129,33 +129,33 @@ def _runs(value: Any) -> Runs:
 
 
 def is_delay(duration_ms: int) -> bool:
-    """Return whether a level may have such a delay: no unit of ``delay.levels`` is finer than a second."""
+    """Return whether a level can have this delay, which must be a whole number of seconds as in ``delay.levels``."""
     return duration_ms >= 0 and not duration_ms % 1_000
 
 
 def unknown_due(store_timestamp_ms: int) -> int:
-    """Stands in a unit for the delivery time of a message of whose level nothing is known."""
+    """Return a placeholder for the delivery time of a message whose level has an unknown delay."""
     return _UNKNOWN + store_timestamp_ms
 
 
 def may_be_due(wanted: int, due_ms: int) -> bool:
-    """Return whether a unit's delivery time may be right, where what was wanted is :func:`unknown_due`."""
+    """Return whether a unit's delivery time may be correct, if the expected time is the placeholder ``wanted``."""
     return is_delay(due_ms - (wanted - _UNKNOWN))
 
 
 def is_unknown_due(tags_code: int) -> bool:
-    """Return whether a wanted tags code is :func:`unknown_due`."""
+    """Return whether an expected tags code is a placeholder made by :func:`unknown_due`."""
     return _UNKNOWN <= tags_code < _UNKNOWN_END
 
 
 class DelayLevels:
-    """The delays of level 1, 2, … Level n waits in queue n - 1 of the schedule topic. Read-only.
+    """The delays of levels 1, 2, … Messages of level n wait in queue n - 1 of the schedule topic. Read-only.
 
     Args:
-        text: delays separated by blanks, units ``s m h d``.
+        text: delays separated by blanks, with the units ``s``, ``m``, ``h`` and ``d``, such as ``1s 5m``.
 
     Raises:
-        FlintError: not of that form.
+        FlintError: the text does not have this form.
     """
 
     def __init__(self, text: str = DEFAULT_LEVELS) -> None:
@@ -177,11 +177,11 @@ class DelayLevels:
         return iter(range(1, self.max_level + 1))
 
     def clamp(self, level: int) -> int:
-        """Return the level a message gets that asks for one: at most the highest; 0 and less are no delay."""
+        """Return a level limited to the highest one; 0, which means no delay, if it is 0 or less."""
         return max(0, min(level, self.max_level))
 
     def delay_ms(self, level: int) -> int:
-        """Return the delay of a level; 1 s for a level there is not, as RocketMQ has it."""
+        """Return the delay of a level in ms; like in RocketMQ, 1,000 for a level that does not exist."""
         return self._delays_ms[level - 1] if 1 <= level <= self.max_level else 1_000
 
 
@@ -190,13 +190,13 @@ DELAY_LEVEL_MS: Final[Mapping[int, int]] = {level: DelayLevels().delay_ms(level)
 
 
 class DelayTagsCodes:
-    """Computes the time of delivery of delayed messages in one store (:class:`flintmq.core.kernel.ports.TagsCodes`).
+    """Computes the delivery times of delayed messages in a store (:class:`flintmq.core.kernel.ports.TagsCodes`).
 
     Args:
-        delay_level_ms: the delay of each level in force, in ms.
-        times: which delays earlier records had, by their place in the log.
+        delay_level_ms: the current delays in ms, keyed by level.
+        times: the delays of earlier records.
         root: the folder of the store.
-        disk: what the note of the delays is written through.
+        disk: writes the file of delays.
     """
 
     def __init__(self, delay_level_ms: Mapping[int, int], times: DelayTimes, root: Path, disk: Disk) -> None:
@@ -213,7 +213,7 @@ class DelayTagsCodes:
         store_timestamp_ms: int,
         physical_offset_bytes: int | None,
     ) -> int:
-        """Return when a message is due, in ms since 1970; the hash of its tags where it names no level."""
+        """Return when a message is due, in ms since 1970; ``tags_code``, the hash of its tags, if it names no level."""
         level = number_or(properties.get(props.DELAY), 0)
         if level <= 0:
             return tags_code
@@ -223,19 +223,19 @@ class DelayTagsCodes:
         return tags_code if delay_ms is None else store_timestamp_ms + delay_ms
 
     def begin(self, end_offset_bytes: int) -> None:
-        """Write down from where in the log on the levels in force hold. Raises ``StoreError``."""
+        """Record that the current delays apply from the log's end on. Raises ``StoreError``."""
         if self.times.begin(end_offset_bytes, self._delay_level_ms):
             save_delay_times(self._root, self.times, self._disk)
 
 
 def delay_tags_codes(config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
-    """Return what a broker with this configuration computes times of delivery with."""
+    """Return the computation of delivery times for a broker with this configuration."""
     levels = DelayLevels(config.delay.levels)
     return tags_codes_with({level: levels.delay_ms(level) for level in levels}, config, disk)
 
 
 def tags_codes_with(delay_level_ms: Mapping[int, int], config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
-    """Return the same for other levels than those of the configuration."""
+    """Return the computation of delivery times for given levels, in ms, instead of those of the configuration."""
     root = Path(config.store.path)
     try:
         times = load_delay_times(root, disk)

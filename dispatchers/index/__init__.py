@@ -1,1 +1,1 @@
-"""The index: messages by topic, key and time, in RocketMQ's index files."""
+"""The index, which finds messages by topic, key and time in RocketMQ's index files."""
