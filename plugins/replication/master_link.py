@@ -160,7 +160,7 @@ class MasterLink:
         return [*self._answers, *self._encode(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
-        """Return whether the slave has been silent for so long that the connection is to be closed."""
+        """Return whether the slave has been silent longer than the limit, so that the connection must be closed."""
         # A RocketMQ slave sends its first report only 5 s after it has connected.
         greeted = self.stage is Stage.TRANSFER or self._settings.secret is None
         if not greeted and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:

@@ -162,7 +162,7 @@ class SlaveLink:
         return [*self._out, *self._encode(FrameType.GOODBYE, 0, 0, reason.encode("utf-8"))]
 
     def is_dead(self, now_s: float) -> bool:
-        """Return whether the master has been silent for so long that the connection is to be closed."""
+        """Return whether the master has been silent longer than the limit, so that the connection must be closed."""
         return now_s - self._read_s >= self._settings.housekeeping_s
 
 
