@@ -1,1 +1,1 @@
-"""The Spark feed as a plugin: says how far other programs may read the log, and lands messages in files."""
+"""The plugin that publishes the positions up to which other programs may read the log, and copies messages to files."""

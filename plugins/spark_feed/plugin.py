@@ -1,8 +1,8 @@
 """The Spark feed as a plugin: the dispatcher ``spark_feed`` (see :mod:`flintmq.dispatchers.spark_feed.spark_feed`).
 
-``dispatchers: [consume_queue, index, spark_feed]`` publishes how far other programs may read the log; with
-``spark_feed.landing.path`` messages also land in files. A broker without it removes the feed of an earlier run, which no broker
-keeps up to date.
+``dispatchers: [consume_queue, index, spark_feed]`` publishes the positions up to which other programs may read the log. With
+``spark_feed.landing.path``, messages are also copied to files. A broker without the dispatcher removes the feed of an earlier
+run, which nothing updates any more.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ log = event_log("flintmq.broker")
 
 NAME: Final = "spark_feed"
 _NEEDED: Final = {"parquet": ("spark", "numpy", "pyarrow"), "delta": ("delta", "numpy", "pyarrow", "deltalake")}
-"""By format: the extra, and the packages it brings."""
+"""The extra of FlintMQ to install and the packages that it installs, keyed by format of the landing zone."""
 
 
 class SparkFeedPlugin:
-    """Registers the dispatcher and keeps the feed true as long as the broker runs."""
+    """Registers the dispatcher, and updates the feed while the broker runs."""
 
     plugin_name = NAME
 
@@ -57,7 +57,7 @@ class SparkFeedPlugin:
         assert isinstance(publisher, FeedPublisher)
         is_synchronous = log.marks.synchronous
         publisher.open(api.work.loop.call_later, None if is_synchronous else log.flush_soon)
-        if not is_synchronous:  # there a flush makes records visible, and dispatch tells
+        if not is_synchronous:  # with synchronous flush, the dispatch after each flush publishes
             log.progressed.subscribe(publisher.publish)
         api.work.every(HEARTBEAT_S, publisher.publish, "feed")
         _write_topics(api)
@@ -68,7 +68,10 @@ class SparkFeedPlugin:
 
 
 def _write_topics(api: BrokerApi) -> None:
-    """Write the table of topics, by which readers of the files know the broker's name; else it comes with the next change."""
+    """Write the table of topics, from which readers of the files get the broker's name.
+
+    If that fails, the next change of a topic writes it.
+    """
     try:
         api.topics.file.persist()
     except StoreError as error:
@@ -86,7 +89,7 @@ def _remove_old(folder: FeatureFolder) -> None:
         from flintmq.dispatchers.spark_feed.spark_feed import remove_feed
 
         remove_feed(folder.disk, folder.path)
-    except (OSError, StoreError) as error:  # the broker still serves; but readers must be warned
+    except (OSError, StoreError) as error:  # the broker can still serve, but readers must be warned
         log.error(
             "feed.not_removed",
             "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %(error)s",
@@ -95,10 +98,10 @@ def _remove_old(folder: FeatureFolder) -> None:
 
 
 def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
-    """Make the dispatcher from the configuration of a store.
+    """Return the dispatcher for a store, made from its configuration.
 
     Raises:
-        ConfigError: a landing zone is asked for, and a package that it needs is not installed.
+        ConfigError: a landing zone is configured, and a package that it needs is not installed.
     """
     from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher, SparkFeed
 
@@ -108,7 +111,7 @@ def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
 
 
 def find_feed(api: BrokerApi) -> SparkFeed | None:
-    """Return the dispatcher, if it is in force."""
+    """Return the broker's dispatcher ``spark_feed``; None if it does not run."""
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 
     try:
@@ -118,7 +121,7 @@ def find_feed(api: BrokerApi) -> SparkFeed | None:
 
 
 def figures(feed: SparkFeed, log: LogView) -> Mapping[str, str]:
-    """For request 28 and ``flintmq status``."""
+    """Return the figures of the feed for GET_BROKER_RUNTIME_INFO (28) and ``flintmq status``."""
     from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
 
     publisher = feed.publisher
