@@ -1,6 +1,6 @@
-"""The starting configurations of ``flintmq config init``: for each purpose a few settings, each with its reason.
+"""The starting configurations that ``flintmq config init`` writes. Each has a few settings with a reason for each value.
 
-The files contain only settings that differ from the defaults, and those that the reader must decide, so that they stay short.
+The files contain only settings that differ from the defaults and settings that every user must decide, so that they are short.
 """
 
 from __future__ import annotations
@@ -47,81 +47,85 @@ class Purpose:
 
 
 _SYNCED: Final = (
-    "Every acknowledgement waits for a sync, which all who wait share: a power cut takes nothing acknowledged."
+    "Every acknowledgement waits for a sync, which all waiting sends share: a power cut loses nothing acknowledged."
 )
-_FEW_OFFSETS: Final = "A broker that is killed delivers again at most what was consumed within the last second."
+_FEW_OFFSETS: Final = (
+    "A broker that is killed delivers again at most the messages that were consumed within the last second."
+)
 
 PURPOSES: Final[Mapping[str, Purpose]] = MappingProxyType(
     {
         "development": Purpose(
-            "A broker to write and test programs with: quick to start, small on disk, forgiving.\n\nStart: flintmq run -c FILE",
+            "A broker to write and test programs with: quick to start and small on disk.\n\nStart: flintmq run -c FILE",
             (
-                Choice("store.path", "./flintmq-store", "The store lies beside you; delete the folder to begin again."),
+                Choice(
+                    "store.path",
+                    "./flintmq-store",
+                    "The store is in the current folder; delete it to start without messages.",
+                ),
                 Choice(
                     "store.commit_log_file_bytes",
                     "64MiB",
-                    "Files of 64 MiB instead of 1 GiB fit on any disk. A store can only be opened with the size it was written "
-                    "with.",
+                    "Files of 64 MiB instead of 1 GiB fit on any disk. A store can only be opened with the size with which it "
+                    "was written.",
                 ),
-                Choice("store.file_reserved_hours", "1d", "A day of messages is enough to look back at."),
+                Choice("store.file_reserved_hours", "1d", "Tests rarely need messages that are older than a day."),
                 Choice(
                     "index.max_hash_slot_num",
                     "100000",
-                    "With the next one, an index file takes 8 MB instead of 420 MB.",
+                    "With the next setting, an index file takes 8 MB instead of 420 MB.",
                 ),
                 Choice("index.max_index_num", "400000", "Entries of an index file: four for each slot, as by default."),
                 Choice(
                     "flush.strategy",
                     "flush_real_time",
-                    "Acknowledges at once and syncs in the background: only a power cut loses something, which no test minds.",
+                    "Acknowledges at once and syncs in the background: only a power cut loses messages, which tests accept.",
                 ),
-                Choice("topics.auto_create", "true", "A topic is there when the first message is sent to it."),
+                Choice("topics.auto_create", "true", "A topic is created when the first message is sent to it."),
                 Choice("offsets.flush_interval_ms", "1s", _FEW_OFFSETS),
                 Choice("pull.property_filter", "true", "Lets consumers subscribe with SQL92 expressions."),
                 Choice(
                     "transactions.check_interval_ms",
                     "5s",
-                    "A producer that leaves a transaction open is asked within seconds, not after a minute.",
+                    "The producer of an open transaction is asked for its state within seconds, not after a minute.",
                 ),
             ),
         ),
         "durable": Purpose(
-            "A broker that loses no message it has acknowledged, not in a power cut either, as long as its disk lives.\n\n"
+            "A broker that loses no acknowledged message, even in a power cut, unless its disk fails.\n\n"
             "Start: flintmq run -c FILE\n\n"
-            "It listens at this machine only. For others set listen.host, and acl.enable (see SECURITY.md).",
+            "It accepts connections from this machine only. For other machines, set listen.host and acl.enable (see "
+            "SECURITY.md).",
             (
                 Choice(
                     "broker.shutdown_timeout_ms",
                     "30s",
-                    "A stop gives requests under way the time that their syncs take.",
+                    "A stop waits for the syncs of requests under way.",
                 ),
-                Choice(
-                    "store.path", "./flintmq-store", "Better an absolute path on a disk that nothing else writes to."
-                ),
-                Choice("store.file_reserved_hours", "7d", "A week is the time to notice that a consumer has stopped."),
+                Choice("store.path", "./flintmq-store", "An absolute path on a disk without other writers is better."),
+                Choice("store.file_reserved_hours", "7d", "A stopped consumer should be noticed within a week."),
                 Choice(
                     "store.hold_until_consumed",
                     "true",
-                    "An expired file stays until every group has read it, by its stored offsets (a queue without one counts "
-                    "from its beginning), and until what is delayed or in a transaction is delivered, up to "
-                    "store.hold_max_bytes. A topic that no group reads is not kept, nor for a group that has no offset and is "
-                    "not connected.",
+                    "Keeps an expired file until every group has consumed it by its stored offsets, and until its delayed and "
+                    "transactional messages are delivered, up to store.hold_max_bytes. A queue without an offset counts as "
+                    "unread. Topics without a reader are not kept, nor files for a group without offsets and connections.",
                 ),
                 Choice(
                     "store.hold_max_bytes",
                     "64GiB",
-                    "What they may hold back of the log; then the oldest file goes, unread, with a warning. Fit the disk.",
+                    "Most bytes that are kept for them. Above it, the oldest file is deleted with a warning.",
                 ),
                 Choice("flush.strategy", "group_commit", _SYNCED),
                 Choice(
                     "flush.group_commit.sync_flush_timeout_ms",
                     "5s",
-                    "A send that is not synced by then is answered FLUSH_DISK_TIMEOUT, and its producer must send again.",
+                    "A send that is not synced by then is answered FLUSH_DISK_TIMEOUT, and its producer must repeat it.",
                 ),
                 Choice(
                     "topics.auto_create",
                     "false",
-                    "A misspelt topic is refused; make topics with flintmq topics create.",
+                    "A misspelled topic is refused. Create topics with flintmq topics create.",
                 ),
                 Choice("offsets.flush_interval_ms", "1s", _FEW_OFFSETS),
             ),
@@ -132,72 +136,87 @@ PURPOSES: Final[Mapping[str, Purpose]] = MappingProxyType(
             "Start the slave, from a copy of this file:\n\n"
             "  flintmq broker -c FILE -n 127.0.0.1:9876 --store ./flintmq-slave --port 10921 "
             "--set listen.ha_port=10922 --set broker.role=slave --set broker.id=1\n\n"
-            "Both listen at this machine only. On two machines set listen.host, and acl.enable (see docs/replication.md and "
-            "SECURITY.md).",
+            "Both accept connections from this machine only. On two machines, set listen.host and acl.enable (see "
+            "docs/replication.md and SECURITY.md).",
             (
                 Choice(
                     "broker.name",
                     "broker-a",
-                    "A master and its slaves share the name: so a slave finds its master.",
+                    "A master and its slaves have the same name, by which a slave finds its master.",
                 ),
                 Choice(
                     "broker.role",
                     "sync_master",
-                    "Without a slave in reach sends are answered SLAVE_NOT_AVAILABLE, and nothing new is read.",
+                    "Without a connected slave, sends are answered SLAVE_NOT_AVAILABLE, and consumers get no new messages.",
                 ),
                 Choice("listen.ha_port", "10912", "Slaves connect here."),
                 Choice(
                     "ha.secret",
                     "",
-                    "Both ends prove that they know it. It was made for this file: let only its owner read it (chmod 600).",
+                    "Both brokers prove that they know it. It is random: allow only the owner to read this file (chmod 600).",
                 ),
                 Choice(
                     "ha.slave_timeout_ms",
                     "3s",
-                    "A send that no slave holds by then is answered FLUSH_SLAVE_TIMEOUT; the message is stored all the same.",
+                    "A send that no slave has by then is answered FLUSH_SLAVE_TIMEOUT. Its message is stored nevertheless.",
                 ),
-                Choice("store.path", "./flintmq-store", "The slave has a store of its own, on another disk at best."),
+                Choice("store.path", "./flintmq-store", "The slave needs another store, preferably on another disk."),
                 Choice(
                     "flush.strategy",
                     "group_commit",
-                    f"{_SYNCED} With a slave, a lost disk takes nothing either.",
+                    f"{_SYNCED} With a slave, even the loss of a disk loses nothing.",
                 ),
                 Choice("offsets.flush_interval_ms", "1s", _FEW_OFFSETS),
             ),
         ),
         "edge": Purpose(
-            "A broker on a small machine: little disk, little memory, and power that may go at any time.\n\n"
+            "A broker on a small machine with little disk, little memory, and power that may fail at any time.\n\n"
             "Start: flintmq run -c FILE",
             (
-                Choice("listen.max_connections", "200", "More clients than this machine serves are closed at once."),
+                Choice("listen.max_connections", "200", "Connections above this number are closed at once."),
                 Choice(
-                    "listen.max_buffered_bytes", "64MiB", "Answers that nobody reads take at most this much memory."
+                    "listen.max_buffered_bytes",
+                    "64MiB",
+                    "Answers that clients do not read take at most this much memory.",
                 ),
-                Choice(
-                    "store.path", "./flintmq-store", "Better an absolute path, on storage that outlives the machine."
-                ),
+                Choice("store.path", "./flintmq-store", "An absolute path on a durable disk is better."),
                 Choice(
                     "store.commit_log_file_bytes",
                     "16MiB",
-                    "Disk is taken and given back in such steps. A store can only be opened with the size it was written with.",
+                    "The log grows and shrinks in files of this size. A store can only be opened with the size with which it "
+                    "was written.",
                 ),
-                Choice("store.consume_queue_file_bytes", "120000", "A queue takes disk for 6,000 messages at a time."),
-                Choice("store.preallocate", "false", "No file is made before it is needed."),
-                Choice("store.retention_bytes", "512MiB", "Older files go when the log is longer, expired or not."),
                 Choice(
-                    "index.max_hash_slot_num", "50000", "With the next one, an index file takes 4 MB instead of 420 MB."
+                    "store.consume_queue_file_bytes", "120000", "The files of a queue grow in steps of 6,000 messages."
+                ),
+                Choice("store.preallocate", "false", "Files are created only when they are needed."),
+                Choice(
+                    "store.retention_bytes",
+                    "512MiB",
+                    "Older files are deleted if the log is longer, even if they have not expired.",
+                ),
+                Choice(
+                    "index.max_hash_slot_num",
+                    "50000",
+                    "With the next setting, an index file takes 4 MB instead of 420 MB.",
                 ),
                 Choice("index.max_index_num", "200000", "Entries of an index file: four for each slot, as by default."),
                 Choice("flush.strategy", "group_commit", _SYNCED),
                 Choice(
                     "topics.default_queue_nums",
                     "2",
-                    "Each queue has files of its own, and few clients need few queues.",
+                    "Each queue needs files, and few clients need few queues.",
                 ),
-                Choice("topics.count_max", "1000", "Each topic takes about 1 KB of memory, besides its queues."),
-                Choice("delay.timer_minute_max", "10000", "Messages due within a minute are in memory, 70 bytes each."),
+                Choice("topics.count_max", "1000", "Each topic takes about 1 KB of memory, in addition to its queues."),
+                Choice(
+                    "delay.timer_minute_max",
+                    "10000",
+                    "Messages that are due within a minute are in memory, 70 bytes each.",
+                ),
                 Choice("pull.held_max", "2000", "Pulls that wait for messages take 1.3 KB of memory each."),
-                Choice("admission.send_queue", "1000", "A burst beyond it is told SYSTEM_BUSY, and sent again later."),
+                Choice(
+                    "admission.send_queue", "1000", "Further sends are answered SYSTEM_BUSY, and are repeated later."
+                ),
             ),
         ),
     }

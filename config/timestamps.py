@@ -27,7 +27,7 @@ _PARTS: Final = re.compile(
 
 
 def parse_timestamp(text: str, now_ms: int | None = None, zone: tzinfo | None = None) -> tuple[int, str]:
-    """Return the time that a text names, in ms since 1970, and a warning for its writer, which is empty for most texts.
+    """Return the time that a text names, in ms since 1970, and a warning for the user; the warning is empty for most texts.
 
     Accepted are ms since 1970, dates and times of ISO 8601, and the forms of RocketMQ's clients and tools: ``yyyyMMddHHmmss``,
     optionally followed by ``SSS``, and ``yyyy-MM-dd#HH:mm:ss:SSS``. A date means its first moment.

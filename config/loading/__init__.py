@@ -1,1 +1,1 @@
-"""From YAML text, the environment and options to a checked configuration."""
+"""Functions that read settings from files, the environment and the command line, check them, and show them."""

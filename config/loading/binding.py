@@ -1,8 +1,9 @@
-"""Conversion of raw nodes to the types of an attrs model, with units, ranges, choices and errors that name the line.
+"""Converts raw nodes to the types of an attrs class, with checks of units, ranges and choices. Errors name the line.
 
-Works for the built-in models and for any attrs class a plugin hands over. Understood types: ``bool``, ``int``, ``float``,
-``str``, ``Path``, enums, ``Literal``, ``X | None`` and other unions, ``tuple``/``list``/``set``/``frozenset``/``Sequence`` of
-one type, ``dict``/``Mapping`` from ``str``, nested attrs classes, and ``Any`` (text, lists and dicts as written).
+The class is one of :mod:`flintmq.config.sections`, or an attrs class of a plugin. Supported types are ``bool``, ``int``,
+``float``, ``str``, ``Path``, enums, ``Literal``, ``X | None`` and other unions, ``tuple``, ``list``, ``set``, ``frozenset`` and
+``Sequence`` of one type, ``dict`` and ``Mapping`` from ``str``, nested attrs classes, and ``Any`` (texts, lists and dicts as
+written).
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ MAPPINGS = (dict, collections.abc.Mapping)
 
 
 def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
-    """Make a model of a mapping.
+    """Return an instance of an attrs class, with the values of a mapping converted to the types of its fields.
 
     Args:
         mapping: the values as written.
-        model: an attrs class. A field without a default is required.
+        model: the attrs class. A field without a default is required.
         prefix: the dotted name of the section, for errors.
 
     Raises:
-        ConfigError: a key is unknown or missing, or a value does not fit.
-        TypeError: ``model`` is not an attrs class, or has a field of a type that is not understood.
+        ConfigError: a key is unknown or missing, or a value is invalid.
+        TypeError: ``model`` is not an attrs class, or a field has a type that is not supported.
     """
     if not attrs.has(model):
         raise TypeError(f"the model of section '{prefix}' must be an attrs class, not {model!r}")
@@ -76,16 +77,16 @@ def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
 
 
 def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str) -> Any:
-    """Return one node as the type of a field, converted and checked.
+    """Return the value of a node, converted to the type of a field and checked.
 
     Args:
         node: the value as written.
         hint: the field's type.
         field: the attrs field.
-        key: its dotted name, for errors.
+        key: the dotted name of the field, for errors.
 
     Raises:
-        ConfigError: it does not fit.
+        ConfigError: the value has a wrong type, or is out of range.
     """
     spec = spec_of(field)
     value = bind_value(node, hint, spec, key)
@@ -99,7 +100,7 @@ def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str) 
 
 
 def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
-    """Return one node as a type (see :func:`bind_field`); the range is not checked here."""
+    """Return the value of a node, converted to a type. Unlike in :func:`bind_field`, the range is not checked."""
     if hint is Any or hint is object:
         return unbound(node)
     kind, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -175,8 +176,8 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
         return None
     sections = [arm for arm in arms if isinstance(arm, type) and attrs.has(arm)]
     if isinstance(node, RawMapping) and len(sections) == 1:
-        return bind_value(node, sections[0], spec, key)  # nothing else can be meant, and its error says what is wrong
-    # Text accepts everything, so it is asked last.
+        return bind_value(node, sections[0], spec, key)  # No other arm accepts a mapping.
+    # Every value can be a text, so the type ``str`` is tried last.
     candidates = sorted((arm for arm in arms if arm is not type(None)), key=lambda arm: arm is str)
     for arm in candidates[:-1]:
         try:
@@ -187,9 +188,9 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
 
 
 def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
-    """Return the elements of a list, which may be written as one text: ``a, b``, or outside of files ``[a, b]``."""
+    """Return the elements of a list. It may be written as one text: ``a, b``, or, except in files, ``[a, b]``."""
     if isinstance(node, RawScalar) and node.origin.kind != "file" and _is_bracketed(node.text.strip()):
-        from flintmq.config.loading.yaml_source import parse_list  # a MiB that a broker without a file does without
+        from flintmq.config.loading.yaml_source import parse_list  # Imported late: it takes 1 MiB.
 
         return parse_list(node, key).items
     if isinstance(node, RawScalar):
@@ -201,7 +202,7 @@ def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
 
 
 def _is_bracketed(text: str) -> bool:
-    """Return whether one pair of brackets holds all of a text; those of an IPv6 address are none of a list."""
+    """Return whether a pair of brackets encloses the whole text, as in a list; false for an IPv6 address in brackets."""
     depth = 0
     for place, sign in enumerate(text if text.startswith("[") else ""):
         depth += (sign == "[") - (sign == "]")
@@ -222,7 +223,7 @@ def _is_ipv6(text: str) -> bool:
 
 
 def unbound(node: RawNode) -> Any:
-    """Return the node as plain text, lists and dicts; null is None."""
+    """Return the value of a node as texts, lists and dicts, without conversion; null is None."""
     if isinstance(node, RawMapping):
         return {name: unbound(child) for name, child in node.entries.items()}
     if isinstance(node, RawList):
@@ -231,7 +232,7 @@ def unbound(node: RawNode) -> Any:
 
 
 def _located(error: ValueError | TypeError, mapping: RawMapping, prefix: str) -> ConfigError:
-    """Return an error a model's own validators raised, with the place of the field it speaks of."""
+    """Return a validator's error as a ``ConfigError`` with the file and line of the field that its text names."""
     if isinstance(error, ConfigError) and error.file is not None:
         return error
     message = error.message if isinstance(error, ConfigError) else str(error.args[0] if error.args else error)

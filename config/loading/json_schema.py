@@ -1,8 +1,8 @@
-"""The configuration as a JSON Schema (draft 2020-12): for editors that complete and check YAML, and for programs that write it.
+"""Returns a JSON Schema (draft 2020-12) of the configuration, with which editors complete and check YAML.
 
-The schema is derived from the models by the rules of the loader (:mod:`.layer` for names, :mod:`.binding` for values), so it
-takes what the loader takes and refuses what the loader refuses, but for :data:`BEYOND`. Nested names are its ``properties``,
-which editors offer; dotted ones and RocketMQ's are ``patternProperties``, which are checked and not offered.
+The schema is derived from the classes of the sections by the rules of the loader (:mod:`.layer` for names, :mod:`.binding` for
+values). It accepts and refuses the same documents as the loader, except for the differences in :data:`BEYOND`. Nested names are
+``properties``, which editors offer. Dotted names and RocketMQ's names are ``patternProperties``, which are only checked.
 """
 
 from __future__ import annotations
@@ -39,42 +39,42 @@ from flintmq.config.sections.models import BrokerConfig
 
 BEYOND: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "twice": "One key is set once, however it is spelled: nested, dotted, or by RocketMQ's name.",
-        "together": "Values that are fine alone may not fit together, and the class of a section may check more of its values.",
-        "text numbers": "A number that is written as text (5s, 64KiB, 6_000, '8') is checked for its form, not for its bounds, "
-        "its length, or being a whole number of the key's unit.",
-        "fractions": "5.0 and 1e3 are whole numbers for a schema. The loader reads them as they are written, and refuses them.",
-        "numbers as text": "A pattern cannot be applied to a number: where a text must fit one that not all numbers fit, a "
-        "number must be quoted.",
-        "converted": "A few values are brought into form or within bounds, as RocketMQ does it; the schema describes what "
-        "comes out: diskMaxUsedSpaceRatio 10 to 95, whole units of the consume queue, paths and topics listed once.",
-        "dotted sections": "What a plugin's section requires is looked for in its nested form.",
-        "yaml": "Anchors, aliases, tags, keys given twice, more than 10 levels, 20,000 values or 1 MiB are refused before any "
-        "value is looked at.",
+        "twice": "A key may be set only once, whether its name is nested, dotted, or RocketMQ's.",
+        "together": "Two valid values may contradict each other, and the class of a section may have more checks.",
+        "text numbers": "The form of a number that is written as text (5s, 64KiB, 6_000, '8') is checked, but not its bounds, "
+        "its length, or whether it is a whole number of the key's unit.",
+        "fractions": "A schema accepts 5.0 and 1e3 as whole numbers. The loader refuses them.",
+        "numbers as text": "A schema cannot apply a pattern to a number. If a text must match a pattern that not all numbers "
+        "match, a number must be quoted.",
+        "converted": "The loader rounds, limits or merges a few values, as RocketMQ does. The schema describes the result: "
+        "diskMaxUsedSpaceRatio of 10 to 95, whole units of the consume queue, paths and topics listed once.",
+        "dotted sections": "Required keys of a plugin's section must be nested in the section.",
+        "yaml": "Anchors, aliases, tags, duplicate keys, and more than 10 levels, 20,000 values or 1 MiB are refused before "
+        "any value is checked.",
     }
 )
-"""What the loader demands, and a schema cannot say, or the reverse. Nothing else differs."""
+"""Descriptions of all differences between the loader and the schema, keyed by a short name of the rule."""
 
 
 def json_schema(sections: Mapping[str, type[Any]] = MappingProxyType({}), role: Role = "broker") -> Schema:
     """Return the schema of the whole configuration.
 
     Args:
-        sections: the models of plugins' sections by dotted name: ``my_plugin``, ``flush.my_strategy``.
-        role: whose meaning an ambiguous RocketMQ name has.
+        sections: attrs classes of plugins' sections, keyed by dotted name (``my_plugin``, ``flush.my_strategy``).
+        role: process whose meaning an ambiguous RocketMQ name has.
 
     Raises:
-        TypeError: a plugin's model has a field of a type that is not understood.
+        TypeError: a plugin's class has a field of a type that is not supported.
     """
     return _Sections(sections, role).whole()
 
 
 class _Sections:
-    """Names of the configuration, and what each of them takes."""
+    """Builds the schemas of all sections. Used by :func:`json_schema`."""
 
     def __init__(self, plugins: Mapping[str, type[Any]], role: Role) -> None:
         self._role: Role = role
-        # A section of any other name cannot be written: its dots would be sections.
+        # In a file, the dots of any other name would be read as nested sections.
         self._plugins = {
             name: model_schema(model, 1)
             for name, model in plugins.items()
@@ -82,7 +82,7 @@ class _Sections:
         }
 
     def whole(self) -> Schema:
-        """Return the schema."""
+        """Return the schema of the top level, with the definitions of all sections and keys."""
         beyond = "Beyond this schema: " + " ".join(BEYOND.values())
         definitions: Schema = {name: self._section(name) for name in SECTIONS}
         for name, key in KEYS.items():
@@ -100,7 +100,7 @@ class _Sections:
         }
 
     def _section(self, section: str) -> Schema:
-        """Return what a section takes; the empty name is the top level."""
+        """Return the schema of a section; the empty name is the top level."""
         offered = {name.rpartition(".")[2]: _reference(name) for name in self._members(section)}
         targets: dict[str, tuple[Schema, list[str]]] = {}
         for name, schema in self._names(section):
@@ -119,7 +119,7 @@ class _Sections:
         yield from (name for name in (*NAMES, *self._plugins) if name.rpartition(".")[0] == section)
 
     def _names(self, section: str) -> Iterator[tuple[str, Schema]]:
-        """Yield every name that counts in a section, as a regular expression, with what it takes (see ``Layer._place``)."""
+        """Yield every name that a section accepts, as a regular expression, with its schema (see ``Layer._place``)."""
         for name in self._members(section):
             leaf = escaped(name.rpartition(".")[2])
             yield leaf, _reference(name)
@@ -144,13 +144,13 @@ def _reference(name: str) -> Schema:
 
 
 def _all_of(names: tuple[str, ...]) -> Schema:
-    """Return what one of RocketMQ's names takes that sets these keys."""
+    """Return the schema of a RocketMQ name that sets all of the given keys."""
     units = {name: KEYS[name].spec.rocketmq_unit for name in names}
     parts = [_reference(f"{name}.in_{unit}" if unit else name) for name, unit in units.items()]
     return parts[0] if len(parts) == 1 else {"allOf": parts}
 
 
 def _composite(name: str) -> Schema:
-    """Return what ``flushDiskType`` or ``transientStorePoolEnable`` takes."""
+    """Return the schema of ``flushDiskType`` or ``transientStorePoolEnable``."""
     made = boolean_schema() if name == TRANSIENT_POOL else text_schema(rf"\s*({SYNC}|{ASYNC})\s*")
     return {"description": f"RocketMQ's {name}, which is `flush.strategy` here."} | made

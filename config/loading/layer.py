@@ -1,7 +1,7 @@
-"""One source of settings: the known key that each entry sets, and the sections that may belong to a plugin.
+"""Assigns the entries of one source of settings to keys, or to sections that may belong to a plugin.
 
-The rules are the same for a file, the environment and the command line: a dotted name and nested sections mean the same,
-RocketMQ's names are accepted at the top level and inside the section they belong to, and one key is set once per source.
+The rules are the same for a file, the environment and the command line. A dotted name and nested sections mean the same.
+RocketMQ's names are accepted at the top level and inside their section. A source may set each key only once.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from flintmq.config.loading.schema import COMPOSITES, KEYS, SECTIONS, Role, alia
 ENVIRONMENT_PREFIX = "FLINTMQ_"
 STRATEGY = "flush.strategy"
 OPEN_SECTIONS = ("", "flush")
-"""Sections in which a plugin may have a section of its own."""
+"""Sections in which a plugin may have a section; the empty name is the top level."""
 
 
 @attrs.frozen
 class Assignment:
-    """One entry that sets one key."""
+    """An entry of a source that sets a key."""
 
     key: str
-    """The dotted key, or one of RocketMQ's composite names."""
+    """Dotted key, or one of RocketMQ's composite names."""
     node: RawNode
-    """The value as written."""
+    """Value as written."""
     spelling: str
-    """The name as written."""
+    """Name as written, which may be RocketMQ's."""
 
 
 @attrs.frozen
 class Ignored:
-    """An entry of RocketMQ's properties that changes nothing."""
+    """An entry of RocketMQ's properties that has no effect in FlintMQ."""
 
     name: str
-    """As written."""
+    """Name as written."""
     value: str
-    """As written; hidden where the name speaks of a secret."""
+    """Value as written; hidden if the name looks like that of a secret."""
     why: str
-    """The reason."""
+    """The reason why it has no effect."""
     origin: Origin
-    """Where it stands."""
+    """File and line of the entry."""
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.name} changes nothing: {self.why}"
@@ -51,30 +51,30 @@ class Ignored:
 
 @attrs.define
 class Layer:
-    """Collects the entries of one source. Filled by one thread, then only read."""
+    """The entries of one source of settings. One thread fills it; then it is only read."""
 
     role: Role = "broker"
-    """Whose meaning an ambiguous RocketMQ name has."""
+    """Process whose meaning an ambiguous RocketMQ name has."""
     fold_case: bool = False
-    """Whether names are compared without case (environment variables)."""
+    """Whether the case of names is ignored, as for environment variables."""
     last_wins: bool = False
-    """Whether the same spelling may be repeated (the command line)."""
+    """Whether a name may be repeated, as on the command line. The last value counts then."""
     assignments: dict[str, Assignment] = attrs.field(factory=dict)
-    """What sets each key."""
+    """Entries that set keys, keyed by dotted key or composite name."""
     sections: dict[str, RawMapping] = attrs.field(factory=dict)
-    """Sections no built-in model describes, by dotted name."""
+    """Sections that may belong to plugins, keyed by dotted name."""
     ignored: list[Ignored] = attrs.field(factory=list)
-    """What was read and changes nothing; only RocketMQ's files may have such entries."""
+    """Entries without an effect. Only RocketMQ's files may have them."""
 
     def add(self, name: str, node: RawNode) -> None:
-        """Take one top-level entry; ``name`` may be dotted.
+        """Add a top-level entry. Its name may be dotted.
 
         Raises:
             ConfigError: the name is unknown, or its key is already set.
         """
         dotted_by_rocketmq = "." in name and self._take_rocketmq_name(
             "", name, node, name
-        )  # tls.server.mode and the like
+        )  # RocketMQ's own dotted names, such as tls.server.mode
         if not dotted_by_rocketmq:
             self._place("", tuple(name.split(".")), node)
 
@@ -103,7 +103,7 @@ class Layer:
             raise node.origin.error(f"'{section}' is a section: it takes 'name: value' lines", key=section)
 
     def _take_rocketmq_name(self, section: str, name: str, node: RawNode, spelling: str) -> bool:
-        """Set what one of RocketMQ's names sets; return whether it is one that counts in this section."""
+        """Set the keys of a RocketMQ name. Return false, and set nothing, if the section does not accept the name."""
         table = aliases_in(section, self.role)
         if self.fold_case:
             known = {other.casefold(): other for other in (*table, *COMPOSITES)}
@@ -166,7 +166,7 @@ def _may_be_section(node: RawNode) -> bool:
 
 
 def _refuse_overlap(name: str, old: RawMapping, new: RawMapping) -> None:
-    """Refuse a plugin's key that one source sets twice, dotted and nested."""
+    """Raise a ``ConfigError`` if one source sets a plugin's key twice: with a dotted name and nested."""
     for key, node in new.entries.items():
         before = old.entries.get(key)
         if isinstance(before, RawMapping) and isinstance(node, RawMapping):
@@ -177,10 +177,10 @@ def _refuse_overlap(name: str, old: RawMapping, new: RawMapping) -> None:
 
 
 def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
-    """Return a file's settings.
+    """Return the settings of a file.
 
     Raises:
-        ConfigError: an unknown key, or one set twice.
+        ConfigError: a key is unknown, or is set twice.
     """
     layer = Layer(role)
     for name, node in mapping.entries.items():
@@ -191,12 +191,12 @@ def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
 def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Layer:
     """Return the settings among environment variables: ``FLINTMQ_FLUSH__STRATEGY``, ``FLINTMQ_brokerName`` (in any case).
 
-    A variable with ``__`` is always meant for this. One without is taken when it names a top-level key or a RocketMQ name,
-    is an error when it nearly does, and is otherwise none of our business: container platforms define ``FLINTMQ_PORT`` and
-    the like for a service that is called flintmq.
+    A variable whose name contains ``__`` must be a setting. A variable without ``__`` is a setting if it names a top-level key
+    or a RocketMQ name, and an error if it is similar to one. Otherwise it is ignored, because container platforms define
+    ``FLINTMQ_PORT`` and others for a service with the name flintmq.
 
     Raises:
-        ConfigError: an unknown key, or one set twice.
+        ConfigError: a key is unknown, or is set twice.
     """
     layer = Layer(role, fold_case=True)
     whole = {name.casefold(): name for name in (*KEYS, *aliases(role), *COMPOSITES) if "." not in name}
@@ -215,10 +215,10 @@ def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Laye
 
 
 def override_layer(overrides: Iterable[str], role: Role = "broker") -> Layer:
-    """Return the command line's ``key=value`` settings, in order; a repeated one counts last.
+    """Return the ``key=value`` settings of the command line. If a key is repeated, its last value counts.
 
     Raises:
-        ConfigError: no ``=``, an unknown key, or one set twice in different spellings.
+        ConfigError: an override has no ``=``, or its key is unknown or set under two names.
     """
     layer = Layer(role, last_wins=True)
     origin = Origin("command line")

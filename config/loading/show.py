@@ -1,4 +1,4 @@
-"""The configuration as text: rows for people, YAML with FlintMQ's names and units, and RocketMQ's properties."""
+"""Returns the configuration as text: as rows for ``flintmq config show``, as YAML, and as RocketMQ's properties."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _COMMENT_WIDTH: Final = 100
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 HIDDEN = "******"
-"""What is shown in place of a secret."""
+"""Text that replaces a secret."""
 
 SECRET_NAME = re.compile(r"secret|passw|token|credential|private|access_?key|api_?key", re.IGNORECASE)
-"""Names of undeclared settings whose values are hidden."""
+"""Names of settings whose values are hidden, in sections whose classes are not known."""
 
 
 def display(value: Any, spec: FieldSpec) -> str:
-    """Return a value for people, with its unit: ``64MiB``, ``5s``, ``true``, ``a, b``; ``null`` for None."""
+    """Return a value as text for display, with its unit: ``64MiB``, ``5s``, ``true``, ``a, b``; ``null`` for None."""
     if spec.secret and value not in (None, ()):
         return HIDDEN
     if value is None:
@@ -61,11 +61,11 @@ def yaml_value(value: Any, spec: FieldSpec) -> str:
 
 
 def yaml_tree(values: Mapping[str, str], comments: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return nested YAML of dotted keys whose values are YAML, in the order given; keys of a section must be adjacent.
+    """Return nested YAML, in the order of ``values``.
 
     Args:
-        values: YAML by dotted key.
-        comments: what is written above a key, by dotted key.
+        values: values as YAML, keyed by dotted key. Keys of the same section must be adjacent.
+        comments: comments that are written above the keys, keyed by dotted key.
     """
     lines: list[str] = []
     above: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ def _quoted(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return text on one line, with what cannot be seen, or turns the direction of writing, as YAML escapes it in quotes."""
+    """Return a text with characters that are invisible, or change the direction of writing, as escapes of YAML."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -113,19 +113,19 @@ class Row:
     """One line of ``flintmq config show``."""
 
     key: str
-    """Dotted."""
+    """Dotted key."""
     value: str
-    """With its unit; secrets hidden."""
+    """Value with its unit; hidden if it is a secret."""
     origin: str
-    """``default``, ``broker.yaml:12``, ``environment FLINTMQ_…`` or ``command line``."""
+    """Source of the value: ``default``, ``broker.yaml:12``, ``environment FLINTMQ_…`` or ``command line``."""
     rocketmq: str
-    """RocketMQ's names, separated by commas; empty without."""
+    """RocketMQ's names for the key, separated by commas; empty if there are none."""
     doc: str
-    """What the key means."""
+    """Description of the key."""
 
 
 def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
-    """Return every key in the models' order, then what plugins' sections hold."""
+    """Return a row for every key, in the order of the sections, then rows for the sections of plugins."""
     found = []
     for name, key in KEYS.items():
         names = COMPOSITES if name == "flush.strategy" else key.spec.rocketmq
@@ -137,7 +137,7 @@ def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
 
 
 def _rows_of(name: str, node: RawNode) -> Iterator[Row]:
-    """Yield every scalar and list of a plugin's section."""
+    """Yield a row for every scalar and list of a plugin's section."""
     if isinstance(node, RawMapping):
         for key, child in node.entries.items():
             yield from _rows_of(f"{name}.{key}", child)
@@ -148,12 +148,12 @@ def _rows_of(name: str, node: RawNode) -> Iterator[Row]:
 def to_yaml(
     config: BrokerConfig, *, only_changed: bool = False, sections: Mapping[str, RawMapping] = MappingProxyType({})
 ) -> str:
-    """Return YAML that loads as the same configuration, but for secrets: a comment at the end names those that are set.
+    """Return YAML that loads as the same configuration, without secrets. A comment at its end names the secrets that are set.
 
     Args:
-        config: what to write.
-        only_changed: leave out what is at its default.
-        sections: of plugins, as :attr:`LoadedConfig.sections` has them.
+        config: the configuration to write.
+        only_changed: leave out settings with their default values.
+        sections: sections of plugins, as in :attr:`LoadedConfig.sections`.
     """
     plain = BrokerConfig()
     values = {
@@ -171,7 +171,7 @@ def to_yaml(
         return text
     return (
         text
-        + "# Secrets are not written here. Without these it is another configuration:\n"
+        + "# Secrets are not written here. Add these to get the same configuration:\n"
         + "".join(f"#   {_visible(name)}\n" for name in secrets)
     )
 
@@ -194,7 +194,7 @@ def _secret_names(name: str, node: RawNode) -> Iterator[str]:
 
 
 def _values_of(name: str, section: RawMapping) -> dict[str, str]:
-    """Return a plugin's section as YAML by dotted key, without secrets."""
+    """Return the values of a plugin's section as YAML, keyed by dotted key, without secrets."""
     entries = {key: node for key, node in section.entries.items() if not SECRET_NAME.search(key)}
     if all(_KEY.fullmatch(key) for key in entries):
         return {f"{name}.{key}": _flow(node) for key, node in entries.items()}
@@ -202,7 +202,7 @@ def _values_of(name: str, section: RawMapping) -> dict[str, str]:
 
 
 def _flow(node: RawNode) -> str:
-    """Return what was written as one line of YAML that is read as the same, without secrets."""
+    """Return a node as one line of YAML that is read as the same node, without secrets."""
     if isinstance(node, RawScalar):
         return "null" if node.is_null else _quoted(node.text)
     if isinstance(node, RawList):

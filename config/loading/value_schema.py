@@ -1,4 +1,4 @@
-"""The schema of one value: what a type of a field takes, by the rules of :mod:`.binding`."""
+"""Returns the JSON Schema of the values that a field accepts, by the rules of :mod:`.binding`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Schema = dict[str, Any]
 
 _START: Final = "^(?:"
 _END: Final = r")$(?!\n)"
-"""Python's ``$`` would let a line break follow; the schema's dialect has no ``fullmatch``."""
+"""End of every pattern. JSON Schema has no ``fullmatch``, and Python's ``$`` alone would accept a line break at the end."""
 _ANY_TEXT: Final = r"[\s\S]*"
 _NO_TEXT: Final = "(?!)"
 
@@ -46,13 +46,21 @@ _TEXT_OF_UNIT: Final[Mapping[Unit | None, str]] = {
 _BOOLEANS: Final = ("true", "false")
 _INTEGERS: Final = ("0", "7", "10911", "-1", "9223372036854775808")
 _NUMBERS: Final = (*_INTEGERS, "0.5", "-2.75", "1e+30")
-"""Texts that stand for all of their kind: a pattern that they all fit is taken to ask for nothing that a number lacks."""
+"""Examples of numbers. A pattern that matches all of them is taken to match every number."""
 
 
 def field_schema(
     model: type[Any], field: attrs.Attribute[Any], hint: Any, plain: Unit | None = None, depth: int = 0
 ) -> Schema:
-    """Return what a field takes, with its meaning and its default; ``plain`` is what a plain integer means."""
+    """Return the schema of a field, with its description and its default.
+
+    Args:
+        model: the attrs class of the field.
+        field: the attrs field.
+        hint: the type of the field.
+        plain: the unit of a plain integer; None for the unit of the field.
+        depth: the number of plugins' classes around the field.
+    """
     spec = spec_of(field)
     made: Schema = {}
     description = _description(plain_text(field_docs(model).get(field.name, "")), spec, plain)  # type: ignore[arg-type]
@@ -89,12 +97,12 @@ def _description(doc: str, spec: FieldSpec, plain: Unit | None) -> str:
 
 
 def plain_text(doc: str) -> str:
-    """Return a docstring as an editor shows it."""
+    """Return a docstring in Markdown, in which editors show it."""
     return doc.replace("``", "`")
 
 
 def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
-    """Return a field's default as it may be written; ``NOTHING`` where there is none, or where it cannot be written."""
+    """Return a field's default as JSON; ``NOTHING`` if it has none, or one that cannot be written as JSON."""
     default: Any = field.default
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         return attrs.NOTHING if default.takes_self else _as_json(default.factory(), spec)
@@ -102,7 +110,7 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 
 
 def _as_json(value: Any, spec: FieldSpec) -> Any:
-    if value is attrs.NOTHING:  # a member of an enumeration itself
+    if value is attrs.NOTHING:  # an item of a list that cannot be written
         return value
     if isinstance(value, enum.Enum):
         return str(value.value)
@@ -127,7 +135,7 @@ def _as_json(value: Any, spec: FieldSpec) -> Any:
 
 
 def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0) -> Schema:
-    """Return what a type takes (see :func:`flintmq.config.loading.binding.bind_value`)."""
+    """Return the schema of a type (see :func:`flintmq.config.loading.binding.bind_value`)."""
     if hint is Any or hint is object:
         return {}
     kind, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -136,7 +144,7 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        checked = kind in (tuple, collections.abc.Sequence)  # of what else is made, the loader does not check the items
+        checked = kind in (tuple, collections.abc.Sequence)  # The loader checks no items of other kinds.
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
         return model_schema(kind, depth + 1)
@@ -153,8 +161,13 @@ def _unchecked(spec: FieldSpec) -> FieldSpec:
 
 
 def model_schema(model: type[Any], depth: int) -> Schema:
-    """Return what a plugin's class, or one within a list, takes."""
-    if depth >= YAML_MAX_DEPTH:  # a class that has itself as a field; the file ends here
+    """Return the schema of a plugin's attrs class.
+
+    Args:
+        model: the class.
+        depth: the number of classes around it.
+    """
+    if depth >= YAML_MAX_DEPTH:  # A class may contain itself; YAML may not nest deeper.
         return {"type": "null"}
     hints = typing.get_type_hints(model)
     fields = [field for field in attrs.fields(model) if field.init]
@@ -169,14 +182,14 @@ def model_schema(model: type[Any], depth: int) -> Schema:
 
 
 def _list(item: Schema, spec: FieldSpec) -> Schema:
-    """Return what a list takes: items, one text with separators, or one number or truth value."""
+    """Return the schema of a list, which may also be written as a text with separators, or as its only item."""
     scalars = [kind for kind in _kinds(item) if kind in ("integer", "number", "boolean")] if "enum" not in item else []
     made: Schema = {"type": ["array", "string", *scalars, "null"], "items": item}
     made |= {bound: item[bound] for bound in ("minimum", "maximum") if bound in item and scalars}
     of_item = _text_pattern(item)
     if of_item != _ANY_TEXT:
         separators = "[" + escaped(spec.separators) + "]"
-        # Each part is looked at from its beginning, so that no text takes longer than its length.
+        # Each part is matched from its beginning only, so that the time is linear in the length of the text.
         part = rf"(?=\s*(?:{of_item})?\s*(?:{separators}|$))[^{separators[1:]}*"
         made["pattern"] = f"{_START}{part}(?:{separators}{part})*{_END}"
     return made
@@ -227,12 +240,17 @@ def boolean_schema() -> Schema:
 
 
 def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
-    """Return what a text takes. What YAML reads as a number or a truth value is a text for the loader."""
+    """Return the schema of a text. It includes numbers and booleans, which the loader reads as texts.
+
+    Args:
+        pattern: regular expression that the whole text must match; None for any text.
+        spec: the spec of the field.
+    """
     if pattern is None:
         return {"type": ["string", "number", "boolean"]}
     kinds = ["string"]
     bounds: Schema = {}
-    if spec.minimum is not None or spec.maximum is not None:  # of a number among texts
+    if spec.minimum is not None or spec.maximum is not None:  # bounds of numbers among the texts
         kinds.append("integer")
         bounds = _present({"minimum": spec.minimum, "maximum": spec.maximum})
     elif _fits(pattern, _INTEGERS):
@@ -243,7 +261,7 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
 
 
 def _one_of(texts: Iterable[str]) -> Schema:
-    """Return an enumeration of texts, and of the numbers and truth values that are written like them."""
+    """Return the schema of some texts, including numbers and booleans that are written like them."""
     values: list[Any] = []
     for text in dict.fromkeys(texts):
         values.append(text)
@@ -291,7 +309,7 @@ def escaped(text: str) -> str:
 
 
 def _text_pattern(schema: Schema) -> str:
-    """Return a regular expression of the texts that a schema takes."""
+    """Return a regular expression that matches the texts that a schema accepts."""
     if "anyOf" in schema:
         return "|".join(f"(?:{_text_pattern(arm)})" for arm in schema["anyOf"])
     if "enum" in schema:
@@ -303,7 +321,7 @@ def _text_pattern(schema: Schema) -> str:
 
 
 def dotted(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Yield what dotted names reach inside a plugin's section: the rest of the name, as a regular expression, and a schema."""
+    """Yield the dotted names inside a plugin's section: a regular expression of the rest of the name, and the schema."""
     inner = {rf"\.{escaped(name)}": one for name, one in schema.get("properties", {}).items()}
     if isinstance(schema.get("additionalProperties"), dict):
         inner[r"\.[^.]*"] = schema["additionalProperties"]

@@ -1,7 +1,7 @@
-"""YAML as raw nodes that know their lines; constructs that a configuration does not need are refused.
+"""Reads YAML as raw nodes with line numbers, and refuses constructs that a configuration does not need.
 
-Tags, anchors and aliases, duplicate keys, deep nesting, huge files and non-text keys are errors: each of them is either a
-mistake or an attack. Nothing is ever constructed from YAML but text, lists and mappings.
+Tags, anchors and aliases, duplicate keys, deep nesting, huge files and keys that are not texts are errors, because each is a
+mistake or an attack. Only texts, lists and mappings are made from YAML.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.loading.raw import Origin, RawList, RawMapping, RawNode, RawScalar
 
 YAML_MAX_BYTES: Final = 1024 * 1024
-"""A bound far above any configuration; parsing takes seconds per MiB."""
+"""Largest size of a document. No configuration comes near it, and parsing takes seconds per MiB."""
 
 YAML_MAX_DEPTH: Final = 10
-"""The deepest built-in key is at 3; the composer recurses."""
+"""Deepest nesting of a document, because the composer recurses. The deepest built-in key is at level 3."""
 
 YAML_MAX_NODES: Final = 20_000
-"""Values in one file."""
+"""Largest number of values in a document."""
 
 
 class _LineLoader(yaml.SafeLoader):
-    """Composes nodes, which carry marks, and stops at what is not allowed."""
+    """Composes the nodes of a document, and raises ``MarkedYAMLError`` at a construct that is not allowed."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -55,14 +55,14 @@ def _rejected(problem: str, event: Any) -> yaml.MarkedYAMLError:
 
 
 def parse_yaml(content: str | bytes, file: str) -> RawMapping:
-    """Read one YAML document whose top level is a mapping. An empty document is an empty mapping.
+    """Return the mapping at the top level of a YAML document. An empty document is an empty mapping.
 
     Args:
         content: the document; bytes are UTF-8.
-        file: what errors and origins call it.
+        file: name of the document in errors and origins.
 
     Raises:
-        ConfigError: it is not YAML, or holds something not allowed; names the line.
+        ConfigError: the content is not YAML, or contains a construct that is not allowed. The error names the line.
     """
     size = len(content) if isinstance(content, bytes) else len(content.encode("utf-8", "surrogatepass"))
     if size > YAML_MAX_BYTES:
@@ -82,7 +82,7 @@ def parse_yaml(content: str | bytes, file: str) -> RawMapping:
         problem = " ".join(str(error.problem or error.context or "not YAML").split())
         raise ConfigError(problem, file=file, line=mark.line + 1 if mark else None) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        # PyYAML lets chr() and int() of absurd escapes through unwrapped.
+        # PyYAML does not wrap the errors of chr() and int() for out-of-range escapes.
         raise ConfigError(f"not YAML: {' '.join(str(error).split())[:200]}", file=file) from error
     if node is None:
         return RawMapping({}, Origin("file", file, 1))
@@ -95,14 +95,14 @@ def parse_yaml(content: str | bytes, file: str) -> RawMapping:
 
 
 def parse_list(node: RawScalar, key: str) -> RawList:
-    """Read a list that is written as one text, as the environment and the command line do.
+    """Return the list in a text of the environment or the command line, such as ``[a, b]``.
 
     Args:
-        node: its text begins and ends with a bracket; all values get its place.
-        key: what the list is for, for the error.
+        node: the text, which begins and ends with a bracket. All values of the list get its origin.
+        key: dotted key of the list, for the error.
 
     Raises:
-        ConfigError: it is not a list of YAML.
+        ConfigError: the text is not a list in YAML.
     """
     try:
         found = parse_yaml(f"list: {node.text.strip()}", str(node.origin)).entries["list"]
@@ -114,7 +114,7 @@ def parse_list(node: RawScalar, key: str) -> RawList:
 
 
 def _placed(found: RawNode, where: RawScalar) -> RawNode:
-    """Return a node with the place, and the meaning of plain numbers, of the text that it was read from."""
+    """Return a node with the origin, and the unit of plain integers, of the text from which it was read."""
     if isinstance(found, RawScalar):
         return attrs.evolve(found, origin=where.origin, plain=where.plain)
     if isinstance(found, RawList):

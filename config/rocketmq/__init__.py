@@ -1,1 +1,1 @@
-"""Names and files of the Java broker's configuration."""
+"""Support for RocketMQ's configuration: its names, its properties files, and their translation to YAML."""

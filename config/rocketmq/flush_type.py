@@ -1,4 +1,4 @@
-"""RocketMQ's ``flushDiskType`` and ``transientStorePoolEnable``, which together say what ``flush.strategy`` says here.
+"""RocketMQ's ``flushDiskType`` and ``transientStorePoolEnable``, which together correspond to ``flush.strategy``.
 
 ==============  ========================  ==================
 flushDiskType   transientStorePoolEnable  flush.strategy
@@ -25,21 +25,21 @@ ASYNC = "ASYNC_FLUSH"
 
 @attrs.frozen
 class FlushType:
-    """The pair of RocketMQ's settings."""
+    """A pair of values of RocketMQ's two settings, which corresponds to a flush strategy."""
 
     sync: bool = False
-    """``flushDiskType`` is SYNC_FLUSH."""
+    """Whether ``flushDiskType`` is SYNC_FLUSH."""
     pool: bool = False
-    """``transientStorePoolEnable``."""
+    """Value of ``transientStorePoolEnable``."""
 
     @classmethod
     def of_strategy(cls, strategy: str) -> FlushType:
-        """Return the pair a strategy stands for. A plugin's strategy counts as asynchronous: RocketMQ has no word for it."""
+        """Return the pair of a strategy. A plugin's strategy, for which RocketMQ has no value, counts as asynchronous."""
         return cls(sync=strategy == "group_commit", pool=strategy == "commit_real_time")
 
     @property
     def strategy(self) -> str:
-        """Return the strategy the pair stands for."""
+        """Return the name of the strategy to which the pair corresponds."""
         if self.sync:
             return "group_commit"
         return "commit_real_time" if self.pool else "flush_real_time"
@@ -47,8 +47,13 @@ class FlushType:
     def with_composite(self, name: str, node: RawNode, spelling: str) -> FlushType:
         """Return the pair with one of its settings replaced.
 
+        Args:
+            name: RocketMQ's name of the setting.
+            node: the new value as written.
+            spelling: the name as written, for the error.
+
         Raises:
-            ConfigError: the value is not one of RocketMQ's.
+            ConfigError: RocketMQ does not know the value.
         """
         if name == TRANSIENT_POOL:
             return attrs.evolve(self, pool=bind_value(node, bool, NO_SPEC, spelling))
@@ -62,5 +67,5 @@ class FlushType:
         return attrs.evolve(self, sync=text == SYNC)
 
     def as_properties(self) -> dict[str, str]:
-        """Return both settings as RocketMQ writes them."""
+        """Return both settings, keyed by RocketMQ's name, with RocketMQ's values."""
         return {FLUSH_DISK_TYPE: SYNC if self.sync else ASYNC, TRANSIENT_POOL: "true" if self.pool else "false"}

@@ -1,4 +1,4 @@
-"""Translation of RocketMQ's ``broker.conf`` to YAML."""
+"""Translates RocketMQ's ``broker.conf`` to YAML, for ``flintmq config import``."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from flintmq.config.rocketmq.properties import properties_layer
 
 @attrs.frozen
 class ImportResult:
-    """The YAML of a properties file, and what was taken over."""
+    """The YAML of a properties file, with its translated and its dropped entries."""
 
     yaml: str
-    """The settings that mean the same here, by FlintMQ's names; it loads without an error."""
+    """Settings with the same meaning in FlintMQ, under FlintMQ's names. The YAML loads without an error."""
     kept: Mapping[str, tuple[str, ...]]
-    """RocketMQ's names that were taken over, each with the dotted keys it set."""
+    """Dotted keys that each translated entry sets, keyed by RocketMQ's name."""
     dropped: tuple[tuple[str, str, str], ...]
-    """(name, value, why) of every other line, in the file's order."""
+    """Name, value and reason of every entry that is not in the YAML, in the order of the file."""
 
 
 def import_broker_conf(text: str, *, role: Role = "broker", file: str = "broker.conf") -> ImportResult:
-    """Translate a properties file.
+    """Return the translation of a properties file to YAML.
 
     Args:
-        text: the file's content.
-        role: ``namesrv`` for a name server's file.
-        file: the name in errors.
+        text: the content of the file.
+        role: ``namesrv`` for the file of a name server.
+        file: the name of the file in errors.
 
     Raises:
-        ConfigError: it is not a properties file, or its settings do not fit together.
+        ConfigError: the text is not a properties file, or its settings contradict each other.
     """
     layer = properties_layer(text, role, file=file, lenient=True)
     kept: dict[str, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Java's properties format, in which RocketMQ's ``broker.conf`` is written.
+"""Reads Java's properties format, in which RocketMQ's ``broker.conf`` is written.
 
 Comments start with ``#`` or ``!``; a key ends at ``=``, ``:`` or a blank; a backslash at the end joins the next line, and
 elsewhere escapes the character after it (``\\t``, ``\\n``, ``\\r``, ``\\f``, ``\\uXXXX``, or the character itself).
@@ -15,7 +15,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 
 PROPERTIES_MAX_CHARS: Final = 1024 * 1024
-"""A bound far above any configuration."""
+"""Largest length of a text; no configuration comes near it."""
 
 _ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
@@ -25,22 +25,22 @@ _BLANKS = " \t\f"
 
 @attrs.frozen
 class Property:
-    """One entry."""
+    """An entry of a properties file."""
 
     key: str
-    """Unescaped."""
+    """Key, with its escapes replaced."""
     value: str
-    """Unescaped; blanks at its end are kept, as Java keeps them."""
+    """Value, with its escapes replaced. Blanks at its end are kept, as in Java."""
     line: int
-    """1-based line its key stands in."""
+    """Number of the line with the key, counted from 1."""
 
 
 def parse_properties(text: str, *, file: str | None = None) -> list[Property]:
-    """Return the entries in order, repeated keys included.
+    """Return the entries of a properties file in order, including those with repeated keys.
 
     Args:
-        text: the file's content.
-        file: what errors call it.
+        text: the content of the file.
+        file: the name of the file in errors; None for no name.
 
     Raises:
         ConfigError: a ``\\u`` escape is malformed, or the text is longer than 1 Mi characters.
@@ -84,6 +84,6 @@ def _unescaped(text: str) -> str:
             raise ConfigError("malformed \\uXXXX escape")
         return chr(int(escape[1:], 16)) if len(escape) > 1 else _CONTROLS.get(escape, escape)
 
-    # Java's escapes are UTF-16 units: a pair of surrogates is one character.
+    # Each escape is a unit of UTF-16, so two of them may be the surrogates of one character.
     units = _ESCAPE.sub(replace, text)
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

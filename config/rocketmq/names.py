@@ -1,8 +1,8 @@
-"""Keys of RocketMQ 4.9's broker that cannot be set here: the value of each, and the reason.
+"""Keys of RocketMQ 4.9's broker that cannot be set in FlintMQ, with the fixed value and the reason of each.
 
-A tool that asks for a broker's configuration (request 26) finds them there, with the value that describes what FlintMQ does;
-a ``broker.conf`` that has them gets a warning that says why they change nothing. Keys that can be set are in the
-models, each with RocketMQ's name (see :mod:`flintmq.config.fields`).
+The answer to request 26 (get a broker's configuration) contains them, with the value that describes FlintMQ's behavior. If a
+``broker.conf`` contains such a key, a warning gives the reason why it has no effect. Keys that can be set are fields of the
+sections, with RocketMQ's name (see :mod:`flintmq.config.fields`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import attrs
 
 @attrs.frozen
 class FixedKey:
-    """A key of RocketMQ that has one fixed value here."""
+    """The fixed value of a RocketMQ key that cannot be set in FlintMQ."""
 
     value: str | None
-    """The value that is reported; None for a key that RocketMQ does not report either, or that follows from other settings."""
+    """Value in the answer to request 26. None if RocketMQ's answer does not contain the key, or if other settings determine the
+    value."""
     why: str
-    """Why it cannot have another value."""
+    """The reason why the key cannot have another value."""
 
 
 def _fixed(why: str, **values: str | None) -> dict[str, FixedKey]:
@@ -184,4 +185,4 @@ FIXED: Final[Mapping[str, FixedKey]] = MappingProxyType(
     | _fixed("duplicates of a log are not supported", duplicationEnable="false")
     | _fixed("RocketMQ reads it nowhere", highSpeedMode="false", isolateLogEnable="false", maxDelayTime="40")
 )
-"""By RocketMQ's name."""
+"""Fixed keys, keyed by RocketMQ's name."""

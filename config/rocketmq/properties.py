@@ -1,8 +1,8 @@
-"""RocketMQ's ``broker.conf`` (or ``namesrv.conf``) as a source of settings.
+"""Reads RocketMQ's ``broker.conf`` (or ``namesrv.conf``) as a source of settings.
 
-Of a repeated key the last value counts, as in Java. A key that has no meaning here is kept with the reason, for a warning at
-the start. A known key with a value that is not understood is an error: a broker must not run with another flush strategy than
-its file says. An import (:mod:`.importing`) lists such a line instead.
+If a key is repeated, its last value counts, as in Java. A key without a meaning in FlintMQ is kept with the reason, for a
+warning at the start. A known key with an invalid value is an error, because a broker must not run with another flush strategy
+than its file names. An import (:mod:`.importing`) lists such a line instead.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from flintmq.config.rocketmq.names import FIXED
 
 POOL_SIZE: Final = "transientStorePoolSize"
 POOL_SIZE_DEFAULT: Final = "5"
-"""The default of RocketMQ: a file that lists every key has this value."""
+"""RocketMQ's default size of the pool. A file with this value does not count as a request for a pool."""
 
 _WRITTEN_WITH_EQUALS = re.compile(r"^[^\s#!:=]+[ \t]*=", re.MULTILINE)
-"""A line that the YAML of a configuration cannot have in its first column."""
+"""A line with a key and ``=`` in its first column, which is never YAML of a configuration."""
 _NESTED = re.compile(r"^[ \t]*(-[ \t]|[\w.-]+:[ \t]*(#.*)?$)", re.MULTILINE)
-"""A line under which YAML goes deeper, or an item of a list."""
+"""A line that begins a nested section or a list item of YAML."""
 
 
 def is_properties(text: str, name: str) -> bool:
     """Return whether a file is a RocketMQ properties file rather than YAML.
 
     Args:
-        text: the file's content.
-        name: the file's name; ``.conf`` and ``.properties`` count where the text could be either (``brokerName: a``).
+        text: the content of the file.
+        name: the name of the file. Its extension decides if the text could be either, such as ``brokerName: a``.
     """
     if _WRITTEN_WITH_EQUALS.search(text):
         return True
@@ -45,7 +45,7 @@ def is_properties(text: str, name: str) -> bool:
 
 
 def has_rocketmq_keys(text: str, role: Role) -> bool:
-    """Return whether a text, read as properties, sets something by RocketMQ's name."""
+    """Return whether a text, read as properties, sets a key under RocketMQ's name."""
     try:
         entries = parse_properties(text)
     except ConfigError:
@@ -54,7 +54,7 @@ def has_rocketmq_keys(text: str, role: Role) -> bool:
 
 
 def decode_properties(content: bytes) -> str:
-    """Return the text of a properties file: UTF-8, or else ISO 8859-1 as Java reads it."""
+    """Return the text of a properties file, decoded as UTF-8, or as ISO 8859-1 like in Java if it is not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
@@ -62,16 +62,16 @@ def decode_properties(content: bytes) -> str:
 
 
 def properties_layer(text: str, role: Role = "broker", *, file: str = "broker.conf", lenient: bool = False) -> Layer:
-    """Return the settings of a properties file by dotted name; keys without a meaning here are in ``Layer.ignored``.
+    """Return the settings of a properties file. Entries without a meaning in FlintMQ are in ``Layer.ignored``.
 
     Args:
-        text: the file's content.
-        role: ``namesrv`` for a name server's file.
-        file: the name in errors and origins.
-        lenient: ignores a value that does not fit, with the reason, where it is an error otherwise.
+        text: the content of the file.
+        role: ``namesrv`` for the file of a name server.
+        file: the name of the file in errors and origins.
+        lenient: ignore an invalid value and record the reason, instead of raising an error.
 
     Raises:
-        ConfigError: it is not a properties file, a value does not fit, or two names set one key.
+        ConfigError: the text is not a properties file, a value is invalid, or two names set the same key.
     """
     layer = Layer(role)
     entries = parse_properties(text, file=file)
@@ -106,7 +106,7 @@ def _check(name: str, node: RawScalar, role: Role) -> None:
 
 
 def _why(entry: Property, role: Role) -> str:
-    """Return why a key changes nothing; an empty text for a key that is a setting."""
+    """Return the reason why an entry has no effect; empty if it sets a key."""
     names = aliases(role).get(entry.key, (entry.key,))
     if entry.key in COMPOSITES or names[0] in KEYS:
         is_list = names[0] in KEYS and isinstance(KEYS[names[0]].field.default, tuple)
@@ -118,7 +118,7 @@ def _why(entry: Property, role: Role) -> str:
 
 
 def _says_what_is(name: str, value: str) -> bool:
-    """Return whether a key that cannot be set has the value that holds here in any case."""
+    """Return whether a key that cannot be set has the fixed value that it has in FlintMQ."""
     fixed = FIXED.get(name)
     return fixed is not None and fixed.value is not None and fixed.value.casefold() == value.casefold()
 
@@ -128,7 +128,7 @@ def _ignored(name: str, node: RawScalar, why: str) -> Ignored:
 
 
 def _note_unused_pool(layer: Layer) -> None:
-    """List a pool that is asked for and not used: RocketMQ has no pool when flushes are synchronous, either."""
+    """Add the settings of a pool to the ignored entries if the flush type uses no pool. RocketMQ ignores them, too."""
     flush_type = FlushType()
     for name in COMPOSITES:
         if (composite := layer.assignments.get(name)) is not None:
@@ -137,9 +137,9 @@ def _note_unused_pool(layer: Layer) -> None:
         return
     enabled = layer.assignments.get(TRANSIENT_POOL)
     if enabled is not None and flush_type.pool:
-        why = "SYNC_FLUSH uses no pool, in RocketMQ neither"
+        why = "with SYNC_FLUSH, RocketMQ does not use the pool either"
         layer.ignored.append(Ignored(TRANSIENT_POOL, "true", why, enabled.node.origin))
     size = next((found for found in layer.assignments.values() if found.spelling == POOL_SIZE), None)
     if size is not None and isinstance(size.node, RawScalar) and size.node.text != POOL_SIZE_DEFAULT:
-        why = "it takes ASYNC_FLUSH and transientStorePoolEnable=true to use a pool"
+        why = "the pool is used only with ASYNC_FLUSH and transientStorePoolEnable=true"
         layer.ignored.append(Ignored(POOL_SIZE, size.node.text, why, size.node.origin))

@@ -1,7 +1,7 @@
-"""The names of topics that RocketMQ keeps for itself (``TopicValidator``).
+"""The names of topics that are reserved for the broker (``TopicValidator`` of RocketMQ).
 
-They stay reserved whichever features a broker has: a store may have been another broker's, and in some of these topics messages
-of every other topic lie, which no client may read or write as its own.
+They are reserved even if the broker does not use them, because its store may have been written by a broker that did. Some of
+these topics contain messages of all other topics, so clients may neither read nor write them.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Messages wait here for their delay level's time; level n in queue n - 1."""
+"""Topic of messages that wait for the delay of their level. Level n is in queue n - 1."""
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-"""Messages wait here for the time that they name (5.x); in no table of topics, so that no client sees it."""
+"""Topic of messages that wait for the time in their properties, as in RocketMQ 5. It is in no table of topics, so clients do
+not see it."""
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-"""Messages wait here for the end of their transaction."""
+"""Topic of half messages, which wait for the end of their transaction."""
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-"""Says which half messages are done with."""
+"""Topic of the records that mark half messages as processed."""
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Half messages lie here whose producer never answered."""
+"""Topic of half messages that were discarded because their producer never answered."""
 DELETED_TOPIC: Final = "rmq_sys_deleted_topic"
-"""FlintMQ's own: its records say where in the log a topic was deleted; in no table of topics, so that no client sees it."""
+"""Topic of records that mark the positions in the log at which topics were deleted. It exists only in FlintMQ, and is in no
+table of topics, so clients do not see it."""
 
 HOLDING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
-"""Messages of clients wait here, under their topic's name as a property."""
+"""Topics of waiting messages, whose own topic is in a property."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -42,7 +44,7 @@ SYSTEM_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""System topics of every broker; a broker adds its own name, its cluster's, the reply topic and those of its plugins."""
+"""System topics of every broker. A broker adds its name, the name of its cluster, its reply topic and the topics of plugins."""
 
 FORBIDDEN_TOPICS: Final = frozenset(
     {
@@ -56,4 +58,4 @@ FORBIDDEN_TOPICS: Final = frozenset(
         DELETED_TOPIC,
     }
 )
-"""Topics that only the broker itself writes to."""
+"""Topics to which only the broker writes. Sends to them are refused."""

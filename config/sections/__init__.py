@@ -1,1 +1,1 @@
-"""The models of the configuration, one file a group of sections."""
+"""The attrs classes of the configuration's sections, with a module for each group of sections."""

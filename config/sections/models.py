@@ -1,4 +1,4 @@
-"""The configuration as a value: :class:`BrokerConfig`, frozen, every section with its defaults.
+"""The configuration as a value: :class:`BrokerConfig`, a frozen attrs class with all sections and their defaults.
 
 ``BrokerConfig()`` is a complete configuration; ``attrs.evolve`` changes it in code,
 :func:`flintmq.config.load_config` reads it from files, the environment and the command line. Safe to share between threads.
