@@ -1,4 +1,4 @@
-"""What request processors are written with: codes, headers, declarations of handlers, access rules, answers and records.
+"""The names for writing request processors: codes, headers, declarations of handlers, access rules, answers and records.
 
 ::
 
@@ -7,7 +7,7 @@
     class StatusProcessor(DeclaredProcessor):
         @handles(20_001, needs=ADMIN)
         def status(self, request: Request) -> Response:
-            \"\"\"Tell how the plugin is.\"\"\"
+            \"\"\"Return the status of the plugin.\"\"\"
             return Response(body=b"well")
 
 A module is imported when one of its names is first used. A command that sends a request needs no broker.

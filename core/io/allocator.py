@@ -17,8 +17,8 @@ def give_back_large_blocks() -> bool:
     """Make the C library return large blocks to the system as soon as they are freed. Any thread.
 
     glibc maps large blocks separately at first, but raises the limit (up to 32 MiB) each time such a block is freed. Later
-    large blocks then come from the heap, where one small block after them can keep hundreds of megabytes from being returned,
-    for example after many connections have sent large messages. An explicitly set limit is not raised. Server processes call
+    large blocks then come from the heap, and one small block after them can keep hundreds of megabytes from being returned, for
+    example after many connections have sent large messages. An explicitly set limit is not raised. Server processes call
     this.
 
     Returns:

@@ -38,9 +38,9 @@ def secret_bytes(length_bytes: int) -> bytes:
 
 @contextmanager
 def decided_by(source: random.Random) -> Iterator[None]:
-    """Use one source for all random numbers and bytes, secret ones included, until the end of the ``with`` statement.
+    """Use a source for all random numbers and bytes, including secret bytes, within a ``with`` statement.
 
-    It is for simulations, which run in one thread.
+    Only simulations, which run in one thread, may use it.
     """
     global _numbers, _secret
     before = _numbers, _secret

@@ -1,4 +1,4 @@
-"""Child processes that report that they serve by a line ``READY name=word …`` on their standard output."""
+"""Functions for child processes, which print a line ``READY name=word …`` to their standard output once they serve."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ controls all of it. **Real time** passes independently of a test's clock, and us
 to accept, to connect or to register; a slave's requests to its master; closing and draining a socket; clients' waits; the write
 of the Spark feed's file, which other processes read; the watchdog of the event loop; and the threads that sync files.
 
-How long work takes, and when a slice of it is over, are measured with :func:`stopwatch_of` and :func:`thread_time_of`. A
-clock that is moved by hand does not change them; the clock of a simulation does.
+Durations of work, and of slices of work, are measured with :func:`stopwatch_of` and :func:`thread_time_of`. A test's clock does
+not change them, unless it is the clock of a simulation.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic_s = staticmethod(time.monotonic)
-    """As it stands, without a call around it: the hot path asks several times a request."""
+    """The function of :mod:`time` itself, because the hot path calls it several times for each request."""
 
     def call_later(
         self,
@@ -82,19 +82,21 @@ SYSTEM_CLOCK = SystemClock()
 
 @runtime_checkable
 class DecidesWork(Protocol):
-    """A clock that decides how long work takes, too: that of a simulation."""
+    """A clock that also determines how long work takes, such as the clock of a simulation."""
 
     def stopwatch_s(self) -> float:
-        """Return seconds since an arbitrary moment."""
+        """Return the seconds since an arbitrary moment, which is fixed for the clock."""
         ...
 
 
 def stopwatch_of(clock: Clock) -> Callable[[], float]:
-    """Return a function that returns seconds since an arbitrary moment: to measure how long work takes, and to divide it into
-    slices. Hot paths keep the function and call it."""
+    """Return a function that returns the seconds since an arbitrary moment, to measure work and to divide it into slices.
+
+    Hot paths keep the function, which saves a call.
+    """
     return clock.stopwatch_s if isinstance(clock, DecidesWork) else time.perf_counter
 
 
 def thread_time_of(clock: Clock) -> Callable[[], float]:
-    """Return a function that returns the seconds that the calling thread has worked, without what others did meanwhile."""
+    """Return a function that returns the processor time of the calling thread in seconds, without that of other threads."""
     return clock.stopwatch_s if isinstance(clock, DecidesWork) else time.thread_time

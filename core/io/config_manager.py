@@ -93,7 +93,7 @@ class NotedFile(ABC):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks something."""
+        """Whether the file lacks changes that are in the journal."""
         return self.noted > 0
 
     @abstractmethod

@@ -194,7 +194,7 @@ class Disk(Protocol):
         ...
 
     def remove_folder(self, folder: Path) -> None:
-        """Remove an empty folder. A missing folder, or one that is not empty, is not an error."""
+        """Remove a folder if it is empty. A missing folder, or a folder with content, is not an error."""
         ...
 
     def usage(self, path: Path) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""numpy, imported at its first use, so that a broker that starts, or has little work, runs without it.
+"""Imports numpy at its first use, so that a broker starts, and does little work, without numpy.
 
 Modules write ``from flintmq.core.io.lazy_numpy import numpy`` and use the name as usual. Code that must not wait for the import
 calls :func:`ready` first.
@@ -28,7 +28,7 @@ else:
 
 
 class _Loading:
-    """The import of numpy on a background thread, done at most once."""
+    """Imports numpy on a background thread, at most once."""
 
     def __init__(self) -> None:
         self.done = False

@@ -94,7 +94,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _fault(value: Any, kind: Any, path: str) -> tuple[str, Any, Any]:
-    """Return where a value does not fit a type: the path of the member, its value, and the required type."""
+    """Return the member whose value does not have its required type: its path, its value, and the required type."""
     for name, member, wanted in _members(value, kind):
         if not _fits(member, wanted):
             return _fault(member, wanted, f"{path}.{name}" if path else str(name))

@@ -1,10 +1,10 @@
-"""The JSON dialect of RocketMQ: what its files and bodies hold, read leniently and written as it writes.
+"""Reads and writes the JSON dialect of fastjson, in which RocketMQ writes its configuration files and bodies.
 
-Three things distinguish it from JSON: keys that are numbers are not quoted (``{0:3,1:1}``), a key may be an object
-(``{{"brokerName":"a","queueId":0,"topic":"T"}:5}``), and an object met twice may be written as ``{"$ref":"$.path"}``. Readers
-of RocketMQ also take single quotes, unquoted names and trailing commas.
+It differs from JSON in three ways. Keys that are numbers are not quoted (``{0:3,1:1}``). A key may be an object
+(``{{"brokerName":"a","queueId":0,"topic":"T"}:5}``). An object that occurs again may be written as ``{"$ref":"$.path"}``. Also,
+RocketMQ reads single quotes, unquoted names and trailing commas.
 
-Everything here is pure. See docs/internals/protocol.md, JSON dialect; docs/internals/store-format.md, Configuration files.
+All functions are pure. See docs/internals/protocol.md, JSON dialect; docs/internals/store-format.md, Configuration files.
 """
 
 from flintmq.core.io.fastjson.reader import ObjectKey, loads

@@ -1,4 +1,4 @@
-"""Reads the dialect leniently, within bounds of size and depth."""
+"""Reads JSON and fastjson's dialect, with limits on size and depth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.limits import JSON_BODY_MAX_BYTES, JSON_MAX_DEPTH
 
 _SPACE: Final = re.compile(r"(?:[ \t\r\n\f\b]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-"""What is skipped: blanks and comments."""
+"""Blanks and comments, which are skipped."""
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _NAME: Final = re.compile(r"[A-Za-z_$%][^\s:,{}\[\]\"']*")
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
@@ -24,7 +24,7 @@ _NUMBER_SUFFIXES: Final = "LlSsBbFfDd"
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'{}[]"'))
 _MAX_DIGITS: Final = 40
-"""Longer integers are no field of the protocol; converting them costs quadratic time."""
+"""Largest length of a number. No field of the protocol is longer, and the time to convert an integer is quadratic."""
 
 
 def loads(
@@ -33,19 +33,19 @@ def loads(
     max_depth: int = JSON_MAX_DEPTH,
     dialect_max_chars: int = JSON_BODY_MAX_BYTES,
 ) -> Any:
-    """Read one value.
+    """Return the value of a text in JSON or in fastjson's dialect.
 
     Args:
-        text: at most ``limits.JSON_BODY_MAX_BYTES`` characters or bytes of UTF-8.
-        max_depth: how deep objects and lists may nest.
-        dialect_max_chars: how long text may be that is not plain JSON.
+        text: at most ``limits.JSON_BODY_MAX_BYTES`` characters, or bytes of UTF-8.
+        max_depth: maximum depth of nested objects and lists.
+        dialect_max_chars: maximum length of a text that is not plain JSON.
 
     Returns:
-        dicts, lists, strings, numbers, booleans, None. An unquoted numeric key becomes an int, an object key an
-        :class:`ObjectKey`; a quoted numeric key stays a string (readers call ``int`` on both).
+        Dicts, lists, strings, numbers, booleans or None. A key that is an unquoted number is an int, and a quoted one a
+        string. A key that is an object is an :class:`ObjectKey`.
 
     Raises:
-        JsonSyntaxError: not of this dialect, too deep or too long.
+        JsonSyntaxError: the text is malformed, too long, or nests too deep.
     """
     if len(text) > JSON_BODY_MAX_BYTES:
         raise JsonSyntaxError(f"{len(text)} bytes of JSON, at most {JSON_BODY_MAX_BYTES} are read")
@@ -62,30 +62,30 @@ def loads(
             raise JsonSyntaxError(f"{len(text)} characters of JSON are not standard JSON: {error}") from error
         value = Reader(text, max_depth).document()
     except RecursionError as error:
-        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error  # and than this interpreter can follow
+        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error  # too deep even for the recursion limit
     if '"$ref"' in text:
         value = References(value, text).resolved()
     return value
 
 
 def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
-    """Refuse plain JSON that nests too deep, at the same depth on every interpreter: their own bounds differ.
+    """Check that plain JSON does not nest too deep. Unlike the limits of parsers, the limit is the same on every interpreter.
 
     Args:
-        text: plain JSON, which a reader has taken.
-        max_depth: how many objects and lists may enclose a value.
+        text: valid JSON.
+        max_depth: maximum number of objects and lists around a value.
 
     Raises:
-        JsonSyntaxError: it nests deeper.
+        JsonSyntaxError: the text nests deeper.
     """
     openings = text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
     if openings <= max_depth:
         return
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
     brackets = data.translate(None, _NO_BRACKETS).replace(b'""', b"")
-    if b'"' in brackets or b"\\" in data:  # brackets or escaped quotes in strings: the careful way
+    if b'"' in brackets or b"\\" in data:  # strings contain brackets or escaped quotes, so remove the strings first
         brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
-    for _ in range(max_depth):  # each time the innermost ones go; what is usual is gone after six
+    for _ in range(max_depth):  # each pass removes the innermost pairs; six passes are usually enough
         if not brackets:
             return
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
@@ -94,7 +94,7 @@ def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
 
 
 class Reader:
-    """A recursive-descent reader of one text."""
+    """A recursive-descent parser of one text in fastjson's dialect."""
 
     def __init__(self, text: str, max_depth: int) -> None:
         self.text = text
@@ -111,7 +111,7 @@ class Reader:
         return JsonSyntaxError(f"{what} at character {self.at} of {len(self.text)}")
 
     def peek(self) -> str:
-        """Return the next character that is not blank; empty at the end."""
+        """Skip blanks and comments, and return the next character without consuming it; empty at the end."""
         match = _SPACE.match(self.text, self.at)
         assert match is not None
         self.at = match.end()
@@ -219,7 +219,7 @@ class Reader:
 
     @staticmethod
     def made(text: str, is_integer: bool) -> Any:
-        """Return a number from its text."""
+        """Return the number in a text. Subclasses may return another type."""
         return int(text) if is_integer else float(text)
 
     def name(self) -> str:
@@ -234,7 +234,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def _joined(text: str) -> str:
-    """Replace pairs of surrogates, which were escaped one by one, by their character, and lone ones by U+FFFD."""
+    """Return a text with each pair of surrogates replaced by its character, and each lone surrogate by U+FFFD."""
     if _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -245,10 +245,10 @@ _REFERENCE_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['
 
 
 class References:
-    """Replaces every ``{"$ref":"$.path"}`` by the value at that path in the same text; a path to nowhere becomes None.
+    """Replaces every ``{"$ref":"$.path"}`` by the value at that path of the same document, or by None if there is none.
 
-    A value that is named several times is one object in the result, but its readers copy it: a text of 16 KB could stand for
-    millions of values. All named values together may therefore have as many values as the text has characters.
+    Values that several references name are not copied here, but by the code that reads the result. A text of 16 KB could then
+    become millions of values. All referenced values together are therefore limited to the number of characters of the text.
     """
 
     def __init__(self, root: Any, text: str) -> None:
@@ -257,10 +257,10 @@ class References:
         self._sizes: dict[int, int] = {}
 
     def resolved(self) -> Any:
-        """Return the value of the text with all references replaced.
+        """Return the document with all references replaced.
 
         Raises:
-            JsonSyntaxError: they nest too deep, or name more than the text has room for.
+            JsonSyntaxError: it nests too deep, or the referenced values together exceed the limit.
         """
         return self._resolve(self._root, 0)
 
@@ -290,7 +290,7 @@ class References:
         return target
 
     def _size(self, value: Any, depth: int) -> int:
-        """Return how many values one consists of, itself included."""
+        """Return the number of values in a value, including itself."""
         if type(value) not in _CONTAINERS:
             return 1
         known = self._sizes.get(id(value))
@@ -320,7 +320,7 @@ def _follow(path: str, root: Any) -> Any:
 
 
 class ObjectKey(Mapping[str, Any]):
-    """A read-only mapping that can be hashed. Two are equal when they have the same members."""
+    """A hashable, read-only mapping, for objects that are keys. Two are equal if they have the same members."""
 
     __slots__ = ("_hash", "_members")
 

@@ -1,6 +1,6 @@
-"""Large tables of structs, written in pieces by msgspec: an encoder of this package would hold the event loop for seconds.
+"""Encodes large tables of structs in pieces, between which other requests or threads can run.
 
-Other requests, or other threads, get their turn between two pieces.
+msgspec encodes the pieces, because the encoder of this package would block the event loop for seconds.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import msgspec
 from flintmq.core.io.fastjson.writer import dumps, dumps_pretty
 
 _ROWS: Final = 500
-"""Rows of a piece, which take a fraction of a millisecond."""
+"""Number of rows of a piece, whose encoding takes a fraction of a millisecond."""
 
 
 def table_pieces(head: Mapping[str, Any], member: str, rows: Iterable[tuple[str, msgspec.Struct]]) -> Iterator[bytes]:
-    """Yield an object, in pieces, as :func:`.writer.dumps` writes it.
+    """Yield an object with a table as JSON, in pieces that together are the result of :func:`.writer.dumps`.
 
     Args:
         head: the members before the table.
-        member: the table's name.
-        rows: names and structs, whose fields are strings, numbers and booleans, in the order of their names.
+        member: the name of the table's member.
+        rows: keys and values of the table. Fields of the structs are strings, numbers and booleans, in alphabetical order.
     """
     yield dumps({**head, member: {}}).encode("utf-8", "replace")[:-2]
     for number, some in enumerate(_parts(rows)):
@@ -34,7 +34,7 @@ def table_pieces(head: Mapping[str, Any], member: str, rows: Iterable[tuple[str,
 def pretty_table_pieces(
     head: Mapping[str, Any], member: str, rows: Iterable[tuple[str, msgspec.Struct]]
 ) -> Iterator[bytes]:
-    """Yield the same object, in pieces, as :func:`.writer.dumps_pretty` writes it."""
+    """Yield an object like :func:`table_pieces`, in pieces that together are the result of :func:`.writer.dumps_pretty`."""
     yield dumps_pretty({**head, member: {}}).encode("utf-8", "replace")[: -len("}\n}")]
     is_empty = True
     for some in _parts(rows):
@@ -52,12 +52,12 @@ def _parts(rows: Iterable[tuple[str, msgspec.Struct]]) -> Iterator[dict[str, msg
 def _compact(rows: dict[str, msgspec.Struct]) -> bytes:
     try:
         return msgspec.json.encode(rows)
-    except UnicodeEncodeError:  # half of a surrogate pair, out of a file that was written by hand
+    except UnicodeEncodeError:  # half of a surrogate pair, from a file that was not written by a broker
         return dumps(rows).encode("utf-8", "replace")
 
 
 def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
-    """Return the rows as they stand in a table that is a member of the file's object."""
+    """Return rows as text with the indentation of a table in the file's object."""
     plain = _compact(rows)
     if b'\\"' in plain or b'": ' in plain:  # the replacement below could change such a text
         return dumps_pretty({"": rows}).encode("utf-8", "replace")[len('{\n\t"":{') : -len("\n\t}\n}")]

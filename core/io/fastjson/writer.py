@@ -1,4 +1,4 @@
-"""Writes values as fastjson does: bodies on one line, configuration files with tabs."""
+"""Writes values in fastjson's dialect: bodies on one line, configuration files indented with tabs."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import msgspec
 
 
 def dumps(value: Any, *, unquoted_int_keys: bool = True, sort_keys: bool = False, ascii_only: bool = False) -> str:
-    """Return a value as one line, without the members that are None.
+    """Return a value as JSON on one line, without members that are None.
 
     Args:
-        value: structs (their members in the order of their names), mappings, sequences, sets, strings, numbers, booleans,
-            None. Structs and mappings as keys are written as objects, numbers that are not finite as null.
-        unquoted_int_keys: ``{0:1}`` as fastjson writes it; False for standard JSON, where every key is a string.
-        sort_keys: members in the order of their keys.
-        ascii_only: everything beyond ASCII as ``\\uXXXX``.
+        value: a struct, mapping, sequence, set, string, number, boolean or None. The members of a struct are written in
+            alphabetical order. Structs and mappings that are keys are written as objects. NaN and infinity are written as null.
+        unquoted_int_keys: write ``{0:1}`` as fastjson does; False quotes every key, as in standard JSON.
+        sort_keys: write the members of mappings in alphabetical order.
+        ascii_only: write characters beyond ASCII as ``\\uXXXX``.
 
     Raises:
-        TypeError: a value of another type.
+        TypeError: the type of a value is not supported.
     """
     return _Writer(unquoted_int_keys, sort_keys, ascii_only, pretty=False).text(value)
 
 
 def dumps_pretty(value: Any) -> str:
-    """Return a value as RocketMQ's configuration files hold it: with tabs, and maps with numeric keys on one line."""
+    """Return a value in the format of RocketMQ's configuration files: indented by tabs, maps with numeric keys on a line."""
     return _Writer(unquoted_int_keys=True, sort_keys=False, ascii_only=False, pretty=True).text(value)
 
 
 @functools.cache
 def _names_of(struct: type[msgspec.Struct]) -> list[tuple[str, str]]:
-    """Return the members of a type of structs, as pairs of written name and attribute, in the order of their names."""
+    """Return pairs of the written name and the attribute of each field of a struct, sorted by written name."""
     return sorted(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
 
 
