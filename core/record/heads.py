@@ -91,7 +91,7 @@ def read_heads(data: Octets, starts: Ints) -> Heads:
         starts: the start positions of the records, each at least :data:`RECORD_MIN_BYTES` before the end of the bytes.
 
     Returns:
-        The heads. :attr:`Heads.bad` marks those that are not valid records; their positions are within the bytes too.
+        The heads. :attr:`Heads.bad` marks heads that are not valid records; their positions are within the bytes, too.
     """
     end_of_data = len(data)
     if len(starts) and (starts[0] < 0 or starts[-1] + RECORD_MIN_BYTES > end_of_data):

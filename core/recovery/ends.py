@@ -31,7 +31,7 @@ from flintmq.core.io.paths import ends_path
 
 FORMAT: Final = 1
 _NOTED_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Maximum size of a file whose content is recorded; of a larger file, such as a plugin's database, only the existence is."""
+"""Maximum size of a file whose content is recorded. For a larger file, such as a plugin's database, only the existence is."""
 TAIL_BYTES: Final = 64
 _TABLES: Final = ("topics.json", "subscriptionGroup.json")
 
@@ -235,7 +235,7 @@ def small_files(disk: Disk, root: Path) -> Iterator[Path]:
 
 
 _NOT_NOTED: Final = ("ends", "boot")
-"""Files in ``flint`` that are not recorded: the file of ends itself, and one that only matters after a crash."""
+"""Names of files in ``flint`` that are not recorded: the file of ends, and the boot id, which only matters after a crash."""
 
 
 def counter_of(raw: bytes) -> int:

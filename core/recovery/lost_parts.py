@@ -90,8 +90,8 @@ def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *
     if begin > noted.log_begin and noted.log_end:
         log.warning(
             "store.log_begins_later",
-            "the commit log begins at position %(position)d, and began at %(noted_position)d when that was noted: the "
-            "files between are deleted, or lost",
+            "the commit log begins at position %(position)d, but its recorded start is %(noted_position)d: the files "
+            "between were deleted, or are lost",
             position=begin,
             noted_position=noted.log_begin,
         )
@@ -140,8 +140,10 @@ def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
         else:
             if found.store_id != kept.store_id or found.current.number >= kept.current.number:
                 return False
-            reason = "it was an older one"
-    log.warning("store.epochs_put_back", "%(path)s is put back as it was noted: %(reason)s", path=path, reason=reason)
+            reason = "it was older than the recorded one"
+    log.warning(
+        "store.epochs_put_back", "%(path)s is restored from its recorded content: %(reason)s", path=path, reason=reason
+    )
     temporary = path.with_name(path.name + ".tmp")
     disk.make_folder(path.parent)
     disk.write_file(temporary, kept.to_bytes())
@@ -164,9 +166,7 @@ def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: i
     lost = [end for end in noted.index[:-1] if min_offset_bytes <= end < newest and end not in ends]
     if not lost and not (was_stopped and newest < noted.index[-1]):
         return False
-    log.warning(
-        "store.index_lost", "the index has lost files or entries that were noted: it is built again from the log"
-    )
+    log.warning("store.index_lost", "the index has lost recorded files or entries, and is rebuilt from the log")
     index.truncate(0)
     return True
 
@@ -262,7 +262,7 @@ def build_again(
     names = sorted(f"{topic}/{queue_id}" for topic, queue_id in wanted)
     log.warning(
         "store.queues_lost",
-        "%(count)d queues have lost units that were noted, and are built again from the log: %(queues)s",
+        "%(count)d queues have lost recorded units, and are rebuilt from the log: %(queues)s",
         count=len(names),
         queues=", ".join(names[:10]) + (", …" if len(names) > 10 else ""),
     )
@@ -295,8 +295,8 @@ def go_on_behind(queues: ConsumeQueues, wanted: Mapping[QueueKey, QueueEnd]) -> 
         if have < end.max_queue_offset and isinstance(queues, SupportsExtend):
             log.warning(
                 "store.queue_goes_on",
-                "queue %(queue)d of %(topic)s ends at %(end_offset)d and went to %(noted_offset)d: the messages "
-                "between are not in the log; it goes on behind them",
+                "queue %(queue)d of %(topic)s ends at %(end_offset)d, but its recorded end is %(noted_offset)d: the "
+                "messages between are not in the log, and the queue continues after them",
                 queue=queue_id,
                 topic=topic,
                 end_offset=have,

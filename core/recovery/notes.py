@@ -44,7 +44,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         if ends.damage:
             log.warning(
                 "store.ends_unreadable",
-                "%(path)s cannot be read, so that nothing contradicts files that were lost: %(error)s",
+                "%(path)s cannot be read, so lost files cannot be detected: %(error)s",
                 path=ends.path,
                 error=ends.damage,
             )
@@ -63,7 +63,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         if last_stop is LastStop.CLEAN and self.noted is not None and self.ends.was_in_use:
             log.warning(
                 "store.abort_missing",
-                "%(path)s is missing, although the last broker did not stop in order: a recovery begins",
+                "%(path)s is missing, although the last broker did not stop cleanly: a recovery begins",
                 path=marks.abort_file,
             )
             last_stop = LastStop.KILLED if is_same_boot(self.disk, self.root) else LastStop.CRASHED

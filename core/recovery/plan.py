@@ -183,13 +183,13 @@ class _Planner:
             needed_from = lacks_from
         doubtful = first_doubtful(self._files, found.noted) if found.is_safe else None
         if doubtful is not None and doubtful < first:
-            first, because = doubtful, f"{self._files[doubtful].path.name} does not begin, or end, as it did"
+            first, because = doubtful, f"the start or end of {self._files[doubtful].path.name} is not as recorded"
         while True:
             needed = max(0, (needed_from - queue.min_offset_bytes) // queue.file_bytes)
             if needed < first:
                 first, because = (
                     needed,
-                    f"the {what} rebuilt from position {needed_from}, and that part is walked too",
+                    f"the {what} rebuilt from position {needed_from}, and the scan includes that part",
                 )
             walked = walk_log(
                 self._log,
@@ -213,7 +213,7 @@ class _Planner:
         """
         files, trusted_ms, noted = self._files, self._found.trusted_ms, self._found.noted
         if self._clean:
-            return max(0, len(files) - _RECOVER_FILES), "after a clean stop the last three files are walked"
+            return max(0, len(files) - _RECOVER_FILES), "after a clean stop, the last three files are scanned"
         last = len(files) - 1
         if self._found.is_safe and noted is not None and noted.log_end and not noted.is_stop:
             last = min(last, max(0, noted.log_end - files[0].start) // self._log.queue.file_bytes)
@@ -223,8 +223,11 @@ class _Planner:
             except rec.RecordError:
                 continue
             if record.commit_log_offset_bytes == files[index].start and 0 < record.store_timestamp_ms <= trusted_ms:
-                return index, f"it is the last file that begins no later than the checkpoint vouches for ({trusted_ms})"
-        return 0, f"no later file begins at or before what the checkpoint vouches for ({trusted_ms})"
+                return (
+                    index,
+                    f"it is the last file that begins within the time that the checkpoint covers ({trusted_ms})",
+                )
+        return 0, f"no later file begins within the time that the checkpoint covers ({trusted_ms})"
 
     # --- dispatch ---
 

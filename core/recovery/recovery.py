@@ -74,7 +74,7 @@ class Recovery(msgspec.Struct, frozen=True):
         if plan.last_stop is not LastStop.CLEAN:
             log.warning(
                 "store.recovered",
-                "recovered after %(after)s: %(records)d records walked, dispatch goes on from position "
+                "recovered after %(after)s: %(records)d records scanned, dispatch continues at position "
                 "%(dispatched_position)d, log ends at %(end_position)d",
                 after="the process was killed" if plan.last_stop is LastStop.KILLED else "an unclean stop",
                 records=found.records,
@@ -96,7 +96,9 @@ class Recovery(msgspec.Struct, frozen=True):
         trusted_ms = trusted_before(files, (), end_offset_bytes)
         cut = None
         if data_behind(files, end_offset_bytes):
-            cut = Cut(end_offset_bytes, "the master's log has it not", damaged=False, stale=False, quarantine=None)
+            cut = Cut(
+                end_offset_bytes, "the master's log does not have it", damaged=False, stale=False, quarantine=None
+            )
         walked = Recovered(end_offset_bytes, end_offset_bytes, trusted_ms, 0, 0, cut)
         found = repair(self.disk, self.quarantine, commit_log, walked)
         self._end_log(found)

@@ -96,8 +96,8 @@ def _fill(disk: Disk, quarantine: Path, files: Sequence[MappedFile], hole: Hole)
         file.region.sync()
     log.error(
         "store.damaged",
-        "commit log damaged from %(start_position)d to %(end_position)d (%(reason)s); records follow, and the log "
-        "goes on with them; what was there is in %(quarantine)s",
+        "commit log damaged from %(start_position)d to %(end_position)d (%(reason)s); the log continues with the "
+        "following records; the damaged bytes are in %(quarantine)s",
         start_position=hole.start_offset_bytes,
         end_position=hole.end_offset_bytes,
         reason=hole.reason,
@@ -151,7 +151,7 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
     log.log(
         level,
         "store.cut",
-        "commit log cut at %(position)d (%(what)s, %(reason)s); what was cut is in %(quarantine)s",
+        "commit log cut at %(position)d (%(what)s, %(reason)s); the removed bytes are in %(quarantine)s",
         position=cut.offset_bytes,
         what=what,
         reason=cut.reason,

@@ -30,7 +30,7 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
     """Dispatch again the records that some dispatchers lack. Loop thread.
 
     Args:
-        dispatchers: the dispatchers; one that is not a :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
+        dispatchers: the dispatchers; a dispatcher without :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
         commit_log: the recovered log.
         dispatched_offset_bytes: the physical offset at which ordinary dispatch continues.
 
@@ -51,7 +51,7 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
     start = min(since for since, _dispatcher in behind)
     log.info(
         "store.replay",
-        "dispatchers get again what they lack, from position %(start_position)d to %(end_position)d",
+        "records that dispatchers lack are dispatched again, from position %(start_position)d to %(end_position)d",
         start_position=start,
         end_position=dispatched_offset_bytes,
     )
@@ -74,8 +74,8 @@ def _lacks_from(dispatcher: CommitLogDispatcher, min_offset_bytes: int, dispatch
     if 0 < committed < min_offset_bytes:
         log.error(
             "store.replay_gone",
-            "%(dispatcher)s has what lies below position %(committed_position)d, but the log begins at "
-            "%(min_position)d: the records between are deleted; raise store.file_reserved_hours, or keep it on",
+            "%(dispatcher)s has the records before position %(committed_position)d, but the log begins at "
+            "%(min_position)d: the records between are deleted; raise store.file_reserved_hours, or do not switch it off",
             dispatcher=type(getattr(dispatcher, "inner", dispatcher)).__name__,
             committed_position=committed,
             min_position=min_offset_bytes,

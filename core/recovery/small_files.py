@@ -21,9 +21,9 @@ log = event_log("flintmq.store")
 
 TOPICS: Final = "topics.json"
 _NEEDED: Final = {
-    "consumerOffset.json": "every group would begin as a new one",
+    "consumerOffset.json": "every group would start like a new group",
     "delayOffset.json": "every delayed message would be delivered again",
-    "subscriptionGroup.json": "what was set for groups would be lost",
+    "subscriptionGroup.json": "the settings of groups would be lost",
 }
 _OWN: Final = ("flint/epochs", "flint/feed", "checkpoint")
 """Files that every start checks separately."""
@@ -84,10 +84,12 @@ def check_small_files(
         elif not is_outdated and noted is not None and raw is not None:
             counter, known = counter_of(raw), noted.counters.get(name, -1)
             if f"config/{name}" in changed or 0 <= counter < known:
-                what = f"an older copy (change {counter}, and {known} was noted)" if counter < known else "changed"
+                what = (
+                    f"replaced by an older copy (change {counter} instead of {known})" if counter < known else "changed"
+                )
                 log.warning(
                     "store.file_changed",
-                    "%(path)s is not as it was noted: %(what)s since the last broker wrote it",
+                    "%(path)s differs from its recorded state: %(what)s since the last broker wrote it",
                     path=path,
                     what=what,
                 )
@@ -104,7 +106,7 @@ def check_small_files(
             there = disk.exists(root / name)
             log.warning(
                 "store.file_changed",
-                "%(path)s is not as it was noted: %(what)s since the last broker wrote it",
+                "%(path)s differs from its recorded state: %(what)s since the last broker wrote it",
                 path=root / name,
                 what="changed" if there else "removed",
             )
@@ -123,11 +125,11 @@ def table_fault(raw: bytes | None) -> str:
     if not raw.strip():
         return "it is empty"
     if 0 in raw:
-        return "there are zeros in it"
+        return "it contains zero bytes"
     text = raw.strip()
     if not (text.startswith(b"{") and text.endswith(b"}")):
-        return "it does not hold a JSON object"
-    if text.count(b"{") != text.count(b"}"):  # as names may have, too
+        return "it is not a JSON object"
+    if text.count(b"{") != text.count(b"}"):  # names may contain braces, too
         try:
             fastjson.loads(raw)
         except JsonSyntaxError as error:
@@ -146,14 +148,14 @@ def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str, 
         )
     kept = ""
     if raw is not None:
-        kept = f"; what was there is in {_set_aside(disk, root, path, raw)}"
+        kept = f"; the earlier content is in {_set_aside(disk, root, path, raw)}"
     if has_backup:
         disk.write_file(path, disk.read(backup))
-        taken = "its backup takes its place, and what was changed last may be missing"
+        taken = "its backup replaces it, and the last changes may be missing"
     elif path.name == TOPICS:
-        taken = "topics are made again from their queues: check their numbers of queues and permissions"
+        taken = "topics are rebuilt from their queues: check their numbers of queues and their permissions"
     else:
-        taken = "it is empty from now on"
+        taken = "it is now empty"
     log.warning(
         "store.table_lost",
         "%(path)s: %(reason)s; %(taken)s%(quarantine)s",

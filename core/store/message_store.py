@@ -169,7 +169,7 @@ class MessageStore:
         )
 
     def _queue_deleted(self, topic: str, queue_id: int) -> None:
-        """Remove a deleted queue's next offset in the store of a slave, where no local delete call does so."""
+        """Remove the next offset of a deleted queue in the store of a slave, in which no call deletes queues."""
         if not self._takes_writes():
             self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
 
@@ -227,8 +227,8 @@ class MessageStore:
         if getattr(services.flush_service, "failure", None) is not None or marks.flushed < marks.wrote:
             log.error(
                 "store.not_flushed",
-                "the log is on disk up to %(flushed_position)d of %(written_position)d only; the next start will "
-                "recover",
+                "the log is on disk only up to %(flushed_position)d of %(written_position)d; the next start will "
+                "recover it",
                 flushed_position=marks.flushed,
                 written_position=marks.wrote,
             )
@@ -240,7 +240,7 @@ class MessageStore:
         except (OSError, StoreError) as error:
             log.error(
                 "store.not_clean",
-                "the store could not be left clean; the next start will recover: %(error)s",
+                "the store could not be closed cleanly; the next start will recover it: %(error)s",
                 error=error,
             )
             return False

@@ -90,7 +90,7 @@ class MessageWriter:
         return self.promises()[1]
 
     def promises(self) -> tuple[FlushWaiter, FlushWaiter]:
-        """Request durability like :meth:`promise`; return the waiter of the local flush, and the one that includes slaves."""
+        """Request durability like :meth:`promise`; return a waiter for the local flush, and a waiter that includes slaves."""
         wrote = self._watermarks.wrote
         flushed = self._services.flush_service.submit(wrote)
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)

@@ -26,7 +26,7 @@ log = event_log("flintmq.store")
 _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
 _KEYS_LENGTH: Final = 16_384
-"""Maximum length of the KEYS in a dispatched batch, where a space counts nine times.
+"""Maximum length of the KEYS in a dispatched batch, in characters; a space counts as nine.
 
 It limits a batch to about 2,000 index entries, which take about 4 ms. Ordinary batches stay below it."""
 _RUN_S: Final = 0.005

@@ -136,7 +136,7 @@ class QueueFlusher:
             self.failures += 1
             log.error(
                 "queues.not_synced",
-                "consume queues could not be synced (they will be rebuilt from the log if need be): %(error)s",
+                "consume queues could not be synced (a start rebuilds them from the log if necessary): %(error)s",
                 error=error,
             )
             return

@@ -148,7 +148,7 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     def consumed_by(self, request: Request) -> Response:
-        """List the groups whose connected members subscribe to a topic, and those that have consumer offsets in it."""
+        """List the groups whose connected members subscribe to a topic, and the groups with consumer offsets in it."""
         topic = request.header(TopicRequestHeader).topic
         groups = self._api.clients.consumers.which_group_by_topic(topic) | self._api.offsets.which_group_by_topic(topic)
         return Response(body=bodies.GroupList(sorted(groups)).encode())

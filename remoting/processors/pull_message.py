@@ -42,7 +42,7 @@ _handles_pulls: Final = partial(
 
 
 class PullMessageProcessor:
-    """Answers pulls, and holds those that find no message. Loop thread.
+    """Answers pulls, and holds pulls that find no message. Loop thread.
 
     It plays the part of RocketMQ's ``PullMessageProcessor``.
     """

@@ -365,8 +365,8 @@ class SendMessageProcessor:
         self._api = api
         self._pool = pool = api.server.pool("send")
         self._holding = api.topics.holding_topics
-        """Topics in which a message may be stored instead of its own queue, such as until it is due. Its answer names its own
-        queue."""
+        """Topics that store messages temporarily, such as until they are due. The answer to a send contains the queue that the
+        message will have then."""
         self._queue = SendQueue(self._store_share, lambda: api.work.loop, api.server.at_turn_end)
         self._answers = SendAnswers(api, pool)
         self._fast_failure = FastFailure()

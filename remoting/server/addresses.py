@@ -68,7 +68,7 @@ async def _ip_of(name: str) -> str | None:
     except OSError as error:
         log.warning(
             "broker.address_unknown",
-            "the address of listen.advertised_host %(host)s is not known here: %(error)s; message ids hold another",
+            "the address of listen.advertised_host %(host)s cannot be resolved here: %(error)s; message ids contain another",
             host=name,
             error=error,
         )

@@ -73,6 +73,6 @@ def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
         if length >= 0x80:  # The lower bits are the number of bytes of the length that follows.
             length, at = int.from_bytes(data[at : at + length - 0x80]), at + length - 0x80
         if at + length > len(data):
-            raise ValueError("a value is longer than what holds it")
+            raise ValueError("a value is longer than the value that contains it")
         yield tag, data[at : at + length]
         at += length

@@ -79,7 +79,7 @@ class ServerChannel(asyncio.Protocol):
         self._ending: LastWords | None = None
         """The reader of the bytes that end the connection; None while frames are read."""
         self.is_stalled = False
-        """Whether so many bytes wait for the peer to read that its requests are not answered until it reads."""
+        """Whether requests of the peer are not answered until it reads, because too many bytes wait for it."""
         self.remote_address = "?"
         """``ip:port`` of the peer."""
         self.remote_host = "?"

@@ -77,7 +77,7 @@ class Connections:
         return len(self.channels) + silent < self._limits.connections
 
     def holds(self, channel: ServerChannel, size_bytes: int) -> None:
-        """Record the buffered bytes of a connection. If all connections exceed the limit, close the one that buffers most."""
+        """Record the buffered bytes of a connection. Above the limit of the total, close the connection that buffers most."""
         self.buffered_bytes += size_bytes - self._buffered.pop(channel, 0)
         if size_bytes:
             self._buffered[channel] = size_bytes
@@ -132,7 +132,7 @@ class Connections:
             elif channel.partial_since_s is not None:
                 limit_s = FRAME_TIMEOUT_S if channel.has_spoken else FIRST_FRAME_TIMEOUT_S
                 if now_s - channel.partial_since_s > limit_s:
-                    channel.close("half a frame, and no rest")
+                    channel.close("the rest of a frame did not arrive in time")
 
     async def close(self, linger_s: float) -> None:
         """Close every connection. After `linger_s` seconds, drop the answers that are not sent yet and close the rest."""

@@ -129,7 +129,7 @@ class Questions:
             self._waiting.pop(command.opaque, None)
 
     def answered(self, command: RemotingCommand, address: str) -> None:
-        """Return an answer to the :meth:`ask` that waits for it; log one that no call waits for.
+        """Pass an answer to the :meth:`ask` that waits for it. An answer for which no call waits is only logged.
 
         Args:
             command: the answer.

@@ -36,7 +36,7 @@ class ServerHooks(msgspec.Struct, frozen=True):
     """
 
     connected: tuple[ChannelHook, ...] = ()
-    """Hooks called with each accepted connection, except one that is closed at once because it exceeds a limit."""
+    """Hooks called with each accepted connection, unless it is closed at once because it exceeds a limit."""
     closed: tuple[ChannelHook, ...] = ()
     """Hooks called once with each connection that :attr:`connected` was called with, when it has ended."""
     failed: tuple[Callable[[ServerChannel, Exception], None], ...] = ()

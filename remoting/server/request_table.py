@@ -46,7 +46,7 @@ class RequestTable:
 
     @property
     def codes(self) -> frozenset[int]:
-        """Return the request codes that have a handler, without those that only the default handler answers."""
+        """Return the request codes that have a handler, without codes that only the default handler answers."""
         return frozenset(self.handlers.keys() | self.batch_handlers.keys())
 
     def register(self, code: int, handler: Handler, pool: Pool) -> None:

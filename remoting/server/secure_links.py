@@ -40,12 +40,12 @@ def certificate_alarms(tls: ServerTls, config: Callable[[], BrokerConfig], clock
     if tls.expires_ms is None:
         return
     left_ms = tls.expires_ms - clock.now_ms()
-    renew = "put a new one in its place, which is read within seconds, or name another one (listen.tls.certificate)"
+    renew = "replace the file, which is read again within seconds, or set listen.tls.certificate to another file"
     if left_ms <= 0:
-        text = f"the certificate {file} has ended, and clients that check it do not connect: {renew}"
+        text = f"the certificate {file} has expired, and clients that check it do not connect: {renew}"
         yield Alarm("certificate.expired", CRITICAL, file, text, left_ms, "ms", 0, "listen.tls.certificate")
     elif left_ms < days * DAY_MS:
-        text = f"the certificate {file} ends in {left_ms / DAY_MS:.1f} days: {renew}"
+        text = f"the certificate {file} expires in {left_ms / DAY_MS:.1f} days: {renew}"
         yield Alarm(
             "certificate.expiring", WARNING, file, text, left_ms, "ms", days * DAY_MS, "alarms.certificate_days"
         )

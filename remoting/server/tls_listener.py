@@ -73,7 +73,7 @@ class TlsListener:
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     def close(self) -> None:
-        """Accept no more connections, and close those that have not finished their handshake."""
+        """Accept no more connections, and close connections that have not finished their handshake."""
         self._accepting.cancel()
         for task in self._pending:
             task.cancel()
@@ -119,7 +119,7 @@ class TlsListener:
                 is_told = True
                 log.warning(
                     "connection.no_descriptor",
-                    "connections wait to be accepted: no descriptor is free that one may have (ulimit -n)",
+                    "connections wait to be accepted: no descriptor is free for them (ulimit -n)",
                 )
             await asyncio.sleep(_ACCEPT_RETRY_S)
 

@@ -166,7 +166,7 @@ def test_after_a_clean_stop_the_index_is_not_rebuilt(crashed: Path) -> None:
     ends_path(crashed).unlink()  # it says that the store is in use
     shutil.rmtree(crashed / "index")
     plan = plan_of(crashed)
-    assert plan.because == "after a clean stop the last three files are walked"
+    assert plan.because == "after a clean stop, the last three files are scanned"
     assert plan.indexed_from_offset_bytes is None
 
 

@@ -59,7 +59,7 @@ def test_a_damaged_table_is_replaced_by_its_backup_and_reported(
     with caplog.at_level(logging.WARNING), broker_of(root) as broker:
         assert broker.state.offsets.query("Orders", "CG", 0) == 2
         assert [alarm.id for alarm in broker.api.alarms.current()].count("store.mended") == 1
-    assert "its backup takes its place" in caplog.text
+    assert "its backup replaces it" in caplog.text
     assert raw in [path.read_bytes() for path in (root / "flint" / "quarantine").iterdir()]
 
 
@@ -77,7 +77,7 @@ def test_a_damaged_topic_table_is_rebuilt_from_the_queues(
         made = broker.state.topics.select("Orders")
         assert made is not None
         assert made.read_queue_nums == max(key[1] for key in broker.state.store.consume_queues.queues) + 1
-    assert "topics are made again" in caplog.text
+    assert "topics are rebuilt" in caplog.text
 
 
 def test_an_undamaged_store_starts_without_warnings(root: Path, caplog: pytest.LogCaptureFixture) -> None:

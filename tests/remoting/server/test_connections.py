@@ -81,9 +81,9 @@ def test_the_connection_that_buffers_most_is_closed() -> None:
         ({"has_spoken": False}, IDLE_MS / 1000, None),
         ({"has_spoken": False}, IDLE_MS / 1000 + 1, "idle"),
         ({"has_spoken": False, "partial_since_s": 5.0}, FIRST_FRAME_TIMEOUT_S + 5, None),
-        ({"has_spoken": False, "partial_since_s": 5.0}, FIRST_FRAME_TIMEOUT_S + 6, "half a frame"),
+        ({"has_spoken": False, "partial_since_s": 5.0}, FIRST_FRAME_TIMEOUT_S + 6, "the rest of a frame"),
         ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 5, None),
-        ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 6, "half a frame"),
+        ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 6, "the rest of a frame"),
     ],
 )
 def test_a_silent_connection_is_closed_after_its_limit(facts: dict[str, Any], at_s: float, reason: str | None) -> None:
