@@ -40,7 +40,7 @@ class CheckpointEntry:
         found = [place for place, text in enumerate(self.sources) if _offset(text) is not None]
         if len(found) != 1:
             raise CheckpointError(
-                f"batch {self.batch} has {len(found)} sources of FlintMQ's among {len(self.sources)}: one is needed"
+                f"batch {self.batch} has {len(found)} FlintMQ sources among {len(self.sources)} sources, and must have one"
             )
         return found[0]
 
@@ -92,13 +92,13 @@ class Checkpoint:
         """
         if not entry.is_done:
             raise CheckpointError(
-                f"{self.folder}: batch {entry.batch} is planned and not done: what it has written already would come again. "
-                "Run the query once, so that it ends it"
+                f"{self.folder}: batch {entry.batch} is planned but not finished: rows that it has written would be written "
+                "again. Run the query once to finish the batch"
             )
         if self.has_state:
             raise CheckpointError(
-                f"{self.folder}: the query keeps state (aggregates, joins, duplicates) that belongs to what it has read: start "
-                "it with another checkpointLocation and startingOffsets"
+                f"{self.folder}: the query keeps state (aggregates, joins, duplicates) that depends on the rows that it has "
+                "read: start the query with another checkpointLocation and startingOffsets"
             )
         batch = entry.batch + 1
         sources = list(entry.sources)

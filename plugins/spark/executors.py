@@ -59,8 +59,8 @@ def check_executors(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOU
         more = f", and {len(lacking) - 1} more like it" if len(lacking) > 1 else ""
         raise RuntimeMissingError(
             f"Spark's executors run {first}{more}: {' and '.join(first.missing)} cannot be imported there "
-            "(ModuleNotFoundError). Install flintmq[spark] in that Python on every worker, or name one that has it: with "
-            "PYSPARK_PYTHON in the environment of the driver (through Spark Connect, of the server)"
+            "(ModuleNotFoundError). Install flintmq[spark] in that Python on every worker, or set PYSPARK_PYTHON to a Python "
+            "that has it, in the environment of the driver (with Spark Connect, of the server)"
         )
 
 

@@ -44,7 +44,7 @@ def names(option: str, value: str) -> tuple[str, ...]:
     """Return names that are separated by commas, without duplicates."""
     found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
     if not found:
-        raise OptionError(f"option {option} names nothing: give one name or several separated by commas")
+        raise OptionError(f"option {option} has no name in it: give one name, or several separated by commas")
     return found
 
 
@@ -183,7 +183,8 @@ def start_time(option: str, value: str) -> int | Place:
     found = _relative(option, value)
     if found is not None and found.kind == "rows":
         raise OptionError(
-            f"option {option}: {value[:80]!r} needs a unit: -10m, -2h, -1d; messages go into startingOffsets"
+            f"option {option}: {value[:80]!r} needs a unit, such as -10m, -2h or -1d; for a number of messages use "
+            "startingOffsets"
         )
     return found or time_ms(option, value)
 

@@ -283,8 +283,12 @@ class ReadOptions:
             kind: the class of the error.
         """
         if self.fail_on_data_loss:
-            raise kind(f"{what}. With option failOnDataLoss=false the read goes on with what there is")
-        log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: going on with what there is", what=what)
+            raise kind(f"{what}. With option failOnDataLoss=false the read continues with the remaining messages")
+        log.warning(
+            "spark.data_loss",
+            "%(what)s; failOnDataLoss=false: the read continues with the remaining messages",
+            what=what,
+        )
 
     @property
     def stored_ms(self) -> Range:
@@ -297,8 +301,8 @@ class ReadOptions:
         for attribute in ("ending_offsets", "ending_timestamp_ms"):
             if getattr(self, attribute) is not None:
                 raise OptionError(
-                    f"option {READ_OPTIONS[attribute].name} only goes with a batch read: a stream has no end. Leave it out, or "
-                    "read with spark.read; the trigger AvailableNow ends a stream with what is there"
+                    f"option {READ_OPTIONS[attribute].name} is only for batch reads, because a stream has no end. Remove it, "
+                    "or read with spark.read. With the trigger AvailableNow a stream ends after the present messages"
                 )
 
     @classmethod
@@ -367,7 +371,7 @@ class WriteOptions:
         # Spark also passes a stream's own options to the sink.
         options = cls(**_parsed(cls, {name: value for name, value in given.items() if name.lower() not in _SPARKS}))
         if (options.name_server is None) is (options.broker_addr is None):
-            raise OptionError("where to? Give one of the options nameServer and brokerAddr")
+            raise OptionError("the target of the write is missing: give one of the options nameServer and brokerAddr")
         if options.send_batch > BATCH_MAX_MESSAGES:
             raise OptionError(f"option sendBatch must be at most {BATCH_MAX_MESSAGES}, not {options.send_batch}")
         return options
@@ -412,19 +416,19 @@ def _check(options: ReadOptions, found: Mapping[str, Any]) -> None:
     addresses = [READ_OPTIONS[name].name for name in ("path", "name_server", "broker_addr") if name in found]
     if len(addresses) != 1:
         raise OptionError(
-            "where from? Give one of load('/data/store'), option nameServer or option brokerAddr; "
-            f"there is {' and '.join(addresses) or 'none of them'}"
+            "a read needs exactly one source: load('/data/store'), option nameServer or option brokerAddr; "
+            f"given: {' and '.join(addresses) or 'none'}"
         )
     for option in map(READ_OPTIONS.__getitem__, found):
         if option.only not in (None, options.transport):
             way = "nameServer or brokerAddr" if option.only == "broker" else "load('/data/store')"
-            raise OptionError(f"option {option.name} only goes with {way}")
+            raise OptionError(f"option {option.name} is only for reads with {way}")
     if options.subscribe is not None and options.subscribe_pattern is not None:
-        raise OptionError("give either subscribe or subscribePattern")
+        raise OptionError("subscribe and subscribePattern are both given: give only one of them")
     if options.transport == "broker" and options.subscribe is None and options.subscribe_pattern is None:
         raise OptionError("pulling from a broker needs the option subscribe or subscribePattern")
     for end in ("starting", "ending"):
         if f"{end}_offsets" in found and f"{end}_timestamp_ms" in found:
-            raise OptionError(f"give either {end}Offsets or {end}Timestamp")
+            raise OptionError(f"{end}Offsets and {end}Timestamp are both given: give only one of them")
     if (options.min_offsets_per_trigger or 0) > (options.max_offsets_per_trigger or 2**63):
         raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger")

@@ -39,8 +39,8 @@ def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"
             else ("pulls from brokers", "load('/data/store')")
         )
         raise CheckpointError(
-            f"the checkpoint was written by a query with transport {offset.get('transport')!r}, this one {reads}: offsets of "
-            f"one mean nothing to the other. Go on with {way}, or give another checkpointLocation"
+            f"the checkpoint was written by a query with transport {offset.get('transport')!r}, this one {reads}; its "
+            f"offsets do not fit. Continue with {way}, or give another checkpointLocation"
         )
     if offset.get("v") != OFFSET_VERSION:
         raise CheckpointError(

@@ -79,7 +79,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
             raise SchemaError(f"the column {column.name} comes twice")
         found.append(column.name)
     if not found:
-        raise SchemaError("no column is left: name at least one in the option columns")
+        raise SchemaError("the option columns is empty: name at least one column")
     return tuple(found)
 
 
@@ -128,13 +128,13 @@ def columns_of(schema: StructType, properties_format: PropertiesFormat = "map") 
         expected, given = type_of(name, properties_format), field.dataType.simpleString()
         if given != expected:
             raise SchemaError(
-                f"the column {name} has type {expected}, the schema says {given}: "
-                f"give .schema(...) that type, or leave it out and cast afterwards"
+                f"the column {name} has type {expected}, the schema says {given}: use that type in .schema(...), or leave "
+                ".schema(...) out and cast the column afterwards"
             )
         if field.name != name:
             raise SchemaError(f"the column is spelled {name!r}, the schema says {field.name!r}")
         if not field.nullable:
-            raise SchemaError(f"the column {name} may be null, the schema says NOT NULL: leave that out")
+            raise SchemaError(f"the column {name} may be null, but the schema says NOT NULL: remove NOT NULL")
     return names
 
 
@@ -168,9 +168,12 @@ def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:
             raise SchemaError(f"the column {name} must be {' or '.join(wanted)}, not {given}: cast it")
         if wanted is None and name not in ALL_NAMES:
             raise SchemaError(
-                f"a message has no {name!r}{nearest(name, list(SENT_TYPES))}: select what shall be sent, rename the rest"
+                f"a message has no {name!r}{nearest(name, list(SENT_TYPES))}: select only columns of a message, or rename "
+                "the column"
             )
     if "body" not in types:
-        raise SchemaError(f"the rows have no column body, only {', '.join(types)}: name what shall be sent 'body'")
+        raise SchemaError(
+            f"the rows have no column body, only {', '.join(types)}: rename the column with the bodies to 'body'"
+        )
     if "topic" not in types and not has_topic:
-        raise SchemaError("where do the rows go? Give the option topic, or a column topic")
+        raise SchemaError("the topic of the rows is missing: give the option topic, or a column topic")

@@ -142,7 +142,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
         passed_over.append(f"{origin}: {problem}")
     found = f" ({'; '.join(passed_over)})" if passed_over else ""
     raise RuntimeMissingError(
-        f"no Java to run Spark on{found}: pip install '.[spark]' in FlintMQ's folder brings one, "
+        f"no Java for Spark was found{found}: pip install '.[spark]' in FlintMQ's folder installs one, "
         "or set JAVA_HOME to a Java 17 or 21"
     )
 

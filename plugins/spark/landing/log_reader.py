@@ -96,7 +96,7 @@ class LogReader:
         raise LandingLossError(
             f"the log's files between position {position_bytes} and {beyond} are deleted, before their messages "
             "could land. Raise store.file_reserved_hours or store.retention_bytes; set "
-            "spark_feed.landing.fail_on_data_loss to false to go on behind the gap",
+            "spark_feed.landing.fail_on_data_loss to false to continue behind the gap",
             position_bytes,
             beyond,
         )

@@ -78,12 +78,14 @@ class Commit:
         try:
             content: dict[str, Any] = json.loads(text)
             if content.pop("version") != VERSION:
-                raise LandingError(f"{where} was written by a later FlintMQ: use that one, or another landing zone")
+                raise LandingError(
+                    f"{where} was written by a later version of FlintMQ: use that version, or another landing zone"
+                )
             files = tuple(LandedFile(**file) for file in content.pop("files"))
             return cls(files=files, **content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LandingError(
-                f"{where} is damaged ({error}); put back a good copy, or land into another folder (spark_feed.landing.path)"
+                f"{where} is damaged ({error}); restore a good copy, or land into another folder (spark_feed.landing.path)"
             ) from error
 
 
@@ -154,7 +156,10 @@ class Manifest:
         path = self.folder / self._ranges[-1][2]
         last = Commit.from_json(self._disk.read(path).splitlines()[-1], path)
         if last.end_offset_bytes != self._ranges[-1][1]:
-            raise LandingError(f"{path} does not tell what its name says; land into another folder")
+            raise LandingError(
+                f"{path}: the range in the file differs from the range in its name; land into another folder "
+                "(spark_feed.landing.path)"
+            )
         return last
 
 
@@ -162,8 +167,8 @@ def check_source(root: Path, source: LogSource, last: Commit) -> None:
     """Raise LandingError if another log, or an abandoned history of this log, has landed in a zone."""
     if last.store_id != source.store_id:
         raise LandingError(
-            f"{root}: messages of another store (id {last.store_id}, broker {last.broker_name}) land here, "
-            f"this one has id {source.store_id}: set spark_feed.landing.path to another folder"
+            f"{root}: the folder has the messages of another store (id {last.store_id}, broker {last.broker_name}); "
+            f"this store has the id {source.store_id}: set spark_feed.landing.path to another folder"
         )
     cut = source.cut_below(last.epoch, last.end_offset_bytes)
     if cut is not None:
@@ -200,5 +205,5 @@ def _check_chain(folder: Path, ranges: Sequence[tuple[int, int]]) -> None:
         if before[1] != after[0]:
             raise LandingError(
                 f"{folder}: a commit ends at {before[1]} and the next one begins at {after[0]}: commits are missing or "
-                "foreign; put them back, or land into another folder (spark_feed.landing.path)"
+                "foreign; restore them, or land into another folder (spark_feed.landing.path)"
             )

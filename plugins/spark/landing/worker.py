@@ -80,9 +80,9 @@ class LanderProcess:
             process.stdin.flush()
             line = process.stdout.readline()
         except (OSError, ValueError) as error:
-            raise LandingTroubleError(f"the landing process cannot be asked: {error}") from error
+            raise LandingTroubleError(f"the landing process cannot be reached: {error}") from error
         if not line.endswith("\n"):
-            raise LandingTroubleError(f"the landing process died (exit code {process.poll()})")
+            raise LandingTroubleError(f"the landing process ended unexpectedly (exit code {process.poll()})")
         answer: dict[str, Any] = json.loads(line)
         if "error" not in answer:
             return answer

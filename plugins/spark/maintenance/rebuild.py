@@ -136,7 +136,7 @@ def rebuild(
         with opened(config, delay_level_ms) as store:
             warn_of_guessed_delays(store)
             if store.watermarks.dispatched != made.log_ends_at:
-                raise MaintenanceError(f"{root}: the log grew while queues were made; run it again")
+                raise MaintenanceError(f"{root}: the log grew while the queues were built; run the command again")
     return attrs.evolve(
         made, replaced_are_in=str(kept) if kept is not None else None, seconds=round(time.monotonic() - began_s, 3)
     )
@@ -146,13 +146,14 @@ def _check(files: StoreFiles, config: BrokerConfig) -> None:
     root = files.root
     if not files.is_clean:
         raise MaintenanceError(
-            f"{root}: the last broker did not stop in order (abort): start and stop it, or run flintmq store repair, first"
+            f"{root}: the last broker did not stop in order (file abort): start and stop the broker, or run flintmq store "
+            "repair, first"
         )
     ext = root / "consumequeue_ext"
     if config.store.consume_queue_ext_enable or (ext.is_dir() and any(ext.iterdir())):
         raise MaintenanceError(
-            f"{root} has consume queue extension files, whose content depends on who filtered when: flintmq store repair "
-            "makes them as a broker would now"
+            f"{root} has consume queue extension files, whose content depends on the filters at the time of each message: use "
+            "flintmq store repair, which builds them with the present filters"
         )
 
 
@@ -251,7 +252,9 @@ class _Job:
         for number, (key, (first, count)) in enumerate(runs.items()):
             physical = _physical_of(self._folder(key), size, first, count)
             if len(physical) != count or not (np.diff(physical) > 0).all():
-                raise MaintenanceError(f"queue {key[0]}/{key[1]} was not written right; is the disk full, or failing?")
+                raise MaintenanceError(
+                    f"queue {key[0]}/{key[1]} was not written correctly; check whether the disk is full or faulty"
+                )
             units += count
             self._report("verifying", number + 1, len(runs))
         for key in irregular:

@@ -92,7 +92,7 @@ def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...
         return _type(_only_arm(schema, where), where, named, inside)
     if isinstance(schema, str):
         if schema == "null":
-            raise ConfigError(f"{where} is always null in Avro, which no column can be")
+            raise ConfigError(f"{where} is always null in Avro, and no column type fits it")
         if schema in _PRIMITIVES:
             return getattr(spark, _PRIMITIVES[schema])()
         if schema not in named:
@@ -103,7 +103,7 @@ def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...
         named[name] = schema
     if kind in ("record", "error"):
         if name in inside:
-            raise ConfigError(f"{where}: the Avro record '{name}' contains itself, which no column can")
+            raise ConfigError(f"{where}: the Avro record '{name}' contains itself, and no column type fits it")
         return spark.StructType(
             [
                 spark.StructField(one["name"], _type(one["type"], f"{where}.{one['name']}", named, (*inside, name)))
@@ -127,7 +127,7 @@ def _only_arm(arms: list[Any], where: str) -> Any:
         return present[0]
     wider = _WIDER.get(frozenset(arm for arm in present if isinstance(arm, str))) if len(present) == 2 else None
     if wider is None:
-        raise ConfigError(f"{where} is an Avro union of {len(present)} types, which no column can be")
+        raise ConfigError(f"{where} is an Avro union of {len(present)} types, and no column type fits it")
     return wider
 
 

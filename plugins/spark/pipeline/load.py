@@ -142,7 +142,7 @@ def _load(raw: RawMapping, file: Path | None, name: str, overrides: Sequence[str
             suggestion = nearest(key, attrs.fields_dict(Pipeline))
             raise node.origin.error(f"unknown key '{key}'", key=key, suggestion=suggestion)
     if "source" not in raw.entries:
-        raise raw.origin.error("'source' is required: where the messages come from", key="source")
+        raise raw.origin.error("'source' is required: it defines the origin of the messages", key="source")
     sections: dict[str, Any] = {
         key: bind_value(raw.entries[key], kind, NO_SPEC, key) for key, kind in _SECTIONS.items() if key in raw.entries
     }
@@ -177,7 +177,7 @@ def _sinks(raw: RawMapping) -> tuple[Sink, ...]:
     listed = raw.entries.get("sinks")
     if listed is None or (isinstance(listed, RawList) and not listed.items):
         origin = raw.origin if listed is None else listed.origin
-        raise origin.error("'sinks' is required: where the rows go", key="sinks")
+        raise origin.error("'sinks' is required: it lists the destinations of the rows", key="sinks")
     if not isinstance(listed, RawList):
         raise listed.origin.error("'sinks' is a list: each entry begins with '- '", key="sinks")
     sinks = [_sink(node, f"sinks[{place}]") for place, node in enumerate(listed.items)]

@@ -61,13 +61,11 @@ def _check_folder(loaded: LoadedPipeline, key: str, path: str, *, must_be_empty:
     folder = Path(unquote(address.path) if address.scheme else path).absolute()
     there = next(place for place in (folder, *folder.parents) if place.exists())
     if not there.is_dir():
-        raise loaded.error(key, f"'{key}': {there} is a file, and a folder is needed")
+        raise loaded.error(key, f"'{key}': {there} is a file, but must be a folder")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise loaded.error(key, f"'{key}': nothing may be written into {there}")
+        raise loaded.error(key, f"'{key}': this process may not write into {there}")
     if must_be_empty and there == folder:
-        raise loaded.error(
-            key, f"'{key}': {folder} is there already; 'mode: append' adds to it, 'overwrite' replaces it"
-        )
+        raise loaded.error(key, f"'{key}': {folder} exists already; 'mode: append' adds to it, 'overwrite' replaces it")
 
 
 def _check_topic(options: WriteOptions) -> None:

@@ -118,7 +118,7 @@ def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Conver
     if name == "google.protobuf.Duration":
         return spark.DayTimeIntervalType(), lambda duration: duration.ToTimedelta()
     if name in inside:
-        raise ConfigError(f"the message {name} contains itself, which no column can")
+        raise ConfigError(f"the message {name} contains itself, and no column type fits it")
     types, converts = [], []
     for field in descriptor.fields:
         column, convert = _field(field, (*inside, name))

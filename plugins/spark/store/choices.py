@@ -62,14 +62,16 @@ class Choice:
                 bool(found.get("system")),
             )
         except (AttributeError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint's choice of topics is none: {str(found)[:200]}") from error
+            raise CheckpointError(f"the checkpoint's choice of topics cannot be read: {str(found)[:200]}") from error
 
     def rows(self) -> RowFilter:
         """Return the filter that accepts the chosen topics and queues. Raises CheckpointError if the pattern is not valid."""
         try:
             pattern = None if self.pattern is None else re.compile(self.pattern)
         except re.error as error:
-            raise CheckpointError(f"the checkpoint's pattern of topics is none: {self.pattern!r}: {error}") from error
+            raise CheckpointError(
+                f"the checkpoint's pattern of topics is not a regular expression: {self.pattern!r}: {error}"
+            ) from error
         return RowFilter(
             topics=None if self.topics is None else frozenset(self.topics),
             topic_pattern=pattern,

@@ -151,8 +151,8 @@ class PieceReader:
                 return np.concatenate(found)
             if self._decoder.bad_records == "fail":
                 raise BadRecordError(
-                    f"{piece.path}: no record at {run.end} (physical offset {piece.file_start + run.end}), where one must "
-                    "begin. Have the store checked with `flintmq store verify`, or leave out what is damaged with option "
+                    f"{piece.path}: no record at {run.end} (physical offset {piece.file_start + run.end}), at which a "
+                    "record must begin. Check the store with `flintmq store verify`, or skip damaged records with option "
                     "badRecords=skip"
                 )
             log.warning(

@@ -74,8 +74,8 @@ class Places:
         if start is None:
             if self.options.starting_offsets_by_timestamp_strategy == "error":
                 raise OptionError(
-                    f"{self.root}: nothing was stored since startingTimestamp {timestamp_ms}. Give an earlier one, or option "
-                    "startingOffsetsByTimestampStrategy=latest to begin with what comes"
+                    f"{self.root}: no message was stored since startingTimestamp {timestamp_ms}. Give an earlier time, or "
+                    "option startingOffsetsByTimestampStrategy=latest to begin with the next message"
                 )
             start = self.view.end.end
         return StoreOffset.at(start, self.view.epochs)
@@ -158,7 +158,7 @@ class Places:
         brokers = place.physical_offsets
         name = self.options.broker_name
         if len(brokers) != 1 or (name is not None and name not in brokers):
-            raise OptionError(f"option {option} must name this store's broker alone{f', {name!r}' if name else ''}")
+            raise OptionError(f"option {option} must name only this store's broker{f', {name!r}' if name else ''}")
         (position,) = brokers.values()
         if not self.view.log.start <= position <= self.view.end.end:
             self.options.lost(
@@ -192,7 +192,7 @@ def queue_ranges(starts: QueueLimits, last: StoreOffset) -> tuple[tuple[str, int
     return tuple((topic, queue_id, offsets) for (topic, queue_id), offsets in found.items())
 
 
-_WAY_OUT: Final = "Give another checkpointLocation, and startingOffsets to say where to begin"
+_WAY_OUT: Final = "Give another checkpointLocation, and choose the begin with startingOffsets"
 QueueLimits = Mapping[str, Mapping[str, int]]
 _INT64_MAX: Final = 2**63 - 1
 
@@ -274,7 +274,7 @@ class StoreOffset:
         check_offset(offset, "store")
         place = offset.get("phys")
         if type(place) is not int or not 0 <= place <= _INT64_MAX:
-            raise CheckpointError(f"the checkpoint's physical offset is {str(place)[:80]!r}")
+            raise CheckpointError(f"the checkpoint's physical offset is not valid: {str(place)[:80]!r}")
         try:
             return cls(
                 place,
@@ -290,7 +290,7 @@ class StoreOffset:
                 int(offset["historyFrom"]) if "historyFrom" in offset else None,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint's offset is none: {str(offset)[:200]}") from error
+            raise CheckpointError(f"the checkpoint's offset cannot be read: {str(offset)[:200]}") from error
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
@@ -331,8 +331,8 @@ def check_reached(offset: StoreOffset, end: int, where: object) -> None:
     """Raise CheckpointError if the log ends before an offset."""
     if offset.physical_offset > end:
         raise CheckpointError(
-            f"{where}: the checkpoint stands at {offset.physical_offset}, the log ends at {end}: it is another store's, or the "
-            f"log lost its end. {_WAY_OUT}"
+            f"{where}: the checkpoint stands at {offset.physical_offset}, but the log ends at {end}: it is a checkpoint of "
+            f"another store, or the log lost its end. {_WAY_OUT}"
         )
 
 
@@ -354,8 +354,8 @@ def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> 
         if offset.physical_offset <= epochs.entries[0].start_offset_bytes:
             return  # the epoch was deleted with its messages; the caller reports missing messages
         raise CheckpointError(
-            f"{where}: the checkpoint stands at {offset.physical_offset} in an epoch of the log that is gone: a crash cut "
-            f"it off, and what this query has read of it is not in the log. {_WAY_OUT}"
+            f"{where}: the checkpoint stands at {offset.physical_offset} in an epoch that the log no longer has: a crash "
+            f"removed it, and messages that this query has read are not in the log. {_WAY_OUT}"
         )
     cut = epochs.end_offset_bytes(epoch, _INT64_MAX)
     if offset.physical_offset > cut:

@@ -24,12 +24,14 @@ def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, i
     name = broker_name_of(transport.root, transport.options)
     if name is None:
         raise CheckpointError(
-            f"{transport.root}: the store does not tell its broker's name, by which queues are called: give option brokerName"
+            f"{transport.root}: the store does not record its broker's name, which the names of queues need: give option "
+            "brokerName"
         )
     at = StoreOffset.from_json(transport.checked(offset))
     if any(unread(at.stretches, Choice.of(transport.options))):
         raise CheckpointError(
-            f"{transport.root}: the query has not read all of what topics held that were added to it: let it go on until it has"
+            f"{transport.root}: the query has not yet read all messages of topics that were added to it: run the query until "
+            "it has read them"
         )
     found = {}
     for queue in list_queues(transport.root, transport.places().rows):
@@ -49,7 +51,7 @@ def offset_at(transport: StoreTransport, queues: Mapping[MessageQueue, int]) -> 
     if others:
         raise CheckpointError(
             f"{transport.root} is the store of broker {name or '(unknown: give option brokerName)'}; the checkpoint has queues "
-            f"of {', '.join(others)} too, and files are those of one broker"
+            f"of {', '.join(others)} too, but a store has the files of only one broker"
         )
     place = Place(
         "queues", queue_offsets={(queue.topic, queue.broker_name, queue.queue_id): at for queue, at in queues.items()}

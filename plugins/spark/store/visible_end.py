@@ -89,8 +89,8 @@ def visible_end(
     written = is_locked(root)
     if written and visibility in ("flushed", "confirmed"):
         raise UnsettledStoreError(
-            f"{root}: a broker is writing this store and does not say what is {visibility}. Add spark_feed to its "
-            "`dispatchers`, or read what consumers can see with option visibility=dispatched"
+            f"{root}: a broker is writing this store and does not publish its {visibility} position. Add spark_feed to its "
+            "`dispatchers`, or read up to the position that consumers can see with option visibility=dispatched"
         )
     if len(list_topics(root)) > TOPICS_ASKED_MAX:
         found = _end_by_log(root, log, written=written)
@@ -169,7 +169,7 @@ def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_to
     if not reads_torn and ((crashed and not whole) or claimed_is_torn):
         raise UnsettledStoreError(
             f"{root}: the commit log is torn at {end}, the broker {'crashed' if crashed else 'lost its end'}. Start the broker "
-            "once, it recovers the log; or read up to there with option badRecords=skip"
+            "once, which recovers the log, or read up to this position with option badRecords=skip"
         )
     return VisibleEnd("crashed" if crashed else "stopped", end, 0 if crashed or claimed_is_torn else last)
 
@@ -256,15 +256,15 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
 def _check_store(root: Path, log_folders: Sequence[str | Path]) -> None:
     if not root.is_dir():
         raise OptionError(
-            f"{root}: there is no such folder: load() wants a store's folder, at the same path on every executor"
+            f"{root}: there is no such folder: load() needs a store's folder, at the same path on every executor"
         )
     is_store = any(Path(folder).is_dir() for folder in (root / "consumequeue", *log_folders))
     if not is_store and not (root / "checkpoint").is_file():
         near = next((place for place in _near(root) if (place / "commitlog").is_dir()), None)
         hint = f"; one lies in {near}" if near is not None else ""
         raise OptionError(
-            f"{root}: no store lies there (no commitlog, no consumequeue): load() wants the folder that storePathRootDir "
-            f"names{hint}; where the commit log lies elsewhere, give option commitLogPath"
+            f"{root}: no store lies there (no commitlog, no consumequeue): load() needs the folder that storePathRootDir "
+            f"names{hint}; if the commit log is in another folder, give option commitLogPath"
         )
 
 

@@ -146,7 +146,7 @@ class Puller:
                 if await self.client.is_gone(wanted.queue):
                     code, text = ResponseCode.TOPIC_NOT_EXIST, f"no topic {wanted.queue.topic} at its broker any more"
                     raise RefusedError(code, text, reason="topic.unknown") from error
-                raise RemotingConnectError(f"broker {wanted.queue.broker_name} is away: {error}") from error
+                raise RemotingConnectError(f"broker {wanted.queue.broker_name} cannot be reached: {error}") from error
 
         try:
             return await again(ask, patience_ms=self.patience_ms)
@@ -159,7 +159,7 @@ class Puller:
         behind = min(answer.next_begin_queue_offset, wanted.end)
         if behind <= wanted.start:
             # An answer with neither messages nor a next offset would be repeated forever.
-            raise BadRecordError(f"{_place(wanted)}: the broker answers {answer.status.name} and no next offset")
+            raise BadRecordError(f"{_place(wanted)}: the broker answered {answer.status.name} without a next offset")
         if wanted.start < answer.min_queue_offset:
             self._lost(wanted, min(answer.min_queue_offset, behind), f"the queue begins at {answer.min_queue_offset}")
         elif answer.status is PullStatus.OFFSET_ILLEGAL or (
@@ -172,8 +172,8 @@ class Puller:
     def _lost(self, wanted: QueueRange, end: int, why: str) -> None:
         message = f"{_place(wanted)}: messages before queue offset {end} are gone: {why}"
         if self.fail_on_data_loss:
-            raise DataLossError(f"{message}. With option failOnDataLoss=false the read goes on behind them")
-        log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: going on", what=message)
+            raise DataLossError(f"{message}. With option failOnDataLoss=false the read continues behind them")
+        log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: the read continues", what=message)
 
 
 def _ends_before(answer: PulledRecords, wanted: QueueRange) -> bool:

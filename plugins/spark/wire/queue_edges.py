@@ -227,8 +227,8 @@ class QueueEdges:
         if self._options.starting_offsets_by_timestamp_strategy == "latest" or self._any_since(edges, timestamp_ms):
             return found
         raise OptionError(
-            f"nothing was stored since startingTimestamp {timestamp_ms}; "
-            "with startingOffsetsByTimestampStrategy=latest the read begins with the next message that is stored"
+            f"no message was stored since startingTimestamp {timestamp_ms}; with startingOffsetsByTimestampStrategy=latest "
+            "the read begins with the next message that is stored"
         )
 
     def _any_since(self, edges: Edges, timestamp_ms: int) -> bool:
@@ -298,11 +298,11 @@ def placed(
         OutOfRangeError: the option names an offset outside a queue. With ``failOnDataLoss`` off the nearest offset is used.
     """
     if place.kind == "physical":
-        raise OptionError(f"option {option}: places in the commit log only go with load('/data/store')")
+        raise OptionError(f"option {option}: positions in the commit log are only for reads with load('/data/store')")
     named = {MessageQueue(broker, queue_id, topic): at for (topic, broker, queue_id), at in place.queue_offsets.items()}
     for queue in named:
         if queue not in edges:
-            raise OptionError(f"option {option}: {queue_name(queue)} is not there, or is not read")
+            raise OptionError(f"option {option}: {queue_name(queue)} does not exist, or is not subscribed to")
     kind = unnamed if place.kind == "queues" else place.kind
     found = {}
     for queue, edge in edges.items():

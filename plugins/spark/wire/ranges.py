@@ -132,7 +132,7 @@ def queue_numbers(topics: Any) -> dict[MessageQueue, int]:
                         raise ValueError(number)
                     queues[MessageQueue(broker_name, int(queue_id), topic)] = number
     except (AttributeError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint's offset is none: {str(topics)[:200]}") from error
+        raise CheckpointError(f"the checkpoint's offset cannot be read: {str(topics)[:200]}") from error
     return queues
 
 

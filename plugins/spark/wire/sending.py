@@ -109,8 +109,8 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
         body = body.encode()
     if len(body) > options.max_message_size_bytes and options.compress_over_bytes is None:
         raise RowError(
-            f"row {transaction}: a body of {len(body)} bytes, at most {options.max_message_size_bytes} are sent: raise the "
-            "brokers' maxMessageSize and the option maxMessageSize, or set compressOver"
+            f"row {transaction}: the body has {len(body)} bytes, but at most {options.max_message_size_bytes} are sent: "
+            "raise the brokers' maxMessageSize and the option maxMessageSize, or set compressOver"
         )
     topic = options.topic or row.get("topic")  # rows of a read have a column with their original topic
     if topic is None:

@@ -115,7 +115,7 @@ def test_delayed_and_compressed_messages_are_sent_alone(served: Served) -> None:
     ("columns", "says"),
     [
         ({"body": [b"a", None]}, "row q:0:0:1: body is null"),
-        ({"body": [b"x" * 5_000]}, "a body of 5000 bytes, at most 4096 are sent.*maxMessageSize"),
+        ({"body": [b"x" * 5_000]}, "the body has 5000 bytes, but at most 4096 are sent.*maxMessageSize"),
         ({"body": [b"a"], "properties": [[("a\x01b", "c")]]}, "row q:0:0:0: property .* separator"),
     ],
 )

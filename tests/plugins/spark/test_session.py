@@ -45,7 +45,7 @@ def test_the_error_about_a_missing_java_names_the_package_to_install(tmp_path: P
     old = fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(RuntimeMissingError, match=r"is Java 11, Spark needs 17.*pip install '\.\[spark\]'"):
         find_java({"JAVA_HOME": str(old), "PATH": ""})
-    with pytest.raises(RuntimeMissingError, match="no Java to run Spark on: pip install"):
+    with pytest.raises(RuntimeMissingError, match="no Java for Spark was found: pip install"):
         find_java({"PATH": ""})
 
 

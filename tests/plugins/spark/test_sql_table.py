@@ -61,7 +61,7 @@ def test_creating_a_table_with_a_wrong_option_is_refused() -> None:
     """The error names the option that was probably meant."""
     with pytest.raises(OptionError, match="unknown option 'subscrbe'; did you mean 'subscribe'"):
         FlintMQDataSource({"option.subscrbe": "a", "owner": "o", "provider": "flintmq"}).schema()
-    with pytest.raises(OptionError, match="where from"):
+    with pytest.raises(OptionError, match="needs exactly one source"):
         FlintMQDataSource({"option.subscribe": "a", "owner": "o", "provider": "flintmq"}).schema()
 
 

@@ -116,7 +116,7 @@ def test_a_read_begins_at_the_offsets_of_the_options(served: Served) -> None:
     for bad, says in (
         ({TOPIC: {"broker-a": {"0": 101}}}, "has 0 to 100, not 101"),
         ({TOPIC: {"broker-b": {"0": 1}}}, "broker broker-b is not there"),
-        ({"broker-a": {"phys": 0}}, "only go with load"),
+        ({"broker-a": {"phys": 0}}, "are only for reads with load"),
     ):
         with contextlib.closing(transport(served, startingOffsets=json.dumps(bad))) as failing:  # noqa: SIM117
             with pytest.raises(OptionError, match=says):
@@ -245,7 +245,7 @@ def test_checkpoints_that_do_not_fit_the_topic_are_refused(served: Served) -> No
         for bad, says in (
             ({"v": 1, "transport": "store", "phys": 7}, "transport 'store'"),
             ({**offset(1), "v": 2}, "version 2"),
-            ({"v": 1, "transport": "broker", "queues": {TOPIC: {"broker-a": {"0": -5}}}}, "is none"),
+            ({"v": 1, "transport": "broker", "queues": {TOPIC: {"broker-a": {"0": -5}}}}, "cannot be read"),
             (offset(101), "the queue ends at 100"),
             (offset(0, 0, 0, 0, 9), "queue 4 of topic orders at broker broker-a does not exist any more"),
         ):
@@ -290,7 +290,7 @@ def test_messages_deleted_after_planning_are_an_error_or_a_warning(
         list(one.read(part))
     lossy = transport(served, failOnDataLoss="false")
     assert sum(batch.num_rows for batch in lossy.read(part)) == 5
-    assert "going on" in caplog.text
+    assert "the read continues" in caplog.text
 
 
 def test_offsets_are_committed_only_with_commit_group(served: Served) -> None:

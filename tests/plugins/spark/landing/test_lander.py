@@ -238,7 +238,7 @@ def test_a_manifest_with_a_hole_or_damage_is_refused(tmp_path: Path, little_log:
     with pytest.raises(LandingError, match="damaged"):
         Lander(little_log.task(zone), 0)
     commits[-1].write_text(json.dumps(json.loads(content) | {"version": 2}))
-    with pytest.raises(LandingError, match="later FlintMQ"):
+    with pytest.raises(LandingError, match="later version of FlintMQ"):
         Lander(little_log.task(zone), 0)
     commits[-1].write_text(content)
     commits[2].unlink()

@@ -55,7 +55,7 @@ def test_unusable_paths_and_topics_of_sinks_are_refused(served: Served, tmp_path
     (tmp_path / "taken").mkdir()
     for sink, says in (
         (f"{{format: parquet, path: {file}/out}}", r"sinks\[0\]\.path.*is a file"),
-        (f"{{format: parquet, path: {tmp_path}/taken}}", r"sinks\[0\]\.path.*is there already.*'mode: append'"),
+        (f"{{format: parquet, path: {tmp_path}/taken}}", r"sinks\[0\]\.path.*exists already.*'mode: append'"),
         ("{format: flintmq, nameServer: 'NAMES', topic: out}", r"sinks\[0\]\.topic.*there is no topic out"),
         ("{format: flintmq, nameServer: '127.0.0.1:1', topic: out}", r"sinks\[0\]\.nameServer"),
     ):

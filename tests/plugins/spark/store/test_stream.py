@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_store_or_history_is_refused(stopped: Path) -> N
             use(latest)
     before = {**latest, "phys": latest["phys"] - 500}
     assert reader.checked(before) == before
-    with pytest.raises(CheckpointError, match="in an epoch of the log that is gone"):
+    with pytest.raises(CheckpointError, match="in an epoch that the log no longer has"):
         reader.checked({**latest, "epoch": "00" * 8})
 
 
