@@ -213,14 +213,14 @@ class EmbeddedBroker:
     def broker(self) -> Broker:
         """The running broker; after each :meth:`start` another object. Raises ``RuntimeError`` while it does not run."""
         if self._broker is None:
-            raise RuntimeError("the broker does not run: it does in a with statement, unless stop() was called")
+            raise RuntimeError("the broker does not run: use it in a with statement, and not after stop()")
         return self._broker
 
     @property
     def name_server(self) -> NameServer:
         """The name server. Raises ``RuntimeError`` outside the ``with`` statement."""
         if self._name_server is None:
-            raise RuntimeError("the name server does not run: use a with statement")
+            raise RuntimeError("the name server does not run: use it in a with statement")
         return self._name_server
 
     @property

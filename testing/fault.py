@@ -43,7 +43,7 @@ class Fault:
         """Wait until it has struck. Raises ``TimeoutError`` after ``timeout_s``."""
         with self._lock:
             if not self._lock.wait_for(lambda: self.hits, timeout_s):
-                raise TimeoutError(f"{type(self).__name__} has not struck within {timeout_s:g} s")
+                raise TimeoutError(f"{type(self).__name__} has not occurred within {timeout_s:g} s")
 
     def undo(self) -> None:
         """End the fault. Idempotent."""

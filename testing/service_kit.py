@@ -197,7 +197,7 @@ def _check_metrics(told: list[object]) -> None:
         try:
             metric = checked(one)
         except FlintError as error:
-            raise KitFailure(f"measurements can be told: {error}") from error
+            raise KitFailure(f"a measurement is not valid: {error}") from error
         shape = metric.kind, tuple(sorted(metric.labels))
         expect(
             kinds.setdefault(metric.name, shape) == shape, "those of one name have one kind and one set of labels", one

@@ -149,9 +149,7 @@ def _lookup_us(store: MessageStore, sample: Sequence[tuple[str, int, str, int]])
     keyed = [(topic, key) for topic, _queue_id, key, _stored_ms in sample if key]
     for topic, key in keyed:
         if not store.reader.query_message(topic, key, 32, 0, _ALL_TIME_MS)[0]:
-            raise StoreFormatError(
-                f"{store.root}: the index that was made again does not know the key {key} of {topic}"
-            )
+            raise StoreFormatError(f"{store.root}: the rebuilt index lacks the key {key} of topic {topic}")
     return _median_us([partial(store.reader.query_message, topic, key, 32, 0, _ALL_TIME_MS) for topic, key in keyed])
 
 

@@ -133,7 +133,9 @@ async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute
             await admin.create_topic(settings.topic, queues=settings.queues)
             brokers = len(await admin.masters())
         await asyncio.sleep(ROUTE_PAUSE_S)
-    raise RefusedError(17, f"topic {settings.topic} is not known at all {brokers} brokers", reason="route.incomplete")
+    raise RefusedError(
+        17, f"topic {settings.topic} is not known at each of the {brokers} brokers", reason="route.incomplete"
+    )
 
 
 MakeConnection = Callable[[Tally, int], WindowConnection]

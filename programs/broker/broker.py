@@ -401,7 +401,7 @@ def _check_alone(config: BrokerConfig) -> None:
     """Raise ConfigError if a broker without a port is configured with name servers or replication."""
     if not config.listen.enable and (config.namesrv.addresses or config.replicates):
         raise ConfigError(
-            "'listen.enable' false is for a broker that only its own process uses: it cannot register with name servers "
+            "'listen.enable' is false, so only this process can use the broker: it cannot register with name servers "
             "(namesrv.addresses), nor replicate (ha.enable, broker.role)",
             key="listen.enable",
         )

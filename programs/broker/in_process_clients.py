@@ -44,7 +44,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
     if not is_below_ceiling(max(ours.fileno(), theirs.fileno())):
         ours.close()
         theirs.close()
-        raise RemotingConnectError("no descriptor is free that a connection may have (ulimit -n)")
+        raise RemotingConnectError("no descriptor is free for a connection (ulimit -n)")
     ours.setblocking(False)
     return ours, theirs
 

@@ -170,8 +170,8 @@ class Service(ABC):
         if os.getpid() != self._process:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"service not available now: the {type(self).__name__.lower()} belongs to another process, from which this one "
-                "was forked",
+                f"service not available now: the {type(self).__name__.lower()} belongs to the parent process, from which this "
+                "process was forked",
                 reason="broker.forked",
             )
 
@@ -208,8 +208,8 @@ class Service(ABC):
         while not wait((future,), _STOPPED_POLL_S).done:
             if not loop.is_running() and not future.done():  # the loop ended before it began, or no thread runs it
                 begun = not future.cancel()
-                unknown = "; it had begun, and what became of it is not known" if begun else ""
-                raise FlintError(f"the {name} has stopped, or nobody runs its event loop{unknown}")
+                unknown = "; the call had begun, and its result is unknown" if begun else ""
+                raise FlintError(f"the {name} has stopped, or its event loop does not run{unknown}")
         try:
             return future.result()
         except (CancelledError, asyncio.CancelledError) as error:

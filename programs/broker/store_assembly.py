@@ -166,4 +166,6 @@ def check_dispatchers(registries: Registries, names: Iterable[str]) -> None:
     plain = {name.rpartition("/")[2] for name in names}
     for essential in registries.dispatchers.essential_names():
         if essential not in plain:
-            raise PluginError(f"'dispatchers' leaves out '{essential}', without which stored messages cannot be found")
+            raise PluginError(
+                f"'dispatchers' lacks '{essential}', without which stored messages cannot be found: add it"
+            )

@@ -150,7 +150,7 @@ def _contenders(text: str) -> Any:
     if not found:
         raise CommandError("--strategies names none", ExitCode.USAGE)
     if len({one.label for one in found}) < len(found):
-        raise CommandError("--strategies names one twice", ExitCode.USAGE)
+        raise CommandError("--strategies names a strategy twice", ExitCode.USAGE)
     return found
 
 

@@ -168,7 +168,10 @@ def broker_to_measure(namesrv: str | None, pid: int | None, settings: Sequence[s
     """
     if namesrv is not None:
         if settings:
-            raise CommandError("--set configures the broker that is started: leave out -n", ExitCode.USAGE)
+            raise CommandError(
+                "--set configures a broker that this command starts, but -n names running ones: leave out one of the two",
+                ExitCode.USAGE,
+            )
         yield checked_name_servers(namesrv), pid
         return
     store = Path(tempfile.mkdtemp(prefix="flintmq-bench-"))

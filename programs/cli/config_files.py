@@ -50,7 +50,7 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
     if output is None:
         if schema_file is not None:
             raise CommandError(
-                "--schema needs --output: the YAML names the schema's place as seen from its own", ExitCode.USAGE
+                "--schema needs --output: the YAML refers to the schema relative to its own path", ExitCode.USAGE
             )
         print_text(starting_yaml(purpose))
         return
@@ -64,7 +64,7 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
             _write_new(output, starting_yaml(purpose, _seen_from(output, schema_file)), private=private)
         _write_schema(schema_file, text)
         if is_there:
-            raise CommandError(f"{output} exists and is not touched; the schema {schema_file} was written for it")
+            raise CommandError(f"{output} exists and was not changed; the schema {schema_file} was written for it")
     print_line(f"{output}: start it with flintmq run -c {output}", file=sys.stderr)
 
 
@@ -90,7 +90,7 @@ def _write_new(file: Path, text: str, *, private: bool) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     except FileExistsError as error:
-        raise CommandError(f"{file} exists and is not touched: choose another --output, or remove it") from error
+        raise CommandError(f"{file} exists and was not changed: choose another --output, or remove it") from error
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from error
     with open(descriptor, "w", encoding="utf-8") as stream:

@@ -289,10 +289,10 @@ def _ask_to_move(known: GroupView, topic: str, moves: Sequence[Move]) -> None:
     """Show the changes and ask. Raises CommandError if the answer is no, or if stdin is not a terminal."""
     text = f"{known.name} in {topic}: {_in_words(moves)}"
     if not sys.stdin.isatty():
-        raise CommandError(f"{text}; --yes says that this is meant, --dry-run shows each queue", ExitCode.USAGE)
+        raise CommandError(f"{text}; confirm it with --yes, or see each queue with --dry-run", ExitCode.USAGE)
     print_rows(_rows(moves), MOVE_COLUMNS, stderr=True)
     if not click.confirm(f"{safe(text)}. Go on?", err=True):
-        raise CommandError(f"{known.name} stays where it is")
+        raise CommandError(f"the positions of {known.name} are unchanged")
 
 
 def _in_words(moves: Sequence[Move]) -> str:

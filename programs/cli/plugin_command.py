@@ -113,5 +113,5 @@ def made_command(registered: Registered[CommandSpec]) -> click.Command:
     """
     if registered.name in COMMANDS:
         where = COMMAND.where(registered.owner, registered.name)
-        raise PluginError(f"{where}: expected a name of the plugin's own; found one of flintmq's commands")
+        raise PluginError(f"{where}: expected a new name; found the name of one of flintmq's commands")
     return PluginCommand(registered)

@@ -53,7 +53,7 @@ def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker:
     port is opened. For a running broker (-b), it shows all calls and failures since its start, and the disabled parts.
     """
     if broker is not None and not trace:
-        raise CommandError("-b asks a running broker: add --trace", ExitCode.USAGE)
+        raise CommandError("-b is only for --trace, which asks a running broker: add --trace", ExitCode.USAGE)
     if trace:
         _trace(load_config(config, settings), broker, as_json)
         return

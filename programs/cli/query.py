@@ -49,7 +49,7 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
             if topic is not None:
                 return []
             raise CommandError(
-                f"'{message_id[:80]}' is not a broker's message id; a sender's id needs the topic too: "
+                f"'{message_id[:80]}' is not a broker's message id. A query by a sender's id needs the topic: "
                 "flintmq query TOPIC --id ID",
                 ExitCode.USAGE,
             ) from error

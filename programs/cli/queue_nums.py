@@ -125,8 +125,8 @@ async def resize(
         left += waiting
     if left:
         raise CommandError(
-            f"{in_words(left)}: these queues of {topic} are not written any more, and stay readable until they are consumed; "
-            "then run this again. --force leaves the messages where nobody reads them"
+            f"{in_words(left)}: these queues of {topic} are now read-only until they are consumed. Run the command again "
+            "then. With --force their messages can no longer be consumed"
         )
 
 
@@ -139,6 +139,6 @@ def _ask(topic: str, queue_nums: int, losing: dict[str, TopicConfig]) -> None:
     what = "; ".join(f"{name}:{queue_list(range(queue_nums, _widest(config)))}" for name, config in losing.items())
     text = f"{topic} loses queues {what}: they are written no more, and not read either once nothing waits there"
     if not sys.stdin.isatty():
-        raise CommandError(f"{text}; --yes says that this is meant", ExitCode.USAGE)
+        raise CommandError(f"{text}; confirm it with --yes", ExitCode.USAGE)
     if not click.confirm(f"{safe(text)}. Go on?", err=True):
         raise CommandError(f"{topic} keeps its queues")

@@ -108,7 +108,8 @@ def _reset(entry: CheckpointEntry, transport: Transport) -> Offset:
 def _check_same(offset: Offset, other: Offset) -> None:
     if offset["transport"] != other["transport"]:
         raise CommandError(
-            f"the checkpoint is of transport {offset['transport']!r}, and --source is the other one's: give its own, or --move",
+            f"the checkpoint has transport {offset['transport']!r}, but --source has the other one: change --source, or use "
+            "--move",
             ExitCode.USAGE,
         )
 
@@ -119,9 +120,9 @@ def _moved(entry: CheckpointEntry, transport: Transport, way: str) -> Offset:
     from flintmq.plugins.spark.wire.ranges import offset_of, queues_of
 
     if not isinstance(transport, StoreTransport):
-        raise CommandError("--move needs --source path=STORE: places in the log are found there", ExitCode.USAGE)
+        raise CommandError("--move needs --source path=STORE, to find positions in the log", ExitCode.USAGE)
     if entry.offset["transport"] == ("store" if way == "files" else "broker"):
-        raise CommandError(f"the checkpoint is one for {way} already", ExitCode.USAGE)
+        raise CommandError(f"the checkpoint is already for {way}", ExitCode.USAGE)
     if way == "files":
         return offset_at(transport, queues_of(entry.offset))
     return offset_of(queues_at(transport, entry.offset))

@@ -38,7 +38,9 @@ def top(once: bool, as_json: bool) -> None:
             _print(seen)
         return
     if not sys.stdout.isatty():
-        raise CommandError("top needs a terminal; --once or --json print one look at the cluster", ExitCode.USAGE)
+        raise CommandError(
+            "top needs a terminal; --once and --json print the state of the cluster once", ExitCode.USAGE
+        )
     try:
         from flintmq.programs.top.app import TopApp
     except ModuleNotFoundError as error:

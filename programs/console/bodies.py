@@ -90,7 +90,7 @@ def _exact(text: str) -> float:
     """Return a number exactly as written. Raises ValueError if a float cannot represent it, as another number would mislead."""
     number = float(text)
     if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
-        raise ValueError(f"{text[:40]} has more digits than can be shown exactly")
+        raise ValueError(f"{text[:40]} has too many digits to be shown exactly")
     return number
 
 

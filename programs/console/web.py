@@ -155,7 +155,7 @@ async def read_form(request: Request) -> dict[str, str]:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise FormError("A form of the console is application/x-www-form-urlencoded.", 415)
+        raise FormError("The form must have the type application/x-www-form-urlencoded.", 415)
     body = b""
     try:
         async for part in request.stream():
@@ -163,7 +163,7 @@ async def read_form(request: Request) -> dict[str, str]:
             if len(body) > FORM_MAX_BYTES:
                 raise FormError(f"A form of the console has at most {FORM_MAX_BYTES:,} bytes.", 413)
     except ClientDisconnect as gone:
-        raise FormError("The form was cut off.") from gone
+        raise FormError("The form is incomplete: the connection was closed.") from gone
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_FIELDS_MAX, errors="strict"))
     except ValueError as error:

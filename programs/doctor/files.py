@@ -205,7 +205,7 @@ class StoreFiles:
         geometry = self._geometry or _guess(path, len(view))
         if len(view) != geometry.size_bytes:
             raise StoreFormatError(
-                f"{path}: {len(view)} bytes, one with {geometry.slots} slots and {geometry.entries} entries "
+                f"{path}: {len(view)} bytes; an index file with {geometry.slots} slots and {geometry.entries} entries "
                 f"has {geometry.size_bytes}"
             )
         return FileView(path, 0, view), geometry
@@ -223,7 +223,8 @@ def _guess(path: Path, size: int) -> IndexGeometry:
     slots, rest = divmod(size - HEADER_BYTES, SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES)
     if rest or slots <= 0:
         raise StoreFormatError(
-            f"{path}: {size} bytes do not tell how many slots it has: give index.max_hash_slot_num and index.max_index_num"
+            f"{path}: the number of slots cannot be derived from the size of {size} bytes: give index.max_hash_slot_num "
+            "and index.max_index_num"
         )
     return IndexGeometry(slots, slots * _ENTRIES_PER_SLOT)
 

@@ -107,7 +107,7 @@ def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
                 index = attrs.evolve(index, max_hash_slot_num=geometry.slots, max_index_num=geometry.entries)
                 break
     except ConfigError as error:
-        raise StoreFormatError(f"{files.root}: its files have sizes no broker gave them: {error}") from error
+        raise StoreFormatError(f"{files.root}: its files have sizes that no broker creates: {error}") from error
     return attrs.evolve(config, store=store, index=index)
 
 
@@ -146,7 +146,7 @@ def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int]
             if config.store.compat == "strict":
                 raise StoreFormatError(
                     f"commit log {piece.start}..{piece.end} is damaged ({piece.reason}), and messages lie behind it: "
-                    "with store.compat strict they would be cut off; flintmq store salvage saves them"
+                    "with store.compat strict they would be removed; flintmq store salvage copies them"
                 )
             return True
     return False

@@ -75,9 +75,9 @@ def salvage(
         StoreError: the disk is full, or the target cannot be written.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreFormatError(f"{target}: a salvage needs a new, empty folder")
+        raise StoreFormatError(f"{target}: is not an empty folder; name a new folder for the salvage")
     if target.resolve().is_relative_to(files.root.resolve()):
-        raise StoreFormatError(f"{target}: lies in the store that is to be saved")
+        raise StoreFormatError(f"{target}: lies inside of the store; name a folder outside of the store")
     if not files.log_bytes:
         raise StoreFormatError(f"{files.root}: there is no commit log to salvage")
     try:

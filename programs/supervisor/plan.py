@@ -54,7 +54,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
     config = loaded.config
     if config.broker.is_slave:
         raise ConfigError(
-            "'broker.role' must be a master's where several brokers are started; start slaves one by one", "broker.role"
+            "'broker.role' must be a master's if several brokers are started; start slaves one by one", "broker.role"
         )
     if (folder / LOG).is_dir():
         raise StoreError(f"{folder}: holds the store of a single broker; {_remedy(folder, config.broker.name)}")
@@ -106,7 +106,8 @@ def _moved(advertised: str, apart: int, name: str) -> str:
 def _port(key: str, port: int, name: str) -> int:
     if port > _PORT_MAX:
         raise ConfigError(
-            f"'{key}' leaves {port} for {name}: the brokers' ports lie {PORTS_APART} apart; choose a lower one", key
+            f"'{key}' gives port {port} to {name}, because the brokers' ports lie {PORTS_APART} apart; choose a lower port",
+            key,
         )
     return port
 

@@ -107,7 +107,7 @@ def access_of(environ: Mapping[str, str]) -> Access:
     """
     access_key, secret_key = environ.get(ACCESS_KEY), _secret_key(environ)
     if bool(access_key) is not bool(secret_key):
-        raise ConfigError(f"{ACCESS_KEY} and {SECRET_KEY} (or {SECRET_KEY_FILE}) go together")
+        raise ConfigError(f"{ACCESS_KEY} and {SECRET_KEY} (or {SECRET_KEY_FILE}) must both be set, or neither")
     signer = AclSigner(access_key, secret_key) if access_key and secret_key else None
     return Access(signer=signer, ssl_context=_tls(environ))
 

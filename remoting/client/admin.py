@@ -351,7 +351,9 @@ async def _at_all(addresses: Iterable[str], work: Callable[[str], Awaitable[None
         except (RefusedError, RemotingError) as error:
             failures.append(error)
     if failures and len(failures) < count and isinstance(failures[0], RemotingError):
-        raise RemotingError(f"{len(failures)} of {count} did not do it, the others did: {failures[0]}") from failures[0]
+        raise RemotingError(
+            f"{len(failures)} of {count} servers failed, the others succeeded: {failures[0]}"
+        ) from failures[0]
     if failures:
         raise failures[0]
 

@@ -472,7 +472,7 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)
-    raise RemotingError(f"a member of {group} wrote its offset over the new one {MOVE_TRIES} times: try again")
+    raise RemotingError(f"a member of {group} overwrote the new offset {MOVE_TRIES} times: try again")
 
 
 async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -> ConsumerConnection | None:

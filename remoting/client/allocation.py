@@ -117,7 +117,7 @@ def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
     """
     if virtual_nodes < 1:
         raise InvalidArgumentError(
-            f"a member has one place on the ring or more, not {virtual_nodes}: change virtual_nodes"
+            f"virtual_nodes is {virtual_nodes}, and must be at least 1: a member needs a place on the ring"
         )
 
     def allocate(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:

@@ -65,9 +65,9 @@ def time_ms(value: ConsumeFrom) -> int:
         try:
             return round(value.timestamp() * 1000)
         except OverflowError as error:
-            raise ValueError(f"this machine does not know the time {value}") from error
+            raise ValueError(f"the time {value} is outside of the range of this machine") from error
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is not a time")
     if 0 < value < SECONDS_MAX:
-        raise ValueError(f"{value} ms lie in 1970: a time is in milliseconds, not in seconds")
+        raise ValueError(f"{value} ms is a time in 1970: give the time in milliseconds, not in seconds")
     return value

@@ -124,8 +124,8 @@ class Consumer(InstanceUser):
     async def _join(self) -> None:
         if self.group in self.client.consumers:
             raise InvalidArgumentError(
-                f"group {self.group} has a member on this client already, and brokers would take the two for one: "
-                "give this consumer a client of its own"
+                f"group {self.group} has a member on this client already, and brokers cannot distinguish two members of one "
+                "client: give this consumer another client"
             )
         self._started = True
         self.started_at_ms = self.client.clock.now_ms()

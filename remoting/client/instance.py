@@ -153,7 +153,7 @@ class ClientInstance:
         handler = self._group_handlers.get((command.code, group))
         if handler is None:
             raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"the consumer group {group} is not here", reason="group.unknown"
+                ResponseCode.SYSTEM_ERROR, f"this client has no consumer of group {group}", reason="group.unknown"
             )
         return handler(command, address)
 
@@ -324,7 +324,7 @@ class InstanceUser:
         if not isinstance(name_servers, str | Sequence | InProcessServer):
             raise InvalidArgumentError(
                 f"name_servers is {name_servers!r}, and must be addresses, or a broker of this process: "
-                "give a function by its name, listener=..."
+                "pass a function as a keyword argument, listener=..."
             )
         self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None
@@ -371,7 +371,8 @@ class InstanceUser:
         if self.client.is_closed:
             if not self._owns_client:
                 raise RemotingConnectError(
-                    f"the client that this {type(self).__name__} shares is closed: start the one that it is of, or make another"
+                    f"the client that this {type(self).__name__} shares is closed: start the owner of the client, or create "
+                    "another client"
                 )
             self.client.open()
 

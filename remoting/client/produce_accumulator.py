@@ -101,7 +101,7 @@ class ProduceAccumulator:
     def __init__(self, sender: Sender, preparer: Preparer, linger_ms: float, max_bytes: int = LINGER_MAX_BYTES) -> None:
         if linger_ms < 0:
             raise InvalidArgumentError(
-                f"linger_ms is {linger_ms:g}: 0 gathers what is sent at the same time, None gathers nothing"
+                f"linger_ms is {linger_ms:g}, and must be 0 or more, or None, with which messages are not gathered"
             )
         self._sender = sender
         self._preparer = preparer

@@ -141,7 +141,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         """
         if queue is None:
             if consumer_offset is not None:
-                raise InvalidArgumentError("an offset is that of a queue: commit(queue, consumer_offset)")
+                raise InvalidArgumentError("an offset needs its queue: call commit(queue, consumer_offset)")
             await self._api.commit_all(self.positions, wait=True)
         elif consumer_offset is None:
             await self._api.commit(queue, self._of(queue).position)
@@ -179,7 +179,9 @@ class PullConsumer(QueueOffsets, InstanceUser):
         """
         where, timestamp_ms = begin_of(consume_from)
         if consume_from == FROM_TIMESTAMP:
-            raise InvalidArgumentError(f"consume_from is {FROM_TIMESTAMP}, and must be the time itself")
+            raise InvalidArgumentError(
+                f"consume_from is {FROM_TIMESTAMP} without a time: give the time as consume_from"
+            )
         async with self._moves:
             wanted = await self.queues(queues) if isinstance(queues, str) else tuple(queues)
             subscriptions = {

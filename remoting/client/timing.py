@@ -34,7 +34,7 @@ def with_timer(
         raise InvalidArgumentError(f"delay is {delay!r} and deliver_at is {deliver_at!r}: a message has one of them")
     if delay_level:
         raise InvalidArgumentError(
-            f"delay_level is {delay_level}, and would count in place of delay or deliver_at: leave it out"
+            f"delay_level is {delay_level}, and the message has delay or deliver_at, too: leave delay_level out"
         )
     name, value = (
         (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
@@ -50,7 +50,7 @@ def with_timer(
 def _moment_ms(deliver_at: datetime | int | None) -> int:
     try:
         if not isinstance(deliver_at, datetime | int):
-            raise ValueError("it is none of them")
+            raise ValueError("it has another type")
         return time_ms(deliver_at)
     except ValueError as error:
         raise InvalidArgumentError(

@@ -97,8 +97,8 @@ class TransactionProducer(Producer):
         client = self.client
         if client.transaction_checks.get(self.group, self._asked) != self._asked:
             raise InvalidArgumentError(
-                f"group {self.group} has a transaction producer on this client already, which brokers ask: "
-                "give this producer a client of its own"
+                f"group {self.group} has a transaction producer on this client already, which answers the brokers' checks: "
+                "give this producer another client"
             )
         await super().start()
         client.transaction_checks[self.group] = self._asked
@@ -179,7 +179,10 @@ class TransactionProducer(Producer):
             TypeError: ``state`` is not a :class:`TransactionState`. The transaction stays undecided.
         """
         if not isinstance(state, TransactionState):
-            raise TypeError(f"a local transaction ends with a TransactionState, not {state!r}: the broker will ask")
+            raise TypeError(
+                f"a local transaction must return a TransactionState, not {state!r}: the broker will check the transaction "
+                "later"
+            )
         if state is not TransactionState.UNKNOWN:
             await self._end(sent, state)
         return TransactionResult(sent, state)
@@ -222,7 +225,7 @@ class TransactionProducer(Producer):
         try:
             state = await outcome_of(self._check, message)
             if not isinstance(state, TransactionState):
-                raise TypeError(f"the check returns a TransactionState, not {state!r}")
+                raise TypeError(f"the check must return a TransactionState, not {state!r}")
         except Exception:
             log.exception(
                 "client.check_failed",

@@ -290,8 +290,8 @@ class RemotingClient:
             if not encrypted:
                 raise RemotingConnectError(f"nobody answers at {address}: {failure}") from failure
             raise RemotingConnectError(
-                f"{address} answers, and does not speak TLS as this client does ({failure or type(failure).__name__}): "
-                "where the port is plain, leave ssl_context out (FLINT_TLS)"
+                f"{address} answers, but the TLS handshake failed ({failure or type(failure).__name__}): "
+                "if the port is not encrypted, leave ssl_context out (FLINT_TLS)"
             ) from failure
         except OSError as failure:
             raise RemotingConnectError(f"nobody answers at {address}: {failure}") from failure

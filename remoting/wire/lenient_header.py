@@ -168,7 +168,7 @@ def _smart(name: str) -> str:
 def _members(raw: dict[str, Any]) -> JsonHeader:
     ext, language, remark = raw.get("extfields"), raw.get("language"), raw.get("remark")
     if ext is not None and not isinstance(ext, dict):
-        raise malformed("the header's extFields are no object", measured=_shown(ext))
+        raise malformed("the header's extFields are not an object", measured=_shown(ext))
     fields: dict[str, str] | None = None
     if ext is not None:
         check_field_count(len(ext))

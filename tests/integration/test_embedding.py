@@ -335,7 +335,7 @@ def test_put_from_a_thread_while_the_loop_does_not_run_is_an_error(
     with asyncio.Runner() as runner, ThreadPoolExecutor(1) as threads:
         broker = flintmq.Broker(configure())
         runner.run(broker.start())
-        with pytest.raises(flintmq.FlintError, match="nobody runs its event loop"):
+        with pytest.raises(flintmq.FlintError, match="its event loop does not run"):
             threads.submit(broker.put, [flintmq.Message("T", b"")]).result()
         runner.run(asyncio.sleep(0.01))
         assert broker.state.store.watermarks.wrote == 0

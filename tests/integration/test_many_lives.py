@@ -94,6 +94,6 @@ def test_a_forked_child_cannot_use_the_broker_of_its_parent(tmp_path: Path, wher
         check=False,
     )
     assert done.stdout.count("refused:") == 2, done.stderr
-    assert "another process" in done.stdout
+    assert "the parent process" in done.stdout
     assert "broker.forked" in done.stdout
     assert done.stdout.endswith("end\n")

@@ -57,5 +57,5 @@ def test_access_keys_and_certificates_reach_driver_and_workers(tmp_path: Path, m
         with pytest.raises(SparkPluginError, match=r"nameServer .*AclException"):
             WireTransport(options).initial("earliest")
         monkeypatch.setenv("FLINT_ACCESS_KEY", "spark-key")
-        with pytest.raises(SparkPluginError, match=r"FLINT_ACCESS_KEY and FLINT_SECRET_KEY .* go together"):
+        with pytest.raises(SparkPluginError, match=r"FLINT_ACCESS_KEY and FLINT_SECRET_KEY .* must both be set"):
             WireTransport(options).initial("earliest")

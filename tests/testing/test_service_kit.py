@@ -157,7 +157,7 @@ async def _later(*_arguments: object) -> Any:
         ({"alarms": lambda _: [Alarm("mine.odd", "warning", "", "x")] * 2}, "each id and subject comes once"),
         ({"alarms": lambda _: [Alarm("mine.odd", "warning", "", "")]}, "an id and a message"),
         ({"metrics": _later}, "metrics is a plain method"),
-        ({"metrics": lambda _: [Measurement("flintmq_mine", 1)]}, "measurements can be told"),
+        ({"metrics": lambda _: [Measurement("flintmq_mine", 1)]}, "a measurement is not valid"),
         ({"metrics": lambda _: [Measurement("mine", 1)] * 2}, "each series is told once"),
         ({"ready_words": _later}, "ready_words is a plain method"),
         ({"ready_words": lambda _: {"pid": "1"}}, "words of a READY line: the name 'pid'"),

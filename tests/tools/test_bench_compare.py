@@ -47,7 +47,7 @@ def test_a_comparison_of_flintmq_with_itself_has_all_rows(tool: RunTool, name_se
         ),
     )
     assert outcome.code == 2
-    assert "--set configures the broker that is started" in outcome.err
+    assert "--set configures a broker that this command starts" in outcome.err
     outcome = tool(
         *("bench_compare", "-n", name_server, "--pid", os.getpid(), "--against", name_server),
         *("--against-pid", os.getpid(), "--rows", rows, "--seconds", 0.05, "--warmup", 0, "--rounds", 2, "--json"),

@@ -77,7 +77,7 @@ async def save(visitor: Visitor) -> Response:
     """
     key, secret = _key(visitor), visitor.fields.get("secret", "")
     if secret and len(secret) < 7:
-        raise FormError("RocketMQ's brokers take secret keys of more than 6 characters.")
+        raise FormError("The secret key has less than 7 characters: RocketMQ's brokers need at least 7.")
     wanted: dict[str, Any] = {"admin": visitor.field("admin") == "on"}
     for name in ("default_topic_perm", "default_group_perm"):
         if visitor.field(name) not in ("", *PERMISSIONS):

@@ -184,7 +184,7 @@ async def _preview(kind: Managed[Config], visitor: Visitor) -> Response:
             Change(broker, key, before.get(key, "–"), text) for key, text in then.items() if before.get(key) != text
         ]
     if not changes:
-        raise FormError("It is so already at every broker: nothing would change.")
+        raise FormError("Every broker has these settings already: nothing would change.")
     is_new = not any(had.values())
     verb = "Create" if is_new else "Change"
     path = f"/{kind.noun}/change/now"
@@ -273,7 +273,7 @@ def _wanted_group(config: SubscriptionGroupConfig, wanted: dict[str, Any]) -> Su
 
 def _refuse_of_system(is_one: bool, subject: str) -> None:
     if is_one:
-        raise FormError(f"{subject[:200]} is the system's own: brokers need it as it is.")
+        raise FormError(f"{subject[:200]} belongs to the system, and brokers need it unchanged.")
 
 
 def _counted(count: int, noun: str) -> str:

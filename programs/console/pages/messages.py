@@ -116,7 +116,7 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
         problem = f"'{text[:80]}' is no broker's id, which has 32 or 56 hexadecimal digits"
         if topic:
             raise FormError(f"No message of the topic has this id, and {problem}.", 404)
-        raise FormError(f"{problem}; for a sender's id name the topic, too.")
+        raise FormError(f"{problem}; to search for a sender's id, give the topic, too.")
     try:
         one = await admin_messages.view_message(admin, text)
         return [await asyncio.to_thread(previewed, one)]
@@ -145,7 +145,7 @@ def address(message: MessageExt, path: str = "/message", **more: str) -> str:
 async def found_message(visitor: Visitor, message_id: str) -> MessageExt:
     """Return the message with a broker's id. Raises FormError if there is none."""
     if not _OFFSET_ID.fullmatch(message_id):
-        raise FormError(f"'{message_id[:80]}' is no broker's id, which has 32 or 56 hexadecimal digits.")
+        raise FormError(f"'{message_id[:80]}' is not a broker's message id, which has 32 or 56 hexadecimal digits.")
     try:
         return await admin_messages.view_message(visitor.access.admin, message_id)
     except RefusedError as error:
@@ -275,9 +275,7 @@ async def body(visitor: Visitor) -> Response:
         except CompressionError as error:
             found, size_bytes = replace(found, body_error=str(error)), len(found.body)
     if visitor.console.downloading.locked():
-        raise FormError(
-            "As many downloads as the console has room for are under way: try again when one has ended.", 503
-        )
+        raise FormError("Too many downloads are in progress: try again when one of them has ended.", 503)
     await visitor.console.downloading.acquire()
     return _Download(
         body_parts(found),  # a thread makes each part when the previous one has been taken

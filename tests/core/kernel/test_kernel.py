@@ -83,7 +83,7 @@ def test_built_in_plugins_are_loaded_without_configuration() -> None:
     assert kernel.registries.dispatchers.pick("consume_queue").essential
     assert kernel.registries.dispatchers.names() == ("consume_queue", "filter_bitmap", "spark_feed")
     check_dispatchers(kernel.registries, ["index", "flint/consume_queue"])
-    with pytest.raises(PluginError, match="'dispatchers' leaves out 'consume_queue'"):
+    with pytest.raises(PluginError, match="'dispatchers' lacks 'consume_queue'"):
         check_dispatchers(kernel.registries, ["index"])
     assert kernel.registries.flush_strategies.pick("group_commit").value.synchronous
     assert kernel.registries.flush_strategies.pick("commit_real_time").value.uses_pool

@@ -146,7 +146,7 @@ def test_the_command_resets_a_checkpoint_to_starting_offsets(
     assert (code, "the query keeps state" in said) == (1, True)
     other = ("--source", f"path={served.folder / 'store'}", "--source", "visibility=dispatched")
     code, said = run(capsys, str(folder), *other, "--reset", "earliest")
-    assert (code, "--source is the other one's" in said) == (2, True)
+    assert (code, "--source has the other one" in said) == (2, True)
 
 
 def test_the_errors_about_invalid_checkpoints_name_the_reason(tmp_path: Path) -> None:

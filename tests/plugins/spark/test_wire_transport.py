@@ -323,5 +323,5 @@ def test_errors_about_topics_and_addresses_name_the_option(
 def test_credentials_are_read_from_the_environment(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are never options, which end in plans; half of them is a mistake that is told."""
     monkeypatch.setenv("FLINT_ACCESS_KEY", "abc")
-    with pytest.raises(OptionError, match=r"FLINT_ACCESS_KEY and FLINT_SECRET_KEY.* go together"):
+    with pytest.raises(OptionError, match=r"FLINT_ACCESS_KEY and FLINT_SECRET_KEY.* must both be set"):
         transport(served).latest()

@@ -140,7 +140,7 @@ PUBLIC: Final = {"listen.host": "0.0.0.0"}
         ),
         ({"disabled_plugins": ["filter"]}, "namesrv", "did you mean 'filters'?"),
         ({"disabled_plugins": ["filters"]}, "namesrv", ""),
-        ({"listen.enable": False, "namesrv.addresses": ["127.0.0.1:1"]}, "broker", "'listen.enable' false"),
+        ({"listen.enable": False, "namesrv.addresses": ["127.0.0.1:1"]}, "broker", "'listen.enable' is false"),
     ],
 )
 def test_config_check_accepts_the_command_it_checks_for(

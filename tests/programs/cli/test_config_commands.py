@@ -134,7 +134,7 @@ def test_config_commands_accept_a_broker_conf(cli: RunCommand, tmp_path: Path) -
         ("store:\n  pth: x\n", ":2: unknown key 'store.pth'; did you mean 'store.path'?"),
         ("flush:\n  strategy: nope\n", "no flush strategy is named 'nope'"),
         ("dispatchers: [consume_queue, nope]\n", "no dispatcher is named 'nope'"),
-        ("dispatchers: [index]\n", "'dispatchers' leaves out 'consume_queue'"),
+        ("dispatchers: [index]\n", "'dispatchers' lacks 'consume_queue'"),
         ("plugins: [no.such:thing]\n", ":1: plugin 'no.such.thing'"),
         ("nobodys:\n  key: 1\n", "no plugin has such a section"),
     ],

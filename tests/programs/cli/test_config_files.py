@@ -114,7 +114,7 @@ def test_config_init_does_not_overwrite_a_file(cli: RunCommand, tmp_path: Path) 
     file.write_text("broker: {name: mine}\n")
     refused = cli("config", "init", "--for", "durable", "-o", file, "--schema", tmp_path / "s.json")
     assert refused.code == 1
-    assert f"{file} exists and is not touched" in refused.err
+    assert f"{file} exists and was not changed" in refused.err
     assert file.read_text() == "broker: {name: mine}\n"
     assert "No such file" in cli("config", "init", "--for", "durable", "-o", tmp_path / "no" / "b.yaml").err
     unwritable = cli(

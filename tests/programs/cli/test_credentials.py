@@ -45,7 +45,7 @@ def test_keys_from_the_environment_sign_requests(tmp_path: Path) -> None:
 def test_an_access_key_without_its_secret_is_refused() -> None:
     """And so is a file of authorities that is not there; the secret is in no message."""
     for name in KEYS:
-        with pytest.raises(ConfigError, match="go together"):
+        with pytest.raises(ConfigError, match="must both be set"):
             access_of({name: KEYS[name]})
     with pytest.raises(ConfigError, match="FLINT_TLS_CA"):
         access_of({**KEYS, "FLINT_TLS_CA": "/nowhere/ca.pem"})
@@ -149,7 +149,7 @@ def test_incomplete_access_options_are_refused(
     empty = tmp_path / "empty"
     empty.touch()
     for words, wrong in (
-        (["--access-key", "some-key"], "go together"),
+        (["--access-key", "some-key"], "must both be set"),
         (["--secret-key-file", str(empty)], "is empty"),
         (["--secret-key-file", str(tmp_path / "none")], "No such file"),
         (["--tls-certificate", str(tmp_path / "none")], "FLINT_TLS_CERTIFICATE"),

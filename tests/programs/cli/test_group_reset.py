@@ -62,7 +62,7 @@ def test_a_group_without_members_is_reset(
     ]
     assert "would be consumed again" in cli(*words, "--dry-run").out
     refused = cli(*words)
-    assert (refused.code, "--yes says that this is meant" in refused.err) == (2, True)
+    assert (refused.code, "confirm it with --yes" in refused.err) == (2, True)
     assert offsets_of(cli, name_server, group, topic) == before
     done = cli(*words, "--yes", "--json")
     assert (done.code, "flintmq: " in done.err) == (0, False)

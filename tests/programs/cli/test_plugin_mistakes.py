@@ -421,7 +421,7 @@ MISTAKES = [
         "command-taken",
         COMMANDS,
         "register('run', click.Command('a'))",
-        "expected a name",
+        "expected a new name",
         "flintmq's commands",
         before="import click",
     ),

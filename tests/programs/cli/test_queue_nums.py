@@ -36,7 +36,7 @@ def test_queues_are_removed_in_two_steps_after_they_are_consumed(cli: RunCommand
     assert refused.code == 1
     assert "1 message in queues broker-a:" in refused.err
     assert "not consumed by Early" in refused.err
-    assert "not written any more" in refused.err
+    assert "are now read-only" in refused.err
     assert numbers(cli, wide, name_server) == (8, 4)
     shown = cli("topics", "show", wide, *where, "--json")
     assert (shown.json["waiting_unread"], shown.err) == (0, ""), "they are still read"

@@ -40,7 +40,7 @@ def test_top_exits_with_4_without_a_server(cli: RunCommand) -> None:
 def test_top_without_a_terminal_names_the_options(cli: RunCommand, name_server: str) -> None:
     outcome = cli("top", "-n", name_server)
     assert (outcome.code, outcome.out) == (2, "")
-    assert "--once or --json" in outcome.err
+    assert "--once and --json" in outcome.err
 
 
 def test_top_without_textual_names_the_extra(

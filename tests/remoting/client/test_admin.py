@@ -149,7 +149,7 @@ def test_a_topic_is_created_although_the_name_server_lists_bad_addresses(
         assert "'nonsense', which is not HOST:PORT" in caplog.text
         table["aaa"] = BrokerData(cluster="C", broker_name="aaa", broker_addrs={0: "127.0.0.1:1"})
         info = ClusterInfo(broker_addr_table=table | {"broker-a": good}, cluster_addr_table={"C": ["aaa", "broker-a"]})
-        with pytest.raises(RemotingError, match="1 of 2 did not do it, the others did: "):
+        with pytest.raises(RemotingError, match="1 of 2 servers failed, the others succeeded: "):
             await admin.create_topic("other", queues=4, cluster="C")
         assert len(broker.peer.of_code(17)) == 2
 

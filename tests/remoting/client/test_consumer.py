@@ -461,7 +461,7 @@ def test_a_consumer_answers_requests_about_its_state(fake_peer: Any, fake_broker
             assert len(listener.messages) == 2
             assert (answers[4].code, answers[4].remark) == (
                 1,
-                "the consumer group other is not here [group.unknown]",
+                "this client has no consumer of group other [group.unknown]",
             )
 
     run(fake_peer, fake_broker, test)

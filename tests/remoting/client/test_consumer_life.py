@@ -342,11 +342,11 @@ def test_invalid_results_of_transaction_callbacks_are_reported(caplog: pytest.Lo
         async with TransactionProducer(
             "p", cluster.address, check=lambda _message: answers.pop(0), clock=cluster.clock
         ) as producer:
-            with pytest.raises(TypeError, match=r"a local transaction ends with a TransactionState, not None"):
+            with pytest.raises(TypeError, match=r"a local transaction must return a TransactionState, not None"):
                 await producer.send_in_transaction(Message("T", b"x"), lambda *_: None)  # type: ignore[arg-type, return-value]
             await until(lambda: cluster.length(QUEUE) == 1)
-        assert "the check returns a TransactionState, not None" in caplog.text
-        assert "the check returns a TransactionState, not 'COMMIT'" in caplog.text
+        assert "the check must return a TransactionState, not None" in caplog.text
+        assert "the check must return a TransactionState, not 'COMMIT'" in caplog.text
 
     run(test)
 

@@ -557,7 +557,7 @@ def test_every_result_belongs_to_its_message(
 
 def test_a_negative_linger_is_refused(fake_peer: Any, fake_broker: Any) -> None:
     """The refusal says what the numbers mean."""
-    with pytest.raises(ValueError, match="0 gathers what is sent at the same time"):
+    with pytest.raises(ValueError, match="and must be 0 or more"):
         Producer("pg", "127.0.0.1:1", linger_ms=-1)
 
 

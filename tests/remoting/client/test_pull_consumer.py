@@ -149,7 +149,7 @@ def test_invalid_calls_of_a_pull_consumer_are_refused(fake_peer: Any, fake_broke
                 await mistake
         with pytest.raises(ValueError, match="one message or more"):
             await consumer.poll(max_messages=0)
-        with pytest.raises(ValueError, match="offset is that of a queue"):
+        with pytest.raises(ValueError, match="an offset needs its queue"):
             await consumer.commit(consumer_offset=1)
         with pytest.raises(RefusedError, match="No topic route"):
             await consumer.assign("Unknown")

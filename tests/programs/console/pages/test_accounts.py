@@ -138,7 +138,7 @@ def test_a_forbidden_account_change_is_refused_and_audited(guarded: EmbeddedClus
     ("changed", "says"),
     [
         ({"key": ""}, "Name the account"),
-        ({"secret": "short"}, "more than 6 characters"),
+        ({"secret": "short"}, "less than 7 characters"),
         ({"default_topic_perm": "ALL"}, "A permission is one of"),
         ({"topic_perms": "Orders:PUB"}, "are written NAME=PUB"),
         ({"group_perms": "g=ROOT"}, "are written NAME=PUB"),
