@@ -13,18 +13,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
 
 from flintmq.core.broker.api import PeriodicTimers
+from flintmq.core.broker.older import check_records
 from flintmq.core.errors import FlintError, JsonTypeError, StoreError
 from flintmq.core.io.clock import Scheduled
 from flintmq.core.kernel.plugin_shapes import drop
 from flintmq.core.kernel.ports.alarm import Alarm
 from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredMessages
 from flintmq.core.kernel.ports.metrics import SupportsMetrics, checked
+from flintmq.core.kernel.ports.older import ServesOlderMessages
 from flintmq.core.kernel.ports.service import (
     Service,
     SupportsAlarms,
@@ -150,6 +152,8 @@ async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: 
             _check_answers(service)
         if isinstance(service, FollowsMessages):
             _check_told(service)
+        if isinstance(service, ServesOlderMessages):
+            _check_older(service)
         if isinstance(service, SupportsFollowing):
             _check_following(service)
     if isinstance(service, SupportsWithdraw):
@@ -224,6 +228,16 @@ def _check_told(service: FollowsMessages) -> None:
     for name, call in calls.items():
         drop(returned := call())
         expect(returned is None, f"{name} is a plain method that returns nothing", returned)
+
+
+def _check_older(service: ServesOlderMessages) -> None:
+    drop(records := service.read_older("T", 0, 0, 32))
+    is_right = records is None or isinstance(records, Sequence)
+    expect(is_right, "read_older is a plain method that returns a sequence or None", records)
+    try:
+        check_records(records or (), "T", 0, 0)
+    except (TypeError, ValueError) as error:
+        raise KitFailure(f"records are whole, and those that were asked for: {error}") from error
 
 
 def _check_following(service: SupportsFollowing) -> None:

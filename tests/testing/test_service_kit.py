@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,10 @@ class Counts:
 
     def on_handed_out(self, handed_out: HandedOut) -> None:
         """Do nothing."""
+
+    def read_older(self, topic: str, queue_id: int, queue_offset: int, max_count: int) -> Sequence[bytes] | None:
+        """Return that the messages are being fetched."""
+        return ()
 
     def positions_for_slaves(self) -> Mapping[str, object]:
         """Return the count."""
@@ -164,6 +168,9 @@ async def _later(*_arguments: object) -> Any:
         ({"on_stored": _later}, "on_stored is a plain method"),
         ({"on_answered": lambda _: 1}, "on_answered is a plain method that returns nothing"),
         ({"on_handed_out": _later}, "on_handed_out is a plain method"),
+        ({"read_older": _later}, "read_older is a plain method"),
+        ({"read_older": lambda *_: "records"}, "records are whole"),
+        ({"read_older": lambda *_: [b"no record"]}, "records are whole"),
         ({"positions_for_slaves": _later}, "positions_for_slaves is a plain method"),
         ({"follow": _takes_whatever_comes}, "follow raises JsonTypeError"),
         ({"follow": _spoils}, "a refused follow changes nothing"),
