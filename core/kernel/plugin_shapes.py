@@ -11,6 +11,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from flintmq.config.errors import nearest
 from flintmq.core.errors import PluginError
 from flintmq.core.kernel import ports
 from flintmq.core.kernel.plugin_info import PluginOrigin
+from flintmq.core.kernel.ports.processor import DefaultProcessor
 from flintmq.core.kernel.ports.server import ConnectionListener, RpcHook
 
 Signature = tuple[str, ...]
@@ -35,10 +37,11 @@ class Shape(msgspec.Struct, frozen=True):
     """As errors call it: ``dispatcher``."""
     hook: str
     """Where it is registered."""
-    methods: Mapping[str, Signature] = msgspec.field(default_factory=dict)
-    """What it makes must have these; plain functions all of them."""
-    optional: Mapping[str, Signature] = msgspec.field(default_factory=dict)
-    """And may have these."""
+    methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
+    """What it makes must have methods like these, which are those of a port. Its annotation says what a method may be besides
+    a plain function: one that returns an ``Awaitable`` may be ``async def``, one that returns an ``Iterable`` a generator."""
+    optional: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
+    """And may have methods like these."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)
     """Checks of what some of its methods return: each gives what was expected instead, None for a good result."""
     resting: Mapping[str, object] = msgspec.field(default_factory=dict)
@@ -79,7 +82,9 @@ class Shape(msgspec.Struct, frozen=True):
 
     def _wrong(self, made: object) -> str:
         wanted = self.optional if self.one_of else self.methods
-        needed = ", ".join([f"{method}({', '.join(names)})" for method, names in wanted.items()] + list(self.values))
+        needed = ", ".join(
+            [f"{name}({', '.join(_arguments(one))})" for name, one in wanted.items()] + list(self.values)
+        )
         expected = f"expected an object with {'one of ' if self.one_of else ''}{needed}"
         if made is None:
             return f"None; {expected}"
@@ -87,18 +92,15 @@ class Shape(msgspec.Struct, frozen=True):
             return f"the class {made.__name__}; {expected}: an instance, {made.__name__}(…)"
         if inspect.isawaitable(made) or inspect.isasyncgen(made) or inspect.isgenerator(made):
             return f"a {type(made).__name__}; {expected}: the factory is a plain function that returns it"
-        for signatures, is_needed in ((self.methods, True), (self.optional, False)):
-            for method, arguments in signatures.items():
-                wrong = _wrong_method(made, method, arguments, needed=is_needed)
-                if wrong:
-                    return wrong
+        for method, port in {**self.methods, **self.optional}.items():
+            if wrong := _wrong_method(made, method, port, needed=method in self.methods):
+                return wrong
         if self.one_of and not any(hasattr(made, method) for method in self.optional):
             close = next((near for name in dir(made) if name[0] != "_" and (near := nearest(name, self.optional))), "")
             hint = f"; did you mean '{close}'?" if close else ""
             return f"a {type(made).__name__} with none of {needed}; expected at least one{hint}"
         for value in self.values:
-            wrong = _wrong_value(made, value)
-            if wrong:
+            if wrong := _wrong_value(made, value):
                 return wrong
         return ""
 
@@ -125,19 +127,19 @@ def check_not_awaitable(returned: object) -> None:
         raise TypeError(f"expected a plain method; found {shown(returned)} returned, which is never awaited")
 
 
-def wrong_call(function: object, arguments: Signature, *, may_yield: bool = False) -> str:
-    """Return what keeps something from being called with these arguments as a plain function; empty when nothing does.
+def wrong_call(function: object, arguments: Signature, returns: str = "") -> str:
+    """Return what keeps something from being called with these arguments; empty when nothing does.
 
     Args:
         function: what is called.
         arguments: names for its arguments, in order.
-        may_yield: whether its result is only iterated, so that it may be a generator.
+        returns: the annotation of its result; ``Awaitable…`` permits ``async def``, ``Iterable…`` a generator.
     """
     if not callable(function):
         return f"{shown(function)}, of type {type(function).__name__}"
-    if is_async(function):
+    if is_async(function) and not returns.startswith("Awaitable"):
         return f"{_named(function)}, which is 'async def' and never awaited"
-    if inspect.isgeneratorfunction(function) and not may_yield:
+    if inspect.isgeneratorfunction(function) and not returns.startswith("Iterable"):
         return f"{_named(function)}, which has a 'yield': a call of it does nothing"
     try:
         signature = inspect.signature(function, follow_wrapped=False)  # a decorator's own is what is called
@@ -164,8 +166,8 @@ def _named(function: object) -> str:
     return str(name)[:_TEXT_MAX_CHARS]
 
 
-def _wrong_method(made: object, method: str, arguments: Signature, *, needed: bool) -> str:
-    expected = f"expected {method}({', '.join(arguments)})"
+def _wrong_method(made: object, method: str, port: FunctionType, *, needed: bool) -> str:
+    expected, returns = f"expected {method}({', '.join(_arguments(port))})", str(port.__annotations__.get("return"))
     try:
         found: Any = getattr(made, method)
     except AttributeError:
@@ -174,8 +176,9 @@ def _wrong_method(made: object, method: str, arguments: Signature, *, needed: bo
         close = nearest(method, [name for name in dir(made) if not name.startswith("_")])
         hint = f"; did you mean its '{close}' to be it?" if close else ""
         return f"a {type(made).__name__} without '{method}'; {expected}{hint}"
-    wrong = wrong_call(found, arguments)
-    return f"a {type(made).__name__}; {expected}, a plain method; found {wrong}" if wrong else ""
+    wrong = wrong_call(found, _arguments(port), returns)
+    kind = "plain or 'async def'" if returns.startswith("Awaitable") else "a plain method"
+    return f"a {type(made).__name__}; {expected}, {kind}; found {wrong}" if wrong else ""
 
 
 def _wrong_value(made: object, value: str) -> str:
@@ -205,14 +208,19 @@ def wrong_offset(result: Any) -> str:
     )
 
 
-def _methods(*ports: type) -> dict[str, Signature]:
-    """Return what the methods of ports are called with, by name."""
+def _arguments(method: FunctionType) -> Signature:
+    """Return what a method of a port is called with."""
+    return method.__code__.co_varnames[1 : method.__code__.co_argcount]
+
+
+def _methods(*ports: type) -> dict[str, FunctionType]:
+    """Return the methods of ports, by name."""
     return {
-        name: code.co_varnames[1 : code.co_argcount]
+        name: method
         for port in ports
         for base in reversed(port.__mro__)
         for name, method in vars(base).items()
-        if not name.startswith("_") and (code := getattr(method, "__code__", None)) is not None
+        if not name.startswith("_") and isinstance(method, FunctionType)
     }
 
 
@@ -291,12 +299,10 @@ FILTER: Final = _of_port(
     ports.BitMapFilter,
 )
 AUTHENTICATOR: Final = _of_port("authenticator", "flintmq_authenticators", ports.Authenticator, ports.SupportsClose)
-DEFAULT_PROCESSOR: Final = Shape("default processor", "flintmq_default_processors")
-"""What it makes is looked at by :mod:`flintmq.remoting.server.request_table`."""
+DEFAULT_PROCESSOR: Final = _of_port("default processor", "flintmq_default_processors", DefaultProcessor)
 CONNECTION_LISTENER: Final = _one_of("connection listener", "flintmq_connection_listeners", ConnectionListener)
 RPC_HOOK: Final = _one_of("RPC hook", "flintmq_rpc_hooks", RpcHook)
-SERVICE: Final = Shape("service", "flintmq_services")
-"""What it makes is looked at by :mod:`flintmq.programs.broker.services`: its methods may be ``async def``."""
+SERVICE: Final = _of_port("service", "flintmq_services", ports.Service, *ports.OPTIONAL_OF_SERVICES)
 INTAKE_STEP: Final = _of_port(
     "intake step",
     "flintmq_intake_steps",

@@ -14,7 +14,7 @@ from flintmq.core.io.clock import Clock
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.hookspecs import ApiContext
 from flintmq.core.kernel.kernel import Kernel
-from flintmq.core.kernel.plugin_shapes import DEFAULT_PROCESSOR, PROCESSOR, check_not_awaitable
+from flintmq.core.kernel.plugin_shapes import PROCESSOR, check_not_awaitable
 from flintmq.core.kernel.ports import Measurement
 from flintmq.core.kernel.ports.processor import Request, Response
 from flintmq.core.kernel.registry import Registered, Registry, ServerPart
@@ -23,7 +23,7 @@ from flintmq.programs.broker.processors_in_force import default_processor_of, pr
 from flintmq.remoting.server.channel import ServerChannel
 from flintmq.remoting.server.pool import HandlerThreads, Pool
 from flintmq.remoting.server.request_gate import AfterHook, BeforeHook, ServerHooks
-from flintmq.remoting.server.request_table import Watch, check_handler, wrong_response
+from flintmq.remoting.server.request_table import Watch, wrong_response
 from flintmq.remoting.server.server import RemotingServer
 
 THREADS_END_S: Final = 2.0
@@ -170,11 +170,9 @@ class PluginServer:
             self._handled_by.update(dict.fromkeys(spec.codes, processor))
         default = self._default
         if default is not None:
-            where = DEFAULT_PROCESSOR.where(default.owner, default.name)
-            handler = check_handler(where, self._made(default, owner), "handle")
             ((pool_name, threads),) = default.value.threads.items()
             pool = pools.get(pool_name, threads)
-            table.register_default(handler, pool, self._watch(default))
+            table.register_default(self._made(default, owner).handle, pool, self._watch(default))
         listeners = [*self._made_of(registries.connection_listeners, owner)]
         hooks = [*self._made_of(registries.rpc_hooks, owner)]
         by_event = {

@@ -7,16 +7,16 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 import msgspec
 
 from flintmq.core.broker.alarms import ALARMS_MAX, cleaned
 from flintmq.core.broker.older import check_records
-from flintmq.core.errors import PluginError, StoreError
+from flintmq.core.errors import StoreError
 from flintmq.core.kernel.failures import PLUGIN_FAULTS
 from flintmq.core.kernel.hookspecs import ApiContext
-from flintmq.core.kernel.plugin_shapes import SERVICE, is_async, shown, wrong_call
+from flintmq.core.kernel.plugin_shapes import shown
 from flintmq.core.kernel.ports import (
     WARNING,
     Alarm,
@@ -54,25 +54,6 @@ LEFT_BEHIND_S: Final = 10.0
 """Seconds that ``start``, ``ready``, ``withdraw`` and ``stop`` of a third party's service may take."""
 _CANCELLED_S: Final = 1.0
 """Seconds that a cancelled method of a service has for cleanup."""
-_MAY_WAIT: Final = ("start", "stop", "ready", "withdraw")
-_ITERATED: Final = ("alarms", "metrics")
-_MUST_NOT_WAIT: Final = (
-    "persist",
-    "runtime_info",
-    "health",
-    "alarms",
-    "ready_words",
-    "metrics",
-    "positions_for_slaves",
-)
-_FOLLOWING: Final[Mapping[str, tuple[str, ...]]] = {
-    "on_stored": ("stored",),
-    "on_answered": (),
-    "on_handed_out": ("handed_out",),
-}
-_SERVING_OLDER: Final[Mapping[str, tuple[str, ...]]] = {
-    "read_older": ("topic", "queue_id", "queue_offset", "max_count")
-}
 
 
 class Services:
@@ -101,7 +82,6 @@ class Services:
         for entry in self._kernel.registries.services.all():
             made = self._kernel.make(entry, entry.value, self._kernel.context(entry, ApiContext, api=state.api))
             if made is not None:
-                _check(entry, made)
                 self._made.append((entry, made))
                 if isinstance(made, (SupportsAlarms, SupportsHealth)):
                     self._alarming.append((entry, made))
@@ -305,28 +285,6 @@ def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
         if not isinstance(alarm, Alarm):
             raise TypeError(f"expected alarms to return Alarm objects; found {shown(alarm)}")
     return msgspec.json.decode(msgspec.json.encode([cleaned(alarm) for alarm in some]), type=list[Alarm])
-
-
-def _check(entry: Registered[ServiceFactory], made: Any) -> None:
-    """Raise PluginError if a third party's factory returned an object without the methods of a service."""
-    if entry.owner.built_in:
-        return
-    arguments: dict[str, tuple[str, ...]] = dict.fromkeys((*_MAY_WAIT, *_MUST_NOT_WAIT), ())
-    if isinstance(made, FollowsMessages):
-        arguments |= _FOLLOWING
-    if isinstance(made, ServesOlderMessages):
-        arguments |= _SERVING_OLDER
-    for method, given in arguments.items():
-        call = getattr(made, method, None)
-        if call is None and method not in ("start", "stop"):
-            continue
-        waits = method in _MAY_WAIT and is_async(call)
-        wrong = "" if waits else wrong_call(call, given, may_yield=method in _ITERATED)
-        if wrong:
-            raise PluginError(
-                f"{SERVICE.where(entry.owner, entry.name)} cannot be used: its factory made a {type(made).__name__}; "
-                f"expected {method}(); found {wrong}"
-            )
 
 
 def _told(entry: Registered[ServiceFactory], figures: Mapping[str, object]) -> dict[str, str]:

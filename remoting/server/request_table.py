@@ -156,29 +156,6 @@ def check_processor(
     return handlers
 
 
-def check_handler(where: str, made: Any, method: str) -> Handler:
-    """Return the handler of an object that a factory made, which is its method with the given name.
-
-    Args:
-        where: the plugin and the name of the registration, for errors.
-        made: the object.
-        method: the name of the method.
-
-    Raises:
-        PluginError: the object has no such method, or the method cannot be called with a request.
-    """
-    expected = f"expected an object with {method}(request), plain or 'async def'"
-    kind = f"the class {made.__name__}" if isinstance(made, type) else f"a {type(made).__name__}"
-    handler: Any = None if made is None or isinstance(made, type) else getattr(made, method, None)
-    wrong = f"found {shown(made)}" if handler is None else _wrong_handler(handler)
-    if isinstance(made, type):
-        wrong = f"an instance, {made.__name__}(…)"
-    if wrong:
-        drop(made)
-        raise PluginError(f"{where} cannot be used: its factory made {kind}; {expected}; {wrong}")
-    return cast("Handler", handler)
-
-
 def _wrong(made: Any, *, in_threads: bool) -> str:
     if made is None:
         return f"None; {_EXPECTED}"
@@ -205,20 +182,10 @@ def _wrong_handlers(made: Any, handlers: Any, codes: Sequence[int]) -> str:
     for code in codes:
         if code not in handlers:
             return f"{kind}; expected handlers() to have the code {code}; found {shown(sorted(map(str, handlers)))}"
-        wrong = _wrong_handler(handlers[code])
+        wrong = wrong_call(handlers[code], ("request",), "Awaitable")
         if wrong:
             return f"{kind}; expected handler(request), plain or 'async def', for the code {code}; found {wrong}"
     return ""
-
-
-def _wrong_handler(handler: Any) -> str:
-    if inspect.iscoroutinefunction(handler):
-        try:
-            inspect.signature(handler).bind("request")
-        except TypeError as error:
-            return f"{handler.__qualname__}{inspect.signature(handler)}: {error}"
-        return ""
-    return wrong_call(handler, ("request",))
 
 
 def wrong_response(answer: Any) -> str:

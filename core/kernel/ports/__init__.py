@@ -4,6 +4,8 @@ Every port on the hot path takes a batch; one message is a batch of one. A port 
 thread* is the one event loop that owns the log's tail, *the flush thread* is the flush service's own.
 """
 
+from typing import Final
+
 from flintmq.core.kernel.ports.access import Caller
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 from flintmq.core.kernel.ports.auth import Authenticator, ReloadingAuthenticator
@@ -66,6 +68,7 @@ from flintmq.core.record.record_batch import RecordBatch
 
 __all__ = [
     "CRITICAL",
+    "OPTIONAL_OF_SERVICES",
     "WARNING",
     "Alarm",
     "AppendUnit",
@@ -133,3 +136,18 @@ __all__ = [
     "requests_of",
     "tags_codes_of",
 ]
+
+OPTIONAL_OF_SERVICES: Final = (
+    SupportsReady,
+    SupportsWithdraw,
+    SupportsPersist,
+    SupportsFigures,
+    SupportsHealth,
+    SupportsAlarms,
+    SupportsReadyWords,
+    SupportsFollowing,
+    SupportsMetrics,
+    FollowsMessages,
+    ServesOlderMessages,
+)
+"""What a :class:`.service.Service` may be besides."""

@@ -14,24 +14,27 @@ from flintmq.core.kernel.hookspecs import FlintSpecs
 from flintmq.core.kernel.kernel import Kernel
 from flintmq.core.kernel.plugin_shapes import (
     AUTHENTICATOR,
+    DEFAULT_PROCESSOR,
     DISPATCHER,
     FILTER,
     FLUSH_STRATEGY,
     INDEX_BUILDER,
     POOL,
+    SERVICE,
     Shape,
     shown,
     wrong_call,
 )
+from flintmq.core.kernel.ports.processor import DefaultProcessor
 from flintmq.core.kernel.registries import Registries
 from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.programs.broker.processors import ProcessorsPlugin
 
 
-def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:
-    """The methods of ports, with the names of their arguments."""
+def methods_of(*protocols: type) -> dict[str, Any]:
+    """The methods of ports, by name."""
     return {
-        name: tuple(inspect.signature(method).parameters)[1:]
+        name: method
         for protocol in protocols
         for name, method in inspect.getmembers(protocol, inspect.isfunction)
         if not name.startswith("_")
@@ -65,12 +68,27 @@ def methods_of(*protocols: type) -> dict[str, tuple[str, ...]]:
         ),
         (FILTER, ports.MessageFilter, (ports.BitMapFilter,)),
         (AUTHENTICATOR, ports.Authenticator, (ports.SupportsClose,)),
+        (SERVICE, ports.Service, ports.OPTIONAL_OF_SERVICES),
+        (DEFAULT_PROCESSOR, DefaultProcessor, ()),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
 def test_plugin_shapes_have_the_methods_of_the_ports(shape: Shape, needed: type, optional: tuple[type, ...]) -> None:
     assert dict(shape.methods) == methods_of(needed)
     assert {**shape.methods, **shape.optional} == {**methods_of(*optional), **shape.methods}
+
+
+@pytest.mark.parametrize(
+    ("made", "wrong"),
+    [
+        (lambda self, request: None, ""),
+        (lambda self: None, "expected handle(request), plain or 'async def'; found "),
+    ],
+)
+def test_a_default_processor_is_checked_with_its_port(made: Any, wrong: str) -> None:
+    kind = type("Odd", (), {"handle": made})
+    said = DEFAULT_PROCESSOR._wrong(kind())
+    assert said.startswith(f"a Odd; {wrong}") if wrong else not said
 
 
 def test_every_hook_that_registers_has_a_shape() -> None:

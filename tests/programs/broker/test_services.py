@@ -152,6 +152,31 @@ def test_a_service_without_required_methods_stops_the_start(tmp_path: Path) -> N
         asyncio.run(Broker(config(tmp_path), plugins=[Broken()]).start())
 
 
+@pytest.mark.parametrize(
+    ("method", "function", "expected"),
+    [
+        ("follow", lambda self: None, r"expected follow\(positions\), a plain method; found"),
+        ("ready", lambda self, more: None, r"expected ready\(\), plain or 'async def'; found"),
+        ("on_stored", lambda self: None, r"expected on_stored\(stored\), a plain method; found"),
+    ],
+)
+def test_an_optional_method_with_other_arguments_stops_the_start(
+    tmp_path: Path, method: str, function: Any, expected: str
+) -> None:
+    """The ports say what each method of a service is called with."""
+    kind = type("Odd", (), {"start": lambda self: None, "stop": lambda self: None, method: function})
+
+    class Broken:
+        plugin_name = "broken"
+
+        @hookimpl
+        def flintmq_services(self, register: Any) -> None:
+            register("odd", lambda context: kind())
+
+    with pytest.raises(PluginError, match=f"broken.*flintmq_services: the service 'odd'.*{expected}"):
+        asyncio.run(Broker(config(tmp_path), plugins=[Broken()]).start())
+
+
 def test_alarms_of_a_service_can_be_a_generator(tmp_path: Path) -> None:
     """Alarms and measurements are any iterables, as their ports say."""
 
