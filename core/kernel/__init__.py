@@ -1,1 +1,1 @@
-"""The kernel: hook specs, ports, the registry of plugins, and what isolates one that fails."""
+"""The kernel: hook specs, ports, the registry of plugins, and the isolation of plugins that fail."""

@@ -1,4 +1,4 @@
-"""Counts what plugins raise, and switches off what fails too often.
+"""Counts the errors of plugins, and switches off parts that fail too often.
 
 Each thing that a plugin registers is a :class:`Part`. A failure counts for the plugin that registered the part. The log,
 ``flintmq status``, request 28 and the measurements for monitoring systems show it. An optional part of a third party's plugin
@@ -26,20 +26,20 @@ T = TypeVar("T")
 _LOG = event_log("flintmq.plugins")
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
-"""What a plugin's code may raise and the broker survives: ``sys.exit()`` in a handler must not end the broker."""
+"""Exceptions of plugins that the broker survives: ``sys.exit()`` in a handler must not end the broker."""
 
 _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
-"""Kinds of failure that are logged separately; further ones are only counted."""
+"""Most kinds of failure that are logged separately for a plugin; further kinds are only counted."""
 _GAP_MAX_CALLS: Final = 2
-"""Failures of what clients provoke count together while at least every second call fails."""
+"""Most calls from one failure to the next for which failures that clients can provoke count as consecutive."""
 
 CALLING: Final[ContextVar[PluginOrigin | None]] = ContextVar("flintmq_calling", default=None)
-"""The third party's plugin whose factory, start or hook runs: timers and figures that are added meanwhile are the plugin's."""
+"""The third party's plugin whose factory, start or hook runs now. Timers and figures added meanwhile belong to it."""
 
 
 def brief(error: BaseException) -> str:
-    """Return an error's type and text, on one line and cut; also of one whose text cannot be made."""
+    """Return an error's type and text, on one line and shortened. Never raises, even if ``str(error)`` does."""
     try:
         text = str(error)
     except Exception:
@@ -53,26 +53,27 @@ class Row(msgspec.Struct, frozen=True):
     plugin: str
     hook: str
     what: str
-    """What was called: ``register``, ``make dispatcher 'audit'``, ``dispatcher 'audit'``."""
+    """Name of the called part: ``register``, ``make dispatcher 'audit'``, ``dispatcher 'audit'``."""
     calls: int
     errors: int
     outcome: str
-    """What the last call of a start made, or raised."""
+    """Result of the last call of a factory: the type of the made object, or the error."""
     switched_off: str
-    """Why it is off; empty while it is on."""
+    """Reason why the part is off; empty while it is on."""
     built_in: bool
 
 
 class Part:
-    """One thing that a plugin registered: its calls, its failures, and whether it is off. Loop thread, but for :meth:`failed`.
+    """One thing that a plugin registered: its calls, its failures, and whether it is off. Loop thread, except
+    :meth:`failed`.
 
     Args:
         owner: the plugin that registered it.
-        hook: where.
+        hook: the hook in which it was registered.
         what: its name in lists: ``dispatcher 'audit'``.
-        failures: counts for the plugin.
-        optional: whether failures switch it off.
-        provoked: whether clients can make it fail: then only failures that follow one another switch it off.
+        failures: the failures of all plugins, where its errors are counted too.
+        optional: whether too many failures switch it off.
+        provoked: whether clients can make it fail. Then only consecutive failures switch it off.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class Part:
     ) -> None:
         self.owner, self.hook, self.what = owner, hook, what
         self.calls = 0
-        """How often it was called; of what is built in, only while the broker starts and stops."""
+        """Number of calls. Built-ins are counted only while the broker starts and stops."""
         self.errors = 0
         self.outcome = ""
         self.why_off = ""
-        """Why it is off; empty while it is on."""
+        """Reason why the part is off; empty while it is on."""
         self._failures = failures
         self._optional = optional and not owner.built_in
         self._provoked = provoked
@@ -99,7 +100,7 @@ class Part:
         self._failed_at_call = 0
 
     def check(self) -> None:
-        """Raise ``RefusedError`` while it is off."""
+        """Raise ``RefusedError`` if the part is off."""
         if self.why_off:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -114,11 +115,11 @@ class Part:
         """Count and log an error, and switch the part off if there were too many. Thread-safe.
 
         Args:
-            error: what was raised.
-            doing: what the part was asked to do: ``request 105``. The log distinguishes such texts, so there must be few of
-                them.
+            error: the error that the part raised.
+            doing: the call that failed: ``request 105``. The log treats each text as a kind of failure, so there must be few
+                of them.
             is_secret: the error's text may hold credentials, which only the log may show.
-            raised_on: the caller raises the error again; it is not counted once more.
+            raised_on: the caller raises the error again. A second report of it is not counted.
         """
         what = f"{self.what} ({doing})" if doing else self.what
         if not self._failures.note(self.owner, what, error, is_secret=is_secret, raised_on=raised_on):
@@ -142,7 +143,7 @@ class Part:
 
     @contextlib.contextmanager
     def counting(self, doing: str) -> Iterator[None]:
-        """Count and log what is raised meanwhile; it goes no further."""
+        """Count and log an exception of the ``with`` block, and suppress it."""
         self.calls += 1
         try:
             yield
@@ -151,7 +152,7 @@ class Part:
 
     @contextlib.contextmanager
     def making(self) -> Iterator[Part]:
-        """Note one call of a start or a stop, and what it raises; it passes. What the plugin adds meanwhile is the plugin's."""
+        """Record a call while the broker starts or stops, and its exception, which is not suppressed. Sets ``CALLING``."""
         self.calls += 1
         token = CALLING.set(None if self.owner.built_in else self.owner)
         try:
@@ -164,7 +165,7 @@ class Part:
             CALLING.reset(token)
 
     def watched(self, handler: Callable[..., T]) -> Callable[..., T]:
-        """Return a plain function that calls the given one and returns its result; it is refused while the part is off."""
+        """Return a function that counts and forwards calls to ``handler``, and raises ``RefusedError`` if the part is off."""
 
         def call(*arguments: object) -> T:
             self.check()
@@ -174,7 +175,7 @@ class Part:
         return call
 
     def row(self) -> Row:
-        """Return what is known, for lists."""
+        """Return the part's line of ``flintmq plugins --trace``."""
         owner = self.owner
         return Row(
             owner.name, self.hook, self.what, self.calls, self.errors, self.outcome, self.why_off, owner.built_in
@@ -188,13 +189,13 @@ class _Faults(msgspec.Struct):
 
 
 class Failures:
-    """The parts of one broker, and what each plugin raised. Loop thread, but for :meth:`note`.
+    """The parts of one broker, and the errors of each plugin. Loop thread, except :meth:`note`.
 
-    The log has a trace when something fails for the first time in its way, and a line at the tenth, the hundredth and so on:
-    a plugin that fails with each message must not fill a disk.
+    The first failure of each kind is logged with a traceback, and the tenth, the hundredth and so on with one line: a plugin
+    that fails for each message must not fill the disk with its log.
 
     Args:
-        most: so many failures switch an optional part off; 0 never does.
+        most: the number of failures that switch an optional part off; 0 for no limit.
     """
 
     def __init__(self, most: int = PLUGIN_FAILURES_MAX) -> None:
@@ -205,7 +206,7 @@ class Failures:
         self._parts: dict[tuple[PluginOrigin, str, str], Part] = {}
 
     def of(self, owner: PluginOrigin, hook: str, what: str, *, optional: bool = False, provoked: bool = False) -> Part:
-        """Return the part of a plugin with this name, which is made the first time; the flags are those of :class:`Part`."""
+        """Return the part of a plugin with this name; the first call creates it. The flags are those of :class:`Part`."""
         key = (owner, hook, what)
         part = self._parts.get(key)
         if part is None:
@@ -217,7 +218,7 @@ class Failures:
         return tuple(self._parts.values())
 
     def off(self, owner: PluginOrigin) -> tuple[str, ...]:
-        """Return what is off of a plugin, each with why."""
+        """Return the parts of a plugin that are off, each with the reason, as text."""
         off = [one for one in self._parts.values() if one.why_off and one.owner == owner]
         return tuple(f"{one.what.replace(chr(39), '')}: {one.why_off}" for one in off)
 
@@ -227,7 +228,7 @@ class Failures:
         """Count and log an error of a plugin; the arguments are those of :meth:`Part.failed`. Thread-safe.
 
         Returns:
-            Whether it was counted: an error that is raised again counts once.
+            Whether it was counted. An error that is raised again is counted once.
         """
         with self.lock:
             again = self._raised_on is error
@@ -255,11 +256,11 @@ class Failures:
         return True
 
     def errors(self, owner: PluginOrigin) -> int:
-        """Return how often a plugin raised."""
+        """Return the number of errors that a plugin has raised."""
         faults = self._faults.get(owner)
         return faults.count if faults is not None else 0
 
     def last_error(self, owner: PluginOrigin) -> str:
-        """Return what it raised last; empty when it never did."""
+        """Return the last error of a plugin with the call that failed; empty if it has raised none."""
         faults = self._faults.get(owner)
         return faults.last if faults is not None else ""

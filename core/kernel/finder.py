@@ -1,4 +1,4 @@
-"""Finds plugin objects: those passed in, those installed, those named in the configuration."""
+"""Finds plugin objects that are passed in, installed, or named in the configuration."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ANNOUNCED: Final = f"[{ENTRY_POINT_GROUP}]".encode()
 
 
 class FoundPlugin(msgspec.Struct, frozen=True):
-    """A plugin that was found; loaded unless it is switched off."""
+    """A plugin that was found. It is loaded unless the configuration disables it."""
 
     origin: PluginOrigin
     target: str
-    """``package.module:object`` or ``package.module``; empty for one that was handed over as an object."""
+    """``package.module:object`` or ``package.module``; empty for a plugin that was passed as an object."""
     plugin: Any
-    """The plugin object, None when switched off."""
+    """Plugin object; None if the plugin is disabled."""
     enabled: bool
 
 
@@ -42,7 +42,7 @@ def plain_name(target: str) -> str:
 def find_objects(
     plugins: Iterable[object], disabled: frozenset[str], source: PluginSource = PluginSource.BUILT_IN
 ) -> list[FoundPlugin]:
-    """Plugins that are objects already, named by their ``plugin_name``, else their module's or class's name."""
+    """Return the plugins that were passed as objects. The name is their ``plugin_name``, or that of their module or class."""
     found = []
     for plugin in plugins:
         origin = PluginOrigin(_object_name(plugin), source)
@@ -52,11 +52,11 @@ def find_objects(
 
 
 def may_have_entry_points() -> bool:
-    """Return whether anything installed may bring plugins; no false no.
+    """Return whether an installed distribution may have plugins. True may be wrong; False is right.
 
-    To ask ``importlib_metadata`` costs 2 MiB and a twentieth of the time of a start, and in most places nothing is found: so
-    files that announce entry points are searched for the group's name first. What cannot be looked into so simply may have
-    some: a zip file, a finder that is not Python's own.
+    Importing ``importlib_metadata`` costs 2 MiB and 5 % of the time of a start, usually to find nothing. Therefore the
+    ``entry_points.txt`` files are searched for the name of the group first. Zip files and finders that are not Python's own
+    cannot be searched like that; with one of these the result is True.
     """
     if any(hasattr(f, "find_distributions") and f is not importlib.machinery.PathFinder for f in sys.meta_path):
         return True
@@ -82,7 +82,7 @@ def _announces(folder: str) -> bool:
 
 
 def find_entry_points(disabled: frozenset[str]) -> list[FoundPlugin]:
-    """Installed plugins, in order of their names.
+    """Return the installed plugins, sorted by name.
 
     Raises:
         PluginError: one cannot be loaded, or two distributions use one name.
@@ -109,7 +109,7 @@ def find_entry_points(disabled: frozenset[str]) -> list[FoundPlugin]:
 def find_configured(
     refs: Sequence[PluginRef], config_path: str | Path | None, disabled: frozenset[str], found: Sequence[FoundPlugin]
 ) -> list[FoundPlugin]:
-    """Plugins of the configuration, in its order. One that is installed as well is not loaded again.
+    """Return the plugins of the configuration, in its order, without those that were found as entry points already.
 
     Raises:
         PluginError: one cannot be loaded or is named twice.
@@ -145,11 +145,11 @@ def _object_name(plugin: object) -> str:
 
 
 def plugin_within(module: object, prefix: str) -> str:
-    """Return what in a module looks like a plugin, as the configuration would name it; empty when nothing does, or it
-    is none.
+    """Return the name of an object in a module that has hooks, as the configuration would write it; empty if there is none.
 
     Args:
-        prefix: of the names of hooks.
+        module: the module; for any other object the result is empty.
+        prefix: the prefix of the names of hooks.
     """
     if isinstance(module, types.ModuleType):
         for name, value in vars(module).items():
@@ -160,7 +160,7 @@ def plugin_within(module: object, prefix: str) -> str:
 
 
 def _load(origin: PluginOrigin, target: str) -> Any:
-    """Import ``package.module:object``; a class is instantiated. A module alone is the plugin itself.
+    """Return the plugin object that ``package.module:object`` or ``package.module`` names. A class is instantiated.
 
     Raises:
         PluginError: the plugin cannot be loaded; its import may raise anything.

@@ -1,7 +1,7 @@
-"""From plugin objects to bare functions by hook: what pluggy is used for, and the only place where it is called.
+"""Collects the functions of plugins by hook. This is the only module that calls pluggy.
 
-A plugin is checked and taken apart once, while a broker is assembled, because a call through pluggy costs many times what a
-call of a bound function does.
+The functions are checked and collected once, while a broker is assembled, because a call through pluggy is many times slower
+than a call of a bound function.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Hook(msgspec.Struct, frozen=True):
     function: Callable[..., object]
     argument_names: tuple[str, ...]
     rank: int
-    """-1 for tryfirst, 1 for trylast."""
+    """Sort key of the hook's implementations: -1 for tryfirst, 1 for trylast, else 0."""
 
     def __call__(self, **arguments: object) -> None:
-        """Call the implementation. Raises ``PluginError`` when it returns something, because that would be lost."""
+        """Call the implementation. Raises ``PluginError`` if it returns a value, because nobody would use it."""
         returned = self.function(**{name: arguments[name] for name in self.argument_names})
         if returned is None or not ("register" in arguments or inspect.isawaitable(returned)):
             return
@@ -48,15 +48,15 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class _Manager(pluggy.PluginManager):
-    """A manager that does not ask the names that every Python object has whether they are hooks."""
+    """A plugin manager that does not check attributes like ``__class__``, which every Python object has, for hooks."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        """Return how an attribute of a plugin is marked; None for one that is not."""
+        """Return the options of a plugin's attribute that is marked as a hook; None if it is not marked."""
         return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
 
 
 def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
-    """Have pluggy check every plugin against the specs, and return the bare functions by hook, in order of registration.
+    """Check every plugin against the specs, and return its functions, keyed by hook, in the order of registration.
 
     Raises:
         PluginError: a plugin has a hook of an unknown name, of a wrong signature, without its mark, or none at all.
@@ -89,8 +89,8 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
 def _hooks_of(
     manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object, known: Mapping[str, Signature]
 ) -> Iterator[Hook]:
-    """Yield the hooks of a plugin. They are checked before pluggy registers them, because its errors do not say what to
-    write instead, and it passes over functions without a mark.
+    """Yield the hooks of a plugin. They are checked before pluggy registers them, because pluggy's errors name no
+    remedy, and it ignores functions that are not marked.
 
     Raises:
         PluginError: as :func:`collect_hooks`.
@@ -113,7 +113,7 @@ def _hooks_of(
 
 
 def _check_unmarked(origin: PluginOrigin, plugin: object, name: str, known: Mapping[str, Signature]) -> None:
-    """Raise ``PluginError`` for an attribute that has the name of a hook, and is none."""
+    """Raise ``PluginError`` if an attribute has the name of a hook, but is not a marked function."""
     found = inspect.getattr_static(plugin, name, None) if name.startswith(HOOK_PREFIX) else None
     if inspect.isroutine(found):
         raise PluginError(f"{origin}: '{name}' is not marked with @flintmq.core.kernel.hookspecs.hookimpl")
@@ -128,14 +128,14 @@ def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., obje
     """Check a plugin's function for a hook before it is called.
 
     Args:
-        expected: what the hook is called with, by name. ``register`` must be among what the function takes; of the others,
-            it may leave out those that it does not need.
+        expected: the names of the hook's arguments. The function must take ``register`` if the hook has it, and may leave
+            out others.
 
     Returns:
-        the names it is called with.
+        The names of the arguments that the function takes.
 
     Raises:
-        PluginError: its arguments are not the hook's, or it is not a plain function.
+        PluginError: the function has other arguments than the hook, or it is not a plain function.
     """
     where = f"{owner}: {hook}"
     call = f"{hook}({', '.join(expected)})"

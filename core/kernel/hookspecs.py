@@ -58,8 +58,9 @@ hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 @attrs.frozen
 class PluginContext(Generic[S_co]):
-    """What every factory is given, as its one argument; those of message filters and authenticators are given no more.
-    ``PluginContext[MySection]`` names the type of the settings."""
+    """The base of all contexts, and the context for the factories of message filters and authenticators.
+
+    A factory gets its context as its only argument. ``PluginContext[MySection]`` names the type of the settings."""
 
     settings: S_co
     """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
@@ -68,12 +69,11 @@ class PluginContext(Generic[S_co]):
 
 @attrs.frozen(kw_only=True)
 class ApiContext(PluginContext[S_co]):
-    """What the factories of services, intake steps, request and default processors, connection listeners and RPC hooks are
-    given."""
+    """The context for the factories of services, intake steps, request and default processors, connection listeners and RPC
+    hooks."""
 
     api: BrokerApi
-    """The broker; for what is registered for a name server, the
-    :class:`flintmq.programs.name_server.name_server.NameServer`."""
+    """The broker, or the :class:`flintmq.programs.name_server.name_server.NameServer` for a registration at a name server."""
 
     if not TYPE_CHECKING:  # a type checker reports the mistake itself
 
@@ -83,43 +83,44 @@ class ApiContext(PluginContext[S_co]):
 
 @attrs.frozen(kw_only=True)
 class PoolContext(PluginContext[S_co]):
-    """What the factories of transient store pools are given."""
+    """The context for the factories of transient store pools."""
 
     buffers: int
-    """How many buffers the pool has."""
+    """Number of buffers of the pool."""
     size_bytes: int
-    """The size of each, which is that of a file of the commit log."""
+    """Size of each buffer, which is that of a commit log file."""
 
 
 @attrs.frozen(kw_only=True)
 class FolderContext(PluginContext[S_co]):
-    """What the factories of index builders and of ``consume_queue`` are given: a start recovers the log with what they make, so
-    there is no open store yet."""
+    """The context for the factories of index builders and of ``consume_queue``.
+
+    It has no open store, because the start recovers the log with the objects that these factories make."""
 
     folder: StoreFolder
-    """The store as a start finds it: for what keeps files in it."""
+    """Folder of the store, before the recovery of its log."""
     filters: Mapping[str, MessageFilterFactory] = attrs.field(factory=dict)
-    """The factories of message filters, by expression type."""
+    """Factories of message filters, keyed by expression type."""
 
 
 @attrs.frozen(kw_only=True)
 class DispatcherContext(FolderContext[S_co]):
-    """What the factories of all other dispatchers are given."""
+    """The context for the factories of all other dispatchers."""
 
     store: OpenedStore
-    """The store it will be fed from: recovered, and not in use yet. It can be read; to write, a plugin waits for its broker."""
+    """The recovered store, whose records will be dispatched. The factory may read from it, but not write to it."""
 
     def bodies(self, batch: RecordBatch) -> Iterator[tuple[DispatchRequest, bytes]]:
-        """Yield each record of a batch that :meth:`CommitLogDispatcher.dispatch` is given, with its body.
+        """Yield each record of a batch with its body. Call it within :meth:`CommitLogDispatcher.dispatch`.
 
-        A batch has where records lie, and not their bytes, which most dispatchers need not touch. They are read from the log
-        here, within the call of ``dispatch``: later retention may have deleted them. A body is what is stored: compressed
-        where ``request.sys_flag & 1``.
+        A batch has the positions of records, but not their bytes, which most dispatchers do not need. This method reads them
+        from the log; after ``dispatch`` has returned, retention may have deleted them. Bodies are yielded as they are
+        stored: compressed if ``request.sys_flag & 1``.
 
         Raises:
             StoreError: the log has no such record any more.
         """
-        from flintmq.core.record.record import decode_record  # dispatchers that touch no body need none of it
+        from flintmq.core.record.record import decode_record  # imported lazily: most dispatchers read no bodies
 
         for request in batch.requests():
             start, size = request.commit_log_offset_bytes, request.message_size_bytes
@@ -133,9 +134,9 @@ DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[PoolContext[S]], TransientStorePool]
 IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
 IntakeStepFactory = Callable[[ApiContext[S]], IntakeStep | None]
-"""Makes an intake step; None where the configuration asks for none. The services are made, and none has started."""
+"""Makes an intake step, or returns None if the configuration needs none. Called before any service is started."""
 FilterFactory = Callable[[PluginContext[S]], MessageFilterFactory]
-"""Makes a function of an expression and its set of tag codes, which makes the message filter."""
+"""Returns a function that makes a message filter from an expression and its set of tags codes."""
 AuthenticatorFactory = Callable[[PluginContext[S]], Authenticator]
 
 
@@ -211,7 +212,7 @@ class RegisterSystemTopic(Protocol):
 
 class RegisterConfigSection(Protocol):
     def __call__(self, name: str, model: type[object]) -> None:
-        """``model`` is an attrs class; the YAML section of this name is validated by it and handed over as ``settings``."""
+        """``model`` is an attrs class. It validates the YAML section of this name, which contexts have as ``settings``."""
 
 
 class RegisterCommand(Protocol):
@@ -234,8 +235,8 @@ class FlintSpecs:
     ``pluginSwitchedOff_<plugin>`` what of it is off, and why.
 
     **An optional part that fails too often is off**, until the broker is restarted: after ``plugin_failures_max`` failures.
-    A dispatcher and an index builder are handed at the restart what they lack (``committed()``); retention does not wait
-    for them, so what it deletes meanwhile they never get. The codes of processors are refused (``plugin.off``), and the
+    After the restart, dispatchers and index builders get the records they missed (``committed()``), except those that
+    retention has deleted meanwhile. The codes of processors are refused (``plugin.off``), and the
     pulls of filters (nobody skips what was not looked at); listeners, timers and figures are not called. Clients can make
     processors, filters and intake steps fail: their failures count only if they follow one another. Never off, but
     counted: flush strategies, pools, what is ``essential``, what answers a built-in's code, and what decides whether
@@ -253,13 +254,14 @@ class FlintSpecs:
         """Register commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
         configuration.
 
-        An optional dispatcher that raises loses the batch it raised on, and when it is off all further ones until the broker
-        is restarted: it must not count them to ``committed()``. An essential one stops acknowledgements. One that
-        is durable later than the store says what it has with ``committed()``, and is handed the rest at a start. What
-        replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`, made of a :class:`FolderContext`:
-        consumers, retention and the next start read its units.
+        An optional dispatcher that raises loses that batch. While it is off, it loses all batches until the broker is
+        restarted. It must not count them in ``committed()``. An essential dispatcher that raises stops acknowledgements.
+        A dispatcher whose data becomes durable later than the store's returns its position from ``committed()``; the start
+        dispatches the missing records. A dispatcher that replaces ``consume_queue`` is a
+        :class:`flintmq.core.kernel.ports.ConsumeQueues`, made from a :class:`FolderContext`: consumers,
+        retention and the next start read its units.
 
-        A batch says where records lie. Their bodies are in the log: ``context.bodies(batch)``, of the
+        A batch has the positions of records. Their bodies are in the log: ``context.bodies(batch)``, of the
         :class:`DispatcherContext` that the factory is given, yields each record's request and its body."""
 
     @hookspec
@@ -278,9 +280,9 @@ class FlintSpecs:
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
         """Register index builders: ``register(name, factory)``, made of a :class:`FolderContext`. ``index.builder`` picks one.
 
-        It is fed as the dispatcher ``index`` of the configuration, also with what a recovery dispatches once more. One that is
-        durable later than ``dispatch`` returns reports what it has with ``committed()``, and one that ignores records
-        by their position learns from ``truncate(end_offset_bytes)`` what the log has lost.
+        The dispatcher ``index`` of the configuration feeds it, also with records that a recovery dispatches again. If its data
+        becomes durable only after ``dispatch`` has returned, it returns its position from ``committed()``. If it ignores
+        records by their position, ``truncate(end_offset_bytes)`` says which records the log has lost.
         The kit ``flintmq.testing.index_kit`` checks an index builder."""
 
     @hookspec
@@ -375,10 +377,10 @@ class FlintSpecs:
         ``factory(context)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and
         ``stop()``, plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``,
         ``runtime_info()``, ``health()``, ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and
-        ``follow(positions)``; or None, where the configuration asks for none. One that has ``on_stored(stored)``,
-        ``on_answered()`` and ``on_handed_out(handed_out)`` is told of every append, answer and pull
-        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`). One that has ``read_older(topic, queue_id,
-        queue_offset, max_count)`` answers pulls of messages that retention has deleted
+        ``follow(positions)``; or None if the configuration asks for none. The methods
+        ``on_stored(stored)``, ``on_answered()`` and ``on_handed_out(handed_out)`` are called for appends, answers and pulls
+        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`). ``read_older(topic, queue_id, queue_offset,
+        max_count)`` is called for pulls of messages that retention has deleted
         (:class:`~flintmq.core.kernel.ports.older.ServesOlderMessages`). ``context.api`` is a
         :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.work.every(seconds, work, name)`` in ``start``.
         A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
@@ -395,11 +397,11 @@ class FlintSpecs:
         essential=True)``.
 
         ``factory(context)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with
-        ``property_names`` and ``topic_prefixes``, which say by what it is concerned, and ``take(message, sent)``, which
-        changes or redirects the message and returns whether the chain ends with it; ``would_take(properties)`` and
-        ``check_batch(shared, batch)`` where it has them; or None, where the configuration asks for none. A ``RefusedError``
-        refuses the message; whatever else a third party's step raises is counted and named, and refuses it, too; but with
-        ``essential=False`` a step that is switched off is passed over. Messages that concern no step cost nothing.
+        ``property_names`` and ``topic_prefixes``, which select its messages, and ``take(message, sent)``, which changes or
+        redirects the message and returns whether the chain ends with it. ``would_take(properties)`` and
+        ``check_batch(shared, batch)`` are optional. The factory returns None if the configuration needs no step. A
+        ``RefusedError`` refuses the message. Any other error of a third party's step is counted and logged, and refuses the
+        message too. With ``essential=False``, a step that is switched off is skipped. Other messages cost nothing.
 
         The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
         ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins.

@@ -1,4 +1,4 @@
-"""Objects that stand before those of third parties: they count and name what these raise."""
+"""Wrappers around third parties' objects, which count and log the errors of these objects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from flintmq.core.kernel.ports import BitMapFilter, MessageFilter
 
 
 class IsolatedFilter:
-    """A third party's filter: a message for which it raises does not fit, and is not delivered to that subscription.
+    """Wrapper around a third party's filter. A message for which the filter raises does not match.
 
-    As RocketMQ treats an expression whose evaluation fails; other subscriptions are not concerned. Each failure is counted and
-    named. While its type is switched off pulls with it are refused (``check``), because messages that it does not let pass
-    would be lost to its consumers. Loop thread.
+    RocketMQ treats an expression whose evaluation fails in the same way. Other subscriptions still get the message. Each
+    failure is counted and logged. While the filter's type is switched off, ``check`` refuses pulls, because its consumers
+    would lose messages that they skip. Loop thread.
     """
 
     def __init__(self, inner: MessageFilter, part: Part) -> None:
@@ -46,7 +46,7 @@ class IsolatedFilter:
         try:
             matches = method(*arguments)
             if matches is not True and matches is not False:
-                check_not_awaitable(matches)  # it would pass for true
+                check_not_awaitable(matches)  # an awaitable is true, so it would count as a match
             return bool(matches)
         except PLUGIN_FAULTS as error:
             self._part.failed(error, name)
@@ -54,7 +54,7 @@ class IsolatedFilter:
 
 
 class IsolatedBitMapFilter(IsolatedFilter):
-    """An :class:`IsolatedFilter` that also looks at bit maps, which only ever say that a message surely does not fit."""
+    """An :class:`IsolatedFilter` that also checks bit maps, which can only exclude messages."""
 
     def __init__(self, inner: BitMapFilter, part: Part) -> None:
         super().__init__(inner, part)
@@ -65,15 +65,16 @@ class IsolatedBitMapFilter(IsolatedFilter):
 
 
 class Guarded:
-    """A third party's object: what the methods of its port raise is counted and named, and raised on. As thread-safe as it.
+    """Wrapper around a third party's object. It counts and logs the errors of the port's methods, and raises them again.
 
-    Errors that FlintMQ raises on purpose (a refusal, a full store) are no failures. What ``close`` raises is not passed on.
+    Errors that FlintMQ raises on purpose (a refusal, a full store) do not count as failures. Errors of ``close`` are
+    suppressed. The wrapper is as thread-safe as the object.
 
     Args:
         inner: the object.
-        shape: what it is; other methods than its are called as they are.
-        part: counts the failures. While it is off, the methods in ``shape.resting`` are not called.
-        where: the plugin that registered it and the name, for errors.
+        shape: the methods that are guarded; others are called directly.
+        part: the part whose failures are counted. While it is off, the methods in ``shape.resting`` are not called.
+        where: the plugin that registered the object and its name, for errors.
     """
 
     def __init__(self, inner: object, shape: Shape, part: Part, where: str) -> None:
@@ -108,7 +109,7 @@ def _guarded(method: Callable[..., Any], name: str, shape: Shape, part: Part, wh
         except PLUGIN_FAULTS as error:
             if not isinstance(error, FlintError) or isinstance(error, PluginError):
                 part.failed(error, name, raised_on=True)
-            if name == "close":  # everything else has to be closed, too
+            if name == "close":  # the other parts must still be closed
                 return None
             if isinstance(error, SystemExit):
                 raise RuntimeError(f"{where}: {name} called sys.exit() ({shape.hook})") from error

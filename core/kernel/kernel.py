@@ -1,4 +1,4 @@
-"""The kernel: loads plugins, asks each once what it offers, and hands the answers out as plain tuples.
+"""The kernel: loads plugins, calls their hooks once, and offers the things they register as plain tuples.
 
 ::
 
@@ -53,7 +53,7 @@ _LOG = event_log("flintmq.plugins")
 _NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
 _GUARDED = (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP)
 _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
-"""What clients' requests and messages may lead astray."""
+"""Shapes of parts that clients' requests and messages can make fail."""
 
 
 class Kernel:
@@ -66,15 +66,15 @@ class Kernel:
     def __init__(self, clock: Clock = SYSTEM_CLOCK, failures: Failures | None = None) -> None:
         self._clock = clock
         self.failures = failures or Failures()
-        """What the parts of each plugin do wrong, and which are off."""
+        """Failures of each plugin's parts, and the parts that are off."""
         self._found: tuple[FoundPlugin, ...] = ()
         self._parts: dict[PluginOrigin, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        """The hooks of each plugin and what it registered, which never changes once the kernel is assembled."""
+        """Hooks and registrations of each plugin, keyed by plugin. They never change after the kernel is assembled."""
         self._hooks: dict[str, tuple[Hook, ...]] = {}
         self.registries = Registries()
-        """What the plugins registered."""
+        """Registrations of all plugins."""
         self.settings_of: Callable[[Registered[Any]], object] = lambda _registered: None
-        """Returns the section of the configuration for a registration."""
+        """Function that returns the section of the configuration for a registration."""
 
     @classmethod
     def assemble(
@@ -96,18 +96,18 @@ class Kernel:
         Args:
             plugins: ``plugins:`` of the configuration, in its order.
             builtins: plugin objects that the composition root passes in, because the core imports no plugin.
-            objects: plugin objects of the program the broker lives in; third parties', so they may replace built-ins.
+            objects: plugin objects of the program that embeds the broker. Like third parties', they may replace built-ins.
             use_entry_points: whether installed plugins are loaded.
             disabled: names of plugins not to load.
-            disabled_at: where they are written; a name there that no plugin has is refused. None where a program gives them,
-                which may have plugins of the name in another broker: then it is logged.
-            elsewhere: names of plugins that ``disabled`` may name although they are none of these.
-            config_path: the file that ``plugins`` stands in, for errors.
-            clock: for the contexts of factories.
-            failures: what plugins do wrong is counted here; None for a new one.
+            disabled_at: the place of ``disabled`` in the configuration; a name that no plugin has is then an error. None if a
+                program passes the names; such a name is then logged, because another broker may have the plugin.
+            elsewhere: names of further plugins that ``disabled`` may contain.
+            config_path: the file that contains ``plugins``, for errors.
+            clock: the clock in the contexts of factories.
+            failures: the counters for plugins' errors; None for new ones.
 
         Raises:
-            ConfigError: ``disabled`` names what no plugin is.
+            ConfigError: ``disabled`` contains a name that no plugin has.
             PluginError: a plugin is missing, raises while it is loaded or registers, has a hook of an unknown name or a
                 wrong signature, or registers a name twice.
         """
@@ -142,22 +142,23 @@ class Kernel:
         """Return every plugin that was found, in the order of loading."""
         return [self._info(found) for found in self._found]
 
-    # The broker's life.
+    # Calls while the broker runs.
 
     def starting(self, api: BrokerApi) -> None:
-        """Call the plugins: the broker is assembled. A built-in that raises stops the start; others are isolated."""
+        """Call ``flintmq_broker_starting`` of all plugins. A built-in that raises stops the start; others are isolated."""
         self._tell("flintmq_broker_starting", builtins_raise=True, api=api)
 
     def fenced(self, api: BrokerApi, reason: str) -> None:
-        """Call the plugins: nothing is acknowledged any more. Never raises."""
+        """Call ``flintmq_broker_fenced`` of all plugins. Never raises."""
         self._tell("flintmq_broker_fenced", api=api, reason=reason)
 
     def context(self, registered: Registered[Any], kind: Callable[..., C], **given: object) -> C:
-        """Return what the factory of a registration is given.
+        """Return the context for the factory of a registration.
 
         Args:
+            registered: the registration, whose settings the context gets.
             kind: the class of the context.
-            given: its fields beside the settings and the clock.
+            given: further fields of the context.
 
         Raises:
             ConfigError: the settings are wrong.
@@ -165,13 +166,13 @@ class Kernel:
         return kind(settings=self.settings_of(registered), clock=self._clock, **given)
 
     def make(self, registered: Registered[Any], factory: Callable[[C], T], context: C) -> T:
-        """Return what a factory makes. Errors of built-ins pass as they are.
+        """Call a factory and return the object that it makes. Errors of built-ins are raised unchanged.
 
-        Errors that the methods of a third party's flush services, pools, index builders and intake steps raise later are
-        counted and named.
+        A third party's flush service, pool, index builder or intake step is returned in a :class:`Guarded`, which counts and
+        logs its later errors.
 
         Raises:
-            PluginError: a third party's factory raises, or what it makes cannot be used; names the plugin.
+            PluginError: a third party's factory raised, or made an object that cannot be used. The text names the plugin.
         """
         owner, shape = registered.owner, registered.shape
         try:
@@ -192,9 +193,10 @@ class Kernel:
         return cast("T", Guarded(made, shape, self.part(registered), shape.where(owner, registered.name)))
 
     def part(self, registered: Registered[Any]) -> Part:
-        """Return what counts the failures of a registration, which is optional as its kind is.
+        """Return the part that counts the failures of a registration.
 
-        What decides whether a request or a message may pass is never switched off, nor what the broker cannot do without.
+        Parts that decide whether a request or a message is accepted are never switched off, nor are parts that the broker
+        needs.
         """
         needed = registered.essential or registered.shape in _NEVER_OFF or self.registries.replaces_built_in(registered)
         return self.failures.of(
@@ -206,7 +208,9 @@ class Kernel:
         )
 
     def calling(self, what: str) -> Part | None:
-        """Return what counts the failures of something that a third party's plugin adds while it is called; None if none is.
+        """Return the part that counts the failures of a timer or figure that a third party's plugin adds during a call.
+
+        Returns None if no third party's plugin is being called.
 
         Args:
             what: its name in lists: ``the timer 'audit'``.

@@ -1,4 +1,4 @@
-"""Where a plugin came from, and what is known about it."""
+"""The origin of a plugin, and its line of ``flintmq plugins``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class PluginSource(enum.Enum):
     ENTRY_POINT = "entry point"
     CONFIGURATION = "configuration"
     PROGRAM = "program"
-    """Handed over as an object by the program the broker lives in."""
+    """Passed as an object by the program that embeds the broker."""
 
 
 class PluginOrigin(msgspec.Struct, frozen=True):
-    """Names a plugin, for errors, lists and blame. Read-only, any thread."""
+    """The name of a plugin and the place it was loaded from, for errors and lists. Read-only; any thread."""
 
     name: str
     """The entry point's name; ``package.module.object`` for one named in the configuration."""
@@ -43,17 +43,17 @@ class PluginInfo(msgspec.Struct, frozen=True):
 
     origin: PluginOrigin
     enabled: bool
-    """False when the configuration switched it off."""
+    """False if the configuration disables the plugin."""
     hooks: tuple[str, ...]
-    """Names of the hooks it implements."""
+    """Names of the hooks that the plugin implements."""
     registered: tuple[str, ...]
-    """What it registered, such as ``dispatcher index``; replaced things are listed too."""
+    """Registrations of the plugin, such as ``dispatcher index``, including those that another plugin replaced."""
     errors: int
-    """How often it raised since the broker was assembled."""
+    """Number of errors that the plugin has raised since the broker was assembled."""
     last_error: str
-    """What it raised last; empty when it never did."""
+    """Text of the last error; empty if there was none."""
     switched_off: tuple[str, ...] = ()
-    """What is off of it, or because of it, each with why."""
+    """Parts of the plugin that are off, each with the reason."""
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
-"""What plugins must hand over, and how to say what they handed over instead.
+"""Checks of the objects and functions that plugins register, with errors that name the expected and the found thing.
 
-A shape says for each kind of thing which methods its factory makes: those of its port. It is looked
-at once, while a broker is assembled: a mistake in a signature is an error at the start and in ``flintmq config check``, not a
-failure of the first message. A test holds the built-ins to the same.
+A shape lists, for one kind of registration, the methods of the object that the factory must make: those of its port. It is
+checked once, while a broker is assembled. A mistake in a signature is therefore an error at the start and in ``flintmq config
+check``, not a failure of the first message. A test checks the built-ins in the same way.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from flintmq.core.kernel.ports.processor import DefaultProcessor
 from flintmq.core.kernel.ports.server import ConnectionListener, RpcHook
 
 Signature = tuple[str, ...]
-"""The names of what something is called with, by position."""
+"""Names of a function's arguments, in the order of their positions."""
 
 _TEXT_MAX_CHARS: Final = 120
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What one kind of registration has to be."""
+    """The requirements for one kind of registration."""
 
     kind: str
-    """As errors call it: ``dispatcher``."""
+    """Name of the kind in errors: ``dispatcher``."""
     hook: str
-    """Where it is registered."""
+    """Name of the hook in which it is registered."""
     methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """What it makes must have methods like these, which are those of a port. Its annotation says what a method may be besides
-    a plain function: one that returns an ``Awaitable`` may be ``async def``, one that returns an ``Iterable`` a generator."""
+    """Methods of a port, keyed by name, which the made object must have. A method of the port that is annotated to return an
+    ``Awaitable`` may be ``async def`` in the object, and one that returns an ``Iterable`` may be a generator."""
     optional: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """And may have methods like these."""
+    """Methods of ports, keyed by name, which the made object may have."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)
-    """Checks of what some of its methods return: each gives what was expected instead, None for a good result."""
+    """Checks of methods' results, keyed by method. Each returns the expected thing as text; empty if the result is valid."""
     resting: Mapping[str, object] = msgspec.field(default_factory=dict)
-    """What some of its methods return while it is off, when they are not called."""
+    """Results of methods while the part is off and they are not called, keyed by method."""
     passed_on: tuple[str, ...] = ()
-    """Further methods it may have, whose errors are not counted."""
+    """Names of further optional methods, whose errors are not counted."""
     values: tuple[str, ...] = ()
-    """Attributes that are values, not methods; all of them are needed."""
+    """Names of required attributes that are values, not methods."""
     one_of: bool = False
-    """Whether at least one of the optional methods is needed."""
+    """Whether at least one of the optional methods is required."""
 
     def where(self, owner: PluginOrigin, name: object) -> str:
         """Return the start of every error about one registration."""
         return f"{owner}: {self.hook}: the {self.kind} {shown(name)}"
 
     def expect(self, owner: PluginOrigin, name: object, fits: bool, expected: str, found: object) -> None:
-        """Raise ``PluginError`` unless something of a registration fits."""
+        """Raise ``PluginError`` with the expected and the found value, unless ``fits`` is true."""
         if not fits:
             raise PluginError(f"{self.where(owner, name)}: expected {expected}; found {shown(found)}")
 
     def check_factory(self, owner: PluginOrigin, name: object, factory: object) -> None:
-        """Raise ``PluginError`` unless a third party's factory can be called as it will be; mypy checks those built in."""
+        """Raise ``PluginError`` unless a third party's factory can be called as ``factory(context)``. Mypy checks built-ins."""
         if owner.built_in:
             return
         wrong = wrong_call(factory, ("context",))
@@ -74,7 +74,7 @@ class Shape(msgspec.Struct, frozen=True):
             )
 
     def check_made(self, owner: PluginOrigin, name: object, made: object) -> None:
-        """Raise ``PluginError`` unless what the factory made has the methods it will be asked for."""
+        """Raise ``PluginError`` unless the object that the factory made has the required methods and values."""
         wrong = self._wrong(made)
         if wrong:
             drop(made)
@@ -106,7 +106,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def shown(value: object) -> str:
-    """Return a value as errors show it: its ``repr``, on one line and cut; what cannot be shown, by its type."""
+    """Return a value's ``repr``, on one line and shortened, for errors; the name of its type if ``repr`` raises."""
     try:
         text = _ADDRESS.sub("", " ".join(repr(value).split()))
     except Exception:
@@ -115,25 +115,25 @@ def shown(value: object) -> str:
 
 
 def drop(value: object) -> None:
-    """Close a coroutine that is never awaited, so that Python does not warn about it as well."""
+    """Close a coroutine that is never awaited, so that Python does not warn about it. Ignores other values."""
     if inspect.iscoroutine(value):
         value.close()
 
 
 def check_not_awaitable(returned: object) -> None:
-    """Raise ``TypeError`` for what a method returned that should have done its work: it would never be awaited."""
+    """Raise ``TypeError`` if a plain method returned an awaitable, because nobody would await it."""
     if inspect.isawaitable(returned):
         drop(returned)
         raise TypeError(f"expected a plain method; found {shown(returned)} returned, which is never awaited")
 
 
 def wrong_call(function: object, arguments: Signature, returns: str = "") -> str:
-    """Return what keeps something from being called with these arguments; empty when nothing does.
+    """Return why an object cannot be called with these arguments; empty if it can.
 
     Args:
-        function: what is called.
-        arguments: names for its arguments, in order.
-        returns: the annotation of its result; ``Awaitable…`` permits ``async def``, ``Iterable…`` a generator.
+        function: the object.
+        arguments: the names of the arguments, in order.
+        returns: the annotation of the result; ``Awaitable…`` permits ``async def``, ``Iterable…`` a generator.
     """
     if not callable(function):
         return f"{shown(function)}, of type {type(function).__name__}"
@@ -142,8 +142,10 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
     if inspect.isgeneratorfunction(function) and not returns.startswith("Iterable"):
         return f"{_named(function)}, which has a 'yield': a call of it does nothing"
     try:
-        signature = inspect.signature(function, follow_wrapped=False)  # a decorator's own is what is called
-    except (TypeError, ValueError):  # of C, without a signature: the call will tell
+        signature = inspect.signature(
+            function, follow_wrapped=False
+        )  # the signature of the decorator is the one that counts
+    except (TypeError, ValueError):  # a C function without a signature: only a call can show an error
         return ""
     try:
         signature.bind(*arguments)
@@ -153,8 +155,7 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
 
 
 def is_async(function: object) -> bool:
-    """Return whether a call gives something to await: ``async def``, also behind ``functools.partial`` or as
-    ``__call__``."""
+    """Return whether a call returns an awaitable or an async generator; looks through ``partial`` and at ``__call__``."""
     while isinstance(function, functools.partial):
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004 - the function itself is wanted
@@ -202,19 +203,19 @@ def _wrong_found(result: Any) -> str:
 
 
 def wrong_offset(result: Any) -> str:
-    """Return what ``committed`` should have returned instead; empty for an offset or None."""
+    """Return the expected result of ``committed``, as text, if the given result is neither an offset nor None; else empty."""
     return (
         "" if result is None or (hasattr(result, "__index__") and not isinstance(result, bool)) else "an int, or None"
     )
 
 
 def _arguments(method: FunctionType) -> Signature:
-    """Return what a method of a port is called with."""
+    """Return the names of the arguments of a port's method, without ``self``."""
     return method.__code__.co_varnames[1 : method.__code__.co_argcount]
 
 
 def _methods(*ports: type) -> dict[str, FunctionType]:
-    """Return the methods of ports, by name."""
+    """Return the methods of ports, keyed by name."""
     return {
         name: method
         for port in ports
@@ -233,12 +234,16 @@ def _of_port(
     passed_on: tuple[str, ...] = (),
     **results: Any,
 ) -> Shape:
-    """Return the shape of what implements a port, and perhaps others besides.
+    """Return the shape of objects that implement a port, and perhaps some optional ports.
 
     Args:
-        resting: what methods return while what has them is off.
-        passed_on: further methods, whose errors are not counted.
-        results: checks of what methods return.
+        kind: the name of the kind in errors.
+        hook: the name of the hook.
+        port: the port, all of whose methods are required.
+        optional: ports whose methods are optional.
+        resting: the results of methods while the part is off, keyed by method.
+        passed_on: the names of further methods, whose errors are not counted.
+        results: checks of methods' results, keyed by method.
     """
     methods = _methods(port)
     more = {name: signature for name, signature in _methods(*optional).items() if name not in methods}
@@ -247,7 +252,7 @@ def _of_port(
 
 
 def _one_of(kind: str, hook: str, port: type) -> Shape:
-    """Return the shape of what implements at least one method of a port."""
+    """Return the shape of objects that implement at least one method of a port."""
     return Shape(kind, hook, optional=_methods(port), one_of=True)
 
 
@@ -261,7 +266,7 @@ DISPATCHER: Final = _of_port(
     ports.SupportsClose,
 )
 CONSUME_QUEUES: Final = _of_port("dispatcher", "flintmq_dispatchers", ports.ConsumeQueues)
-"""What the dispatcher ``consume_queue`` must be able to do."""
+"""Shape of the dispatcher ``consume_queue``."""
 FLUSH_STRATEGY: Final = _of_port(
     "flush strategy",
     "flintmq_flush_services",
@@ -291,7 +296,7 @@ INDEX_BUILDER: Final = _of_port(
     committed_below=wrong_offset,
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors")
-"""What it makes is looked at by :mod:`flintmq.remoting.server.request_table`: it knows handlers."""
+"""Shape of request processors. :mod:`flintmq.remoting.server.request_table` checks the made objects and their handlers."""
 FILTER: Final = _of_port(
     "message filter",
     "flintmq_message_filters",

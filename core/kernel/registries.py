@@ -1,4 +1,4 @@
-"""One registry for each kind of thing plugins register, and the ``register`` callbacks the hooks are called with."""
+"""The registries, one for each kind of registration, and the ``register`` functions that hooks are called with."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _CODE_MAX: Final = 2**15 - 1
 """A request code is a signed short in RocketMQ's binary header."""
 
 INDEX: Final = "index"
-"""The dispatcher that feeds the index builder of the configuration."""
+"""Name of the dispatcher that feeds the index builder of the configuration."""
 
 Registrar = Callable[..., None]
-"""What a hook's ``register`` calls, with the plugin and the arguments of the call, in their order."""
+"""Function that adds a registration. Its arguments are the plugin and the arguments of ``register``, in their order."""
 
 
 class Registries:
-    """Everything plugins registered. Filled while a broker is assembled, read-only afterwards."""
+    """All registrations of plugins, by kind. Filled while a broker is assembled, read-only afterwards."""
 
     def __init__(self) -> None:
         self.dispatchers: Registry[DispatcherFactory[Any]] = Registry(plugin_shapes.DISPATCHER, "dispatchers")
@@ -76,7 +76,7 @@ class Registries:
         self.cli_commands: Registry[CommandSpec] = Registry(plugin_shapes.COMMAND)
 
     def registrars(self) -> Mapping[str, Registrar]:
-        """By hook name."""
+        """Return the functions that add registrations, keyed by hook."""
         plain = (self.pools, self.index_builders, self.filters, self.authenticators, self.services, self.intake_steps)
         parts = (self.connection_listeners, self.rpc_hooks)
         return {
@@ -92,12 +92,12 @@ class Registries:
         }
 
     def registered_by(self, owner: PluginOrigin) -> tuple[str, ...]:
-        """Return what one plugin registered, such as ``dispatcher index``; replaced things too."""
+        """Return the registrations of a plugin as texts, such as ``dispatcher index``, including replaced ones."""
         registries: Iterable[Registry[Any]] = vars(self).values()
         return tuple(f"{registry.kind} {entry.name}" for registry in registries for entry in registry.of(owner))
 
     def replaces_built_in(self, registered: Registered[Any]) -> bool:
-        """Return whether it is a request processor that answers a code in place of a built-in one."""
+        """Return whether a registration is a request processor that answers a code in place of a built-in one."""
         if registered.shape is not plugin_shapes.PROCESSOR or registered.owner.built_in:
             return False
         built_in = {code for one in self.processors.every() if one.owner.built_in for code in one.value.codes}
@@ -167,7 +167,7 @@ class Registries:
         self.config_sections.add(owner, name, model)
 
     def _add_command(self, owner: PluginOrigin, name: str, command: Any, help: str) -> None:
-        import click  # a broker reads no command line; only a plugin that brings a command needs it
+        import click  # imported lazily: a broker needs click only if a plugin registers a command
 
         shape = self.cli_commands.shape
         if not isinstance(command, click.Command) or isinstance(command, click.Group):
@@ -183,8 +183,8 @@ _OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConf
 
 
 def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callable[..., None]:
-    """Return the ``register`` that a hook is given. It is called as the type of the hook's argument says; a call with wrong
-    arguments is an error that says what it takes."""
+    """Return the ``register`` function for a hook. It has the signature of the argument's type, and raises ``PluginError``
+    with the expected signature if it is called with other arguments."""
     protocol = vars(hookspecs)[inspect.signature(vars(FlintSpecs)[hook]).parameters["register"].annotation]
     parameters = [*inspect.signature(protocol.__call__).parameters.values()][1:]
     signature = inspect.Signature([one.replace(annotation=one.empty) for one in parameters])
@@ -242,7 +242,7 @@ def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object)
 def _declarations(
     owner: PluginOrigin, shape: Shape, name: object, codes: object, pool: str
 ) -> tuple[RequestDeclaration, ...]:
-    """Return the declarations of codes, of which some may be given as numbers alone."""
+    """Return the declarations of request codes. A code that is given as a number gets a declaration with ``pool``."""
     given = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
     numbers = [one.code if isinstance(one, RequestDeclaration) else one for one in given]
     fit = all(isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _CODE_MAX for code in numbers)
@@ -254,7 +254,7 @@ def _declarations(
 
 
 def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:
-    """Return how many threads a pool of this name has; checks both."""
+    """Return the number of threads of a pool, 0 for the broker's pools. Raises ``PluginError`` for invalid arguments."""
     own = ", ".join(sorted(LOOP_POOLS))
     expected = f"pool to be the name of one of the broker's queues ({own}), or of a pool of threads of the plugin's own"
     shape.expect(owner, name, is_name(pool), expected, pool)

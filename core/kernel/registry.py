@@ -1,7 +1,7 @@
-"""What plugins registered under names, and which one a name means.
+"""The registry of one kind of registration, and the choice between registrations of the same name.
 
-The rule for equal names, the same everywhere: a third party's replaces the built-in; between two third parties the
-configuration must choose, by writing ``plugin/name``.
+The rule is the same for all kinds: a third party's registration replaces the built-in. If two third parties register the same
+name, the configuration must choose with ``plugin/name``.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def is_name(name: object) -> bool:
-    """Return whether something can be registered under this name."""
+    """Return whether an object is a valid name for a registration."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 class Registered(msgspec.Struct, Generic[T], frozen=True):
-    """One thing a plugin registered."""
+    """A registration of a plugin."""
 
     name: str
     value: T
     owner: PluginOrigin
     shape: Shape
-    """What its factory makes."""
+    """Requirements for the object that the factory makes."""
     essential: bool = False
     """Its failure stops acknowledgements (dispatchers only)."""
 
     @property
     def what(self) -> str:
-        """Return its name in errors: ``dispatcher 'audit'``."""
+        """Kind and name, for errors: ``dispatcher 'audit'``."""
         return f"{self.shape.kind} '{self.name}'"
 
     @property
     def full_name(self) -> str:
-        """``plugin/name``, which is never ambiguous."""
+        """Name with the plugin, ``plugin/name``, which is unique."""
         return f"{self.owner.name}/{self.name}"
 
 
@@ -54,8 +54,8 @@ class Registry(Generic[T]):
     """The registrations of one kind. Filled while a broker is assembled, read-only afterwards.
 
     Args:
-        shape: what is registered.
-        setting: the configuration key that chooses by name; empty when there is none.
+        shape: the requirements for the registrations.
+        setting: the configuration key that names one of them; empty if there is none.
     """
 
     def __init__(self, shape: Shape, setting: str = "") -> None:
@@ -65,10 +65,10 @@ class Registry(Generic[T]):
         self._entries: list[Registered[T]] = []
 
     def add(self, owner: PluginOrigin, name: str, value: T, *, essential: bool = False) -> None:
-        """Take a registration.
+        """Add a registration.
 
         Raises:
-            PluginError: the name is malformed, or taken by the same plugin or another built-in.
+            PluginError: the name is malformed, or the same plugin or another built-in has registered it already.
         """
         if not is_name(name):
             raise PluginError(
@@ -85,14 +85,14 @@ class Registry(Generic[T]):
         self._entries.append(Registered(name, value, owner, self.shape, essential))
 
     def pick(self, name: str) -> Registered[T]:
-        """Return what a name of the configuration means: ``name`` or ``plugin/name``.
+        """Return the registration that the configuration names as ``name`` or ``plugin/name``.
 
         Raises:
-            PluginError: unknown (naming the nearest), or claimed by several third parties.
+            PluginError: the name is unknown (the text has the nearest known name), or several third parties registered it.
         """
         if "/" in name:
             plugin, _, plain = name.rpartition("/")
-            # A plugin of the configuration may be written as it is there, with its colon.
+            # The plugin may be written as under ``plugins:``, with a colon.
             plugin = plugin.replace(":", ".")
             for entry in self._entries:
                 if entry.name == plain and entry.owner.name == plugin:
@@ -104,13 +104,13 @@ class Registry(Generic[T]):
         return self._winner(named)
 
     def all(self, *chosen: str) -> tuple[Registered[T], ...]:
-        """Return one registration for every name, in order of first registration.
+        """Return one registration for each name, in the order of the names' first registration.
 
         Args:
-            chosen: what the configuration says, ``name`` or ``plugin/name``: that counts for its name.
+            chosen: names from the configuration, ``name`` or ``plugin/name``, which decide between equal names.
 
         Raises:
-            PluginError: a name is claimed by several third parties.
+            PluginError: several third parties registered a name, and the configuration does not choose.
         """
         by_name: dict[str, list[Registered[T]]] = {}
         for entry in self._entries:
@@ -121,18 +121,18 @@ class Registry(Generic[T]):
         return tuple(found[name] for name in by_name)
 
     def every(self) -> tuple[Registered[T], ...]:
-        """Return all registrations, in their order, whatever their names: for what does not take another's place."""
+        """Return all registrations, in their order, including those of the same name."""
         return tuple(self._entries)
 
     def of(self, owner: PluginOrigin) -> tuple[Registered[T], ...]:
-        """Return what one plugin registered, replaced or not."""
+        """Return all registrations of a plugin, including replaced ones."""
         return tuple(entry for entry in self._entries if entry.owner == owner)
 
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(entry.name for entry in self._entries))
 
     def essential_names(self) -> tuple[str, ...]:
-        """Names of essential built-ins: they may be replaced, not left out."""
+        """Return the names of essential built-ins, which may be replaced, but not left out."""
         return tuple(entry.name for entry in self._entries if entry.essential and entry.owner.built_in)
 
     def _winner(self, named: list[Registered[T]]) -> Registered[T]:
@@ -146,7 +146,7 @@ class Registry(Generic[T]):
         return self._as_essential_as_built_in(third_party[0]) if third_party else named[0]
 
     def _as_essential_as_built_in(self, entry: Registered[T]) -> Registered[T]:
-        """Make essential what replaces an essential built-in, whatever its author said."""
+        """Return the registration, marked as essential if it replaces an essential built-in."""
         if not entry.essential and entry.name in self.essential_names():
             return msgspec.structs.replace(entry, essential=True)
         return entry
@@ -162,31 +162,31 @@ SERVERS: Final = ("broker", "nameserver")
 
 
 class ServerPart(msgspec.Struct, frozen=True):
-    """What was registered for a server: a request or default processor, a connection listener, an RPC hook."""
+    """A registration for a server: a request or default processor, a connection listener, or an RPC hook."""
 
     factory: Callable[..., Any]
-    """Makes it, of the context of the broker or the name server that it is for."""
+    """Function that makes the object from the context of a broker or a name server."""
     at: str
-    """``broker``, ``nameserver``, or ``both``."""
+    """Server that it is for: ``broker``, ``nameserver`` or ``both``."""
     declarations: tuple[RequestDeclaration, ...] = ()
-    """The request codes a processor answers; less those a third party's processor took over."""
+    """Request codes of a processor, without those that a third party's processor has taken over."""
     threads: Mapping[str, int] = {}
-    """How many threads each pool of a processor has; 0 for the loop's (``LOOP_POOLS`` of the port)."""
+    """Number of threads of each pool of a processor, keyed by pool; 0 for the broker's (``LOOP_POOLS`` of the port)."""
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """The request codes it answers."""
+        """Request codes that the processor answers."""
         return tuple(one.code for one in self.declarations)
 
     def is_for(self, server: str) -> bool:
-        """Return whether it is for the one of :data:`SERVERS`."""
+        """Return whether the registration is for a server, one of :data:`SERVERS`."""
         return self.at in (server, "both")
 
 
 class CommandSpec(msgspec.Struct, frozen=True):
-    """A subcommand of ``flintmq`` as it was registered."""
+    """A subcommand of ``flintmq`` that a plugin registered."""
 
     command: Any
     """A ``click.Command``."""
     help: str
-    """The help that is shown instead of the command's own; empty for the latter."""
+    """Help text that replaces the command's own; empty to keep that."""
