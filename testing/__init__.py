@@ -1,7 +1,7 @@
 """Public tools for tests of programs that use FlintMQ, of plugins, and of FlintMQ itself.
 
 ====================  ===============================================================================
-``*_kit``             what each implementation of a port must do, for authors of plugins
+``*_kit``             checks for implementations of a port, for authors of plugins
 ``embedded``          a broker for tests; ``cluster``: several brokers; ``pytest_plugin``: the fixtures
 ``faults``            scripted faults of syncs, disk, answers, network and process
 ``clock``             clocks that tests move

@@ -20,7 +20,7 @@ class Choices:
     def __init__(self, seed: int = 0, recorded: Sequence[int] | None = None) -> None:
         self.seed = seed
         self.made: list[int] = []
-        """Every decision so far, in order: the trace of the run."""
+        """Decisions that were made, in order: the trace of the run."""
         self._random = random.Random(seed)
         self._recorded = recorded
 
@@ -48,7 +48,7 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
     Args:
         fails: runs with these decisions, and returns whether the run failed as before.
         made: the decisions of the run that failed.
-        tries: how often ``fails`` is called at most.
+        tries: the maximum number of calls of ``fails``.
     """
     best = list(made)
 

@@ -1,4 +1,4 @@
-"""Clocks for tests: one that moves only when the test moves it, and one that also runs the work that falls due."""
+"""Clocks for tests: ``ManualClock``, which a test moves, and ``VirtualClock``, which also runs the work that is due."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _LOOK_S: Final = 1.0
 
 
 class ManualClock(SystemClock):
-    """A :class:`flintmq.core.io.clock.Clock` for tests, moved by hand. Not thread-safe.
+    """A :class:`flintmq.core.io.clock.Clock` for tests, which the test moves. Not thread-safe.
 
-    It moves only the time that is read: a server's periodic work goes on in the loop's time. :class:`VirtualClock` moves both.
+    Only readers of this clock see its time. The periodic work of a server runs in the time of its event loop;
+    :class:`VirtualClock` moves both.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
@@ -57,7 +58,7 @@ class ManualClock(SystemClock):
 class VirtualClock(ManualClock):
     """A clock that stands still until :meth:`advance` moves it, and then runs the due work in the order of its time.
 
-    One clock may serve several brokers, each in a thread of its own. The work of one loop is done in the order of its time.
+    One clock may serve several brokers, each in a separate thread. The work of one loop is done in the order of its time.
     Work of different loops is done in the order in which each loop has scheduled it.
 
     Args:
@@ -91,7 +92,7 @@ class VirtualClock(ManualClock):
         return work
 
     def take(self, work: _Work) -> bool:
-        """Remove work that is done now or cancelled; return whether it was still waiting."""
+        """Remove work that is run now or cancelled; return whether it was still waiting."""
         with self._lock:
             waited = work in self._works
             self._works.discard(work)
@@ -100,7 +101,7 @@ class VirtualClock(ManualClock):
     def advance(self, duration: str | timedelta) -> None:
         """Move time forward, and return when everything that falls due within it has been done.
 
-        Clients in other programs and threads are not waited for: they live in real time.
+        The call does not wait for clients in other programs and threads, because they use real time.
 
         Args:
             duration: a ``timedelta``, or a text such as ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``.
@@ -132,7 +133,7 @@ class VirtualClock(ManualClock):
             return list(dict.fromkeys(work.loop for work in sorted(self._works, key=lambda work: work.order)))
 
     def _run_on(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
-        """Do what is due on a loop before anything that is due on another; return whether anything changed."""
+        """Run the work of a loop that is due before the work of any other loop; return whether anything changed."""
         return _call(loop, self._run(loop, end_ms))
 
     async def _run(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
@@ -200,7 +201,7 @@ class _Work:
 
 
 def _in_ms(duration_s: float) -> int:
-    """Return whole milliseconds, rounded up: nothing comes early, and nothing that waits comes at once."""
+    """Return a duration in whole milliseconds, rounded up: no work runs early, and a positive wait is never 0."""
     return _NEVER_MS if duration_s >= _NEVER_MS / 1000 else max(0, math.ceil(duration_s * 1000 - 1e-6))
 
 

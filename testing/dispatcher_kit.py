@@ -33,10 +33,10 @@ _ROLLBACK: Final = 0xC
 
 
 def sample_requests(count: int = 40) -> list[DispatchRequest]:
-    """Return records as a broker hands them over: two topics, three queues, tags, keys, delays, transactions, the end of a
+    """Return records as a broker dispatches them: two topics, three queues, tags, keys, delays, transactions, the end of a
     file.
 
-    They come in the log's order; in each queue their queue offsets grow without a hole.
+    They are in the order of the log, and the queue offsets of each queue have no gaps.
     """
     requests = []
     physical = 0
@@ -72,7 +72,7 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
 
 
 def sample_batch(count: int = 40) -> RecordBatch:
-    """Return :func:`sample_requests` as the batch that a broker hands to a dispatcher."""
+    """Return :func:`sample_requests` as a batch, the argument of ``dispatch``."""
     return RecordBatch.of_requests(sample_requests(count))
 
 
@@ -81,7 +81,7 @@ def check_dispatcher(factory: Callable[[], D], *, observe: Callable[[D], object]
 
     Args:
         factory: returns a new dispatcher, with nothing dispatched yet.
-        observe: returns what a dispatcher has made so far; None: those checks are left out.
+        observe: returns the data that a dispatcher has derived until now; None skips the checks of that data.
 
     Raises:
         KitFailure: names the broken rule.
@@ -147,7 +147,7 @@ def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
 
 
 def _check_committed(factory: Callable[[], CommitLogDispatcher], requests: list[DispatchRequest]) -> None:
-    """Check ``committed()``, from which a start hands records over again: a position too far on would lose records."""
+    """Check ``committed()``. A start dispatches records from it on, so a position that is too high would lose records."""
     dispatcher = factory()
     if not isinstance(dispatcher, SupportsCommitted):
         _close(dispatcher)

@@ -69,9 +69,9 @@ _UNITS: Final = 1000
 
 
 class UnsyncedDisk(OsDisk):
-    """The file system, without syncs of folders and small files: the kernel decides when they get onto the disk.
+    """The file system, without syncs of folders and small files: the operating system decides when they are written.
 
-    A store of a test need not outlive the machine, and with those syncs a start would wait for about twelve. The log is synced.
+    A test's store need not survive a power cut, and a start would wait for about twelve such syncs. The log is synced.
     """
 
     def make_folder(self, folder: Path) -> None:
@@ -109,7 +109,7 @@ class EmbeddedBroker:
     Args:
         folder: the store's folder; None makes a temporary one, which is removed at the end.
         settings: ``key=value``, as ``--set`` takes them; they override :data:`SETTINGS`.
-        clock: the broker's clock. The name server, like every client, lives in real time.
+        clock: the broker's clock. The name server and all clients use real time.
         plugins: plugin objects besides the installed ones.
         with_faults: keep the store in memory, and lead clients over a connection that :attr:`faults` can cut.
         name_server: the running name server of a cluster, to register with; None: one of its own.
@@ -192,7 +192,7 @@ class EmbeddedBroker:
         self._broker = broker
 
     def stop(self) -> None:
-        """Stop the broker in good order; the name server goes on. Does nothing while the broker is stopped."""
+        """Stop the broker in good order; the name server keeps running. Does nothing while the broker is stopped."""
         broker, self._broker = self._broker, None
         if broker is not None:
             broker.__exit__(None, None, None)
@@ -315,7 +315,7 @@ class EmbeddedBroker:
             self._arrived.wait(min(left_s, _LOOK_S))
 
     def _tell_arrived(self, _batch: object) -> None:
-        """Wake those that wait for messages. Runs on the broker's thread."""
+        """Wake the threads that wait for messages. Runs on the broker's thread."""
         self._arrived.set()
 
     def _wait_until_synced(self) -> None:

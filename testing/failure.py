@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class KitFailure(AssertionError):
-    """An implementation breaks a rule of its port. The message names the rule and what was seen."""
+    """An implementation breaks a rule of its port. The message names the rule and the observed result."""
 
 
 def expect(condition: bool, rule: str, seen: object = "") -> None:

@@ -19,8 +19,9 @@ class FakeLog:
 
     Args:
         file_bytes: size of one file.
-        pool: appends go to its buffers, and ``commit`` moves them on; None: what is written is committed.
-        hold_limit_s: a held sync continues by itself after this long: a sync where none may be then fails and does not hang.
+        pool: appends are written to its buffers, and ``commit`` commits them; None commits appends at once.
+        hold_limit_s: the time after which a held sync continues, so that a test with an unexpected sync fails and does not
+            hang.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class FakeLog:
         self.calls_after_fence = 0
         """Number of syncs that were asked for after one had failed."""
 
-    # What a flush service sees.
+    # The methods that a flush service calls.
 
     @property
     def wrote_offset_bytes(self) -> int:
@@ -106,7 +107,7 @@ class FakeLog:
             self._changed.notify_all()
             return end
 
-    # What a test does.
+    # The methods that a test calls.
 
     def append(self, size_bytes: int) -> int | None:
         """Append bytes; return the new end, or None, with nothing appended, when the pool has no buffer for them."""

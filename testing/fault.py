@@ -1,4 +1,4 @@
-"""A fault that a test has scripted, and whether it has struck."""
+"""Faults that a test scripts, and the count of their strikes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Fault:
     for_ever: bool = attrs.field(default=False, kw_only=True)
     """Whether it also strikes at every occasion after the n-th."""
     hits: int = attrs.field(default=0, init=False)
-    """How often it has struck."""
+    """Number of times that it has struck."""
     undone: Event[[]] = attrs.field(factory=Event, init=False)
-    """Published once, when it is undone."""
+    """Event that is published once, when the fault is undone."""
     _seen: int = attrs.field(default=0, init=False)
     _is_undone: bool = attrs.field(default=False, init=False)
     _lock: threading.Condition = attrs.field(factory=threading.Condition, init=False)
@@ -34,7 +34,7 @@ class Fault:
             return not self._is_undone and (self._seen == self.nth or (self.for_ever and self._seen > self.nth))
 
     def strike(self) -> None:
-        """Count a strike, and wake those that wait for one."""
+        """Count a strike, and wake the threads that wait for one."""
         with self._lock:
             self.hits += 1
             self._lock.notify_all()

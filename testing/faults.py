@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Faults:
     """The faults of one :class:`~flintmq.testing.embedded.EmbeddedBroker`. Thread-safe.
 
-    A method that scripts a fault returns a :class:`~flintmq.testing.fault.Fault`, which tells whether it has struck (``hits``,
+    A method that scripts a fault returns a :class:`~flintmq.testing.fault.Fault`, which says whether it has struck (``hits``,
     ``wait()``) and ends with ``undo()`` or with its ``with`` statement. All faults end with the broker.
     """
 

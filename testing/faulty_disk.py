@@ -23,12 +23,12 @@ _NEEDS_ROOM: Final = ("create", "resize", "put", "folder")
 
 @attrs.define(eq=False)
 class SyncFault(Fault):
-    """What happens at the n-th sync of a file after it was scripted."""
+    """A fault of the n-th sync of a file, counted from the script of the fault: the sync fails or is slow."""
 
     within: str
     """Counts only files in a folder of this name; empty: all files."""
     delay_s: float | None = None
-    """How much longer the sync takes, in seconds, unless the fault is undone before; None: the sync fails, with EIO."""
+    """Delay of the sync, in seconds, unless the fault is undone before; None if the sync fails with EIO."""
     _ended: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -41,7 +41,7 @@ class SyncFault(Fault):
 
 @attrs.define(eq=False)
 class FullDisk(Fault):
-    """The disk has no room for anything new."""
+    """A fault of the disk: it has no free space."""
 
 
 class FaultyDisk(SimulatedDisk):
@@ -63,7 +63,7 @@ class FaultyDisk(SimulatedDisk):
         return fault
 
     def fill(self, fault: FullDisk) -> FullDisk:
-        """Let the disk have no room until the fault is undone."""
+        """Let the disk have no free space until the fault is undone."""
         self._full = fault
         fault.undone.subscribe(self._free)
         return fault
@@ -75,7 +75,7 @@ class FaultyDisk(SimulatedDisk):
         """Return what is left on the disk after a power cut; from now on every sync here fails.
 
         Args:
-            tears: whether unsynced writes to the log are on the disk all the same, of the last one only its first half.
+            tears: whether unsynced writes to the log are kept, except the second half of the last one.
         """
         with self._lock:
             self.fail(self.count, errno.EIO, for_ever=True, operation="sync")

@@ -39,7 +39,7 @@ _FILE_BYTES: Final = 8192
 
 
 class WaiterProbe:
-    """Listens to a waiter, and notes what was durable when it was completed."""
+    """Records the position that was durable when a waiter was completed."""
 
     def __init__(self, waiter: FlushWaiter, log: FakeLog, end_offset_bytes: int) -> None:
         self._log = log
@@ -129,9 +129,9 @@ def check_flush_service(
     """Run every check that applies.
 
     Args:
-        factory: what the strategy registers.
+        factory: the factory that the strategy registers.
         settings: the strategy's settings, with intervals of some milliseconds.
-        synchronous: what the strategy declares: whether a FLUSHED ``submit`` means a sync.
+        synchronous: ``synchronous`` of the strategy: whether a FLUSHED waiter means that a sync was done.
         timeout_s: the time after which these settings end a waiter with TIMEOUT (less than 1 s); None without such a deadline.
         pool_factory: returns a pool of (buffers, bytes each), for strategies that use a transient store pool.
         clock: the service's clock; its intervals must pass in real time.
@@ -226,7 +226,7 @@ def check_no_answer_before_the_sync(bench: Bench) -> None:
 
 
 def check_gathers(bench: Bench) -> None:
-    """Check that one sync serves every request that came while the sync before it was running."""
+    """Check that one sync completes all waiters that were submitted during the previous sync."""
     with bench() as b:
         probes = [b.put_into_a_held_sync()]
         probes += [b.put(16) for _ in range(24)]
@@ -291,7 +291,7 @@ def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_fenced_waiters(bench: Bench) -> None:
-    """Check that every request that waits when a sync fails is FENCED: those in the sync and those that came during it."""
+    """Check that a failed sync makes all waiters FENCED, both those of the sync and those that came during it."""
     with bench() as b:
         b.log.fail_syncs()
         probes = [b.put_into_a_held_sync()]
@@ -305,7 +305,7 @@ def check_fenced_waiters(bench: Bench) -> None:
 
 
 def check_stop_makes_durable(bench: Bench, *, synchronous: bool) -> None:
-    """Check that ``stop`` syncs what is left, can be called again, and that nothing is flushed after it."""
+    """Check that ``stop`` syncs the remaining bytes, can be called again, and that nothing is flushed after it."""
     with bench() as b:
         probe = b.put(_FILE_BYTES + _RECORD_BYTES)
         end = b.log.append(_FILE_BYTES + _RECORD_BYTES)

@@ -38,12 +38,12 @@ class IntakeSample:
 
 @attrs.frozen
 class Taken:
-    """What a step has made of one sample."""
+    """The result of a step for one sample."""
 
     message: MessageExtBrokerInner
     """The message after the step; the sample's own message is not changed."""
     ends_chain: bool
-    """What ``take`` returned; False when it refused the message."""
+    """Result of ``take``; False if it refused the message."""
     refusal: RefusedError | None = None
 
 
@@ -55,7 +55,7 @@ def check_intake_step(make: Callable[[], IntakeStep], samples: Sequence[IntakeSa
         samples: messages that concern the step: some that it takes or refuses, and some that it leaves alone.
 
     Returns:
-        What the step has made of each sample, for the caller's own assertions.
+        The results for the samples, in their order, for the caller's assertions.
 
     Raises:
         KitFailure: names the broken rule.

@@ -71,14 +71,14 @@ class JournaledFiles:
         self._keeps = journal
         self._lock = threading.RLock()
         self.count = 0
-        """Number of operations asked for so far, which is the number of the next one."""
+        """Number of operations that were requested, which is also the number of the next one."""
         self.asked: list[str] = []
-        """The kind of each operation asked for, by its number; empty without a journal."""
+        """Kinds of the requested operations, indexed by their numbers; empty without a journal."""
         self.during_sync: Callable[[], None] | None = None
-        """Called once, in the middle of the next sync of a file: stands for what another thread does meanwhile."""
+        """Function that is called once, during the next sync of a file, in place of another thread."""
         self._faults: list[_Fault] = []
         self.hits = 0
-        """How often a scripted failure has struck."""
+        """Number of scripted failures that have struck."""
         self._names: dict[Path, dict[str, int]] = {folder: {} for folder in self.base.folders}
         self._data: dict[int, bytearray] = {}
         self._size: dict[int, int] = {}
@@ -198,7 +198,7 @@ class JournaledFiles:
         return [path.parent for path in missing]
 
     def forget_folders(self, missing: list[Path]) -> None:
-        """Remove empty folders that a failed call has left behind, as their names would not be made durable."""
+        """Remove the empty folders of a failed call, because their names would not become durable."""
         for path in reversed(missing):
             if self._names.get(path) == {} and not any(other.parent == path for other in self._names):
                 self.keep("rmdir", path)
@@ -303,7 +303,7 @@ class JournalReplay:
         self._durable_folders.update(path for path in self._folders if path.parent == folder)
 
     def torn(self, within: str) -> Image:
-        """Return what was synced, and the later writes to files of a folder; of the last write only its first half."""
+        """Return the synced contents and the later writes to files of a folder, except the second half of the last write."""
         files = [self._files[file] for path, file in self._durable_names.items() if within in path.parts]
         pending = sorted((number, position, data, file) for file in files for number, position, data in file.pending)
         for number, position, data, file in pending:
@@ -312,7 +312,7 @@ class JournalReplay:
         return self.synced()
 
     def synced(self) -> Image:
-        """Return what was synced: all that is sure to be there after a power cut."""
+        """Return the synced contents, which surely survive a power cut."""
         folders: set[Path] = set()
         for folder in sorted(self._durable_folders):  # parents first
             if folder.parent in folders or folder == folder.parent:
@@ -322,6 +322,6 @@ class JournalReplay:
         return Image(files, frozenset(folders))
 
     def cached(self) -> Image:
-        """Return what a process finds that starts after another one was killed."""
+        """Return all written contents, which a new process finds after the old one was killed."""
         files = {path: bytes(self._files[file].cache) for path, file in self._names.items()}
         return Image(files, frozenset(self._folders))

@@ -26,7 +26,7 @@ _CODE_MAX = 2**15
 
 
 class RecordingChannel:
-    """A :class:`flintmq.core.kernel.ports.channel.Channel` that keeps what is sent over it."""
+    """A :class:`flintmq.core.kernel.ports.channel.Channel` that keeps the requests sent over it."""
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         self.remote_address = remote_address
@@ -91,11 +91,11 @@ def check_request_processor(
     declarations: Sequence[RequestDeclaration],
     samples: Sequence[Sample],
 ) -> list[Response]:
-    """Run every check against a processor, on an event loop of its own.
+    """Run every check against a processor, on a new event loop.
 
     Args:
         make: returns the processor; called on the loop's thread.
-        declarations: what it is registered for; see :func:`flintmq.core.kernel.ports.processor.declared_by`.
+        declarations: the codes that it is registered for; see :func:`flintmq.core.kernel.ports.processor.declared_by`.
         samples: at least one request for each declared code.
 
     Returns:

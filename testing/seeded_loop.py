@@ -134,7 +134,7 @@ class SeededLoop(_LoopSettings):
         super().__init__()
         self.choices = choices if choices is not None else Choices()
         self.threads = SeededThreads(self)
-        """What services ask for that would have threads of their own."""
+        """Runs the work that services would otherwise run in their threads."""
         self.steps = 0
         """Number of callbacks that have run."""
         self._disorder = disorder
@@ -143,7 +143,7 @@ class SeededLoop(_LoopSettings):
         self._ready: list[asyncio.Handle] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self.numbers = itertools.count()
-        """What is made on the loop takes the next one: it is the same in each run of the seed."""
+        """Numbers for objects that are made on the loop. They are the same in each run of a seed."""
         self._is_running = self._is_closed = self._is_stopping = False
         self._generators: set[Any] = set()
 

@@ -51,7 +51,7 @@ class TimersByHand:
     """Timers (:class:`flintmq.core.broker.api.PeriodicTimers`) whose periodic work runs when a test calls :meth:`turn`."""
 
     works: dict[str, Callable[[], object]] = attrs.field(factory=dict)
-    """The periodic work that was asked for, by name."""
+    """Scheduled periodic work, keyed by name."""
     refuses: bool = False
     """Whether a call raises, so that a service fails in the middle of its start."""
 
@@ -101,7 +101,7 @@ class _ByHand:
 
 
 def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:
-    """Return work after which ``rest_s`` is called, as a clock that is moved by hand does."""
+    """Return work after which ``rest_s`` is called, as a clock that a test moves does."""
     if rest_s is None:
         return work
 
@@ -115,10 +115,10 @@ def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name
 
 
 def check_service(make: Callable[[PeriodicTimers], Service]) -> None:
-    """Run every check, on an event loop of its own.
+    """Run every check, on a new event loop.
 
     Args:
-        make: returns a service that has not started, and that asks the given timers for its periodic work.
+        make: returns a service that has not started, and that schedules its periodic work with the given timers.
 
     Raises:
         KitFailure: names the broken rule.
@@ -137,7 +137,7 @@ async def _check(make: Callable[[PeriodicTimers], Service]) -> None:
 
 
 async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: bool) -> None:
-    """Take a service through the life of a broker, which either listens for a while or stops before it does."""
+    """Call a service as a broker does that starts and stops, either after it has listened or before."""
     timers = TimersByHand()
     service = make(timers)
     expect(not timers.works, "periodic work is asked for in start", sorted(timers.works))
@@ -219,7 +219,7 @@ def _check_words(service: SupportsReadyWords) -> None:
 
 
 def _check_told(service: FollowsMessages) -> None:
-    """Call it for an append without messages, for answers, and for a pull whose records it does not ask for."""
+    """Call a service for an append without messages, for answers, and for a pull without records."""
     calls: Mapping[str, Callable[[], object]] = {
         "on_stored": lambda: service.on_stored(StoredMessages((), (), 0.0, DONE, DONE)),
         "on_answered": service.on_answered,

@@ -16,7 +16,7 @@ from flintmq.testing.seeded_loop import SeededLoop
 HIGH_WATER_BYTES: Final = 64 * 1024
 """A writer is paused while more bytes than this are under way."""
 CONNECT_TIMEOUT_S: Final = 127.0
-"""How long a kernel tries to reach a host that does not answer."""
+"""Time for which a simulated kernel tries to reach a host that does not answer, in seconds."""
 
 
 class SimulatedNetwork:
@@ -52,7 +52,7 @@ class SimulatedNetwork:
         return SimulatedSocket(address, self)
 
     def release(self, address: tuple[str, int]) -> None:
-        """Let others have an address that :meth:`bind` took. Idempotent."""
+        """Release an address that :meth:`bind` reserved. Idempotent."""
         self._bound.discard(address)
 
     def listen(self, protocol_factory: Callable[[], Any], host: str, port: int) -> SimulatedServer:
@@ -171,7 +171,7 @@ class SimulatedSocket:
         return self._network.listen(protocol_factory, *self._address)
 
     def close(self) -> None:
-        """Let others have the address, where no server has it. Idempotent."""
+        """Release the address, unless a server uses it. Idempotent."""
         self._network.release(self._address)
 
     def getsockname(self) -> tuple[str, int]:
@@ -231,7 +231,7 @@ class SimulatedTransport(asyncio.Transport):
             self._schedule()
 
     def made(self) -> None:
-        """Tell the protocol, and :attr:`connecting`, that the connection is made."""
+        """Call the protocol's ``connection_made``, and complete :attr:`connecting`."""
         self._is_made = True
         self._protocol.connection_made(self)
         if self.connecting is not None and not self.connecting.done():

@@ -1,4 +1,4 @@
-"""Runs brokers, name servers and clients in one thread, where a seed decides the order, the network and the random numbers.
+"""Runs brokers, name servers and clients in one thread. A seed decides the order, the network and the random numbers.
 
 ::
 

@@ -98,11 +98,11 @@ class FlushByHand(ImmediateFlush):
 
 
 IMMEDIATE: Final = FlushStrategy("immediate", ImmediateFlush, synchronous=True)
-"""What ``put`` stored is durable when it returns; nothing is readable before."""
+"""Strategy with which messages are durable when ``put`` returns, and not readable before."""
 BY_HAND: Final = FlushStrategy("by_hand", FlushByHand)
-"""What ``put`` stored is readable when it returns (with a pool: when committed), durable when the test flushes."""
+"""Strategy with which messages are readable when ``put`` returns (with a pool: committed), and durable after a flush."""
 BY_HAND_SYNCHRONOUS: Final = FlushStrategy("by_hand_synchronous", FlushByHand, synchronous=True)
-"""What ``put`` stored is readable and durable when the test flushes."""
+"""Strategy with which messages are readable and durable only after the test flushes."""
 
 
 def store_spec(
@@ -122,7 +122,7 @@ def store_spec(
     takes_writes: Callable[[], bool] = lambda: True,
     **options: Any,
 ) -> StoreSpec:
-    """Return what a store is opened from: with the built-in queues and index, and no file made ahead.
+    """Return the arguments for opening a store: with the built-in queues and index, and no file made ahead.
 
     A ``config`` replaces all sizes; its path is replaced by ``path``. ``options`` are further settings of the section
     ``store``.

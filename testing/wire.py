@@ -19,18 +19,18 @@ _LENGTH: Final = struct.Struct(">I")
 
 @attrs.define(eq=False)
 class AnswerFault(Fault):
-    """What happens to the n-th answer to requests of a code, counted from when it was scripted."""
+    """A fault of the n-th answer to requests of a code, counted from the script of the fault."""
 
     code: int
     delay_s: float | None = None
-    """By how many seconds the answer is delayed; None: it is lost."""
+    """Delay of the answer, in seconds; None if the answer is lost."""
     disconnects: bool = False
-    """Whether the connection ends in place of the answer."""
+    """Whether the connection is closed instead of sending the answer."""
 
 
 @attrs.define(eq=False)
 class Cut(Fault):
-    """No bytes pass."""
+    """A fault of the network: no bytes are forwarded."""
 
     is_silent: bool = False
     """True: connections stay open, and no bytes pass; False: they end, and new ones end at once."""
@@ -39,7 +39,7 @@ class Cut(Fault):
 class FaultyWire:
     """Forwards connections to a server, except for the faults that a test has scripted. Thread-safe.
 
-    It only reads frames, so every client may use it; on encrypted connections it cannot tell the answers apart.
+    It only reads frames, so every client may use it; on encrypted connections it cannot recognize answers.
 
     Args:
         host: the host where it listens, at :attr:`port`.
@@ -242,7 +242,7 @@ class _Side(asyncio.Protocol):
             self.transport.write(data)
 
     def pause(self, *, is_paused: bool) -> None:
-        """Stop reading, or take back one such call; reading goes on when all of them were taken back."""
+        """Stop reading, or undo one earlier stop. Reading continues when all stops are undone."""
         before = self._pauses
         self._pauses = max(0, before + (1 if is_paused else -1))
         if self.transport is None or bool(before) == bool(self._pauses):
