@@ -82,7 +82,7 @@ def allocate_nearby(
     room_of_member: Callable[[str], str],
     within: AllocateStrategy = allocate_averagely,
 ) -> AllocateStrategy:
-    """Return a strategy by which members consume the queues of their own machine room (AllocateMachineRoomNearby).
+    """Return a strategy by which members consume the queues in their machine room (AllocateMachineRoomNearby).
 
     The queues of a room without members are divided among all members.
 

@@ -77,7 +77,7 @@ class LoopThread:
         """Start a coroutine on the loop, and return its future.
 
         Raises:
-            RuntimeError: the loop was stopped, or this process is a fork of the one that runs the loop.
+            RuntimeError: the loop was stopped, or this process is a fork of the process that runs the loop.
         """
         self._check_usable(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -178,5 +178,5 @@ def _package_parts(
         yield from parts(found, body)
     except CompressionError:
         raise
-    except Exception as failure:  # the packages raise exceptions of their own types for damaged input
+    except Exception as failure:  # for damaged input, each package raises exceptions of other types
         raise CompressionError(f"the body is no {package} stream: {failure}") from failure

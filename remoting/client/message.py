@@ -193,7 +193,7 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        """All properties, including those that the client library adds."""
+        """All properties, including the properties that the client library adds."""
         return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
 
     @cached_property
