@@ -1,4 +1,4 @@
-"""The strategy keeps group commit's promise, and delays no append that would not share its sync."""
+"""The strategy keeps group commit's promise, and delays a sync only if several acknowledgements share it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flintmq.testing.flush_kit import check_flush_service
 
 
 class SlowLog(FakeLog):
-    """Each sync takes 10 ms of the test's clock."""
+    """A log whose syncs take 10 ms of the test's clock."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class SlowLog(FakeLog):
 
 
 class Observed(AdaptiveGroupCommit):
-    """Notes its pauses instead of waiting."""
+    """A strategy that records its pauses, in seconds, instead of waiting."""
 
     def __init__(self, log: FakeLog, clock: Clock, settings: AdaptiveGroupCommitSection) -> None:
         super().__init__(FlushContext(log, clock, settings, None))

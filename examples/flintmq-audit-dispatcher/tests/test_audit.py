@@ -1,4 +1,4 @@
-"""The account must be complete, without anything twice, across restarts, crashes and rotations."""
+"""The account has each record exactly once, across restarts, crashes and rotations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 
 
 def account(*paths: Path) -> dict[str, tuple[int, int]]:
-    """(messages, bytes) of each topic: the same however the batches were cut."""
+    """Return the numbers of messages and bytes, keyed by topic; they do not depend on how records were batched."""
     totals: dict[str, tuple[int, int]] = {}
     for line in itertools.chain.from_iterable(path.read_text("utf-8").splitlines() for path in paths if path.exists()):
         entry = json.loads(line)

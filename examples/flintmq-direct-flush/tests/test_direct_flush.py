@@ -1,4 +1,4 @@
-"""The strategy keeps group commit's promise, and what it acknowledged is in the files: read back without the page cache."""
+"""The strategy keeps group commit's promise: acknowledged messages are in the files, also after a restart."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_keeps_the_promise_of_a_synchronous_strategy(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
 def test_what_is_acknowledged_is_in_the_file(tmp_path: Path, mode: Mode) -> None:
-    """Over several files, with record ends everywhere in a page; a second start finds every one."""
+    """The records fill several files and end at many positions in a page; a second start finds all of them."""
     store = store_at(tmp_path, mode)
     bodies = [os.urandom(1 + 37 * n % 3000) for n in range(150)]
     for body in bodies:
@@ -75,7 +75,7 @@ def test_what_is_acknowledged_is_in_the_file(tmp_path: Path, mode: Mode) -> None
 
 
 def test_a_failed_write_fences_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that fails a write is as final as one that fails a sync."""
+    """A failed write is as final as a failed sync."""
     store = store_at(tmp_path, "dsync")
     assert wait(store.put([message("T", body=b"good")]).waiter) is FlushStatus.FLUSHED
     durable = store.watermarks.flushed
@@ -94,7 +94,7 @@ def test_a_failed_write_fences_the_store(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
 def test_pages_are_written_whole_and_the_file_keeps_its_size(tmp_path: Path, mode: Mode) -> None:
-    """What lies before the new bytes is written again, and nothing beyond the file's end."""
+    """Bytes before the new ones are written again, and no byte is written beyond the file's end."""
     path = tmp_path / "log"
     with mmap.mmap(-1, 3 * PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         buffer = memoryview(memory)
@@ -110,7 +110,7 @@ def test_pages_are_written_whole_and_the_file_keeps_its_size(tmp_path: Path, mod
 
 
 def test_a_file_that_is_no_whole_number_of_pages(tmp_path: Path) -> None:
-    """Direct writes cannot end within a page: such a file is written through the page cache."""
+    """Direct writes cannot end within a page, so such a file is written through the page cache."""
     path = tmp_path / "log"
     path.write_bytes(bytes(5000))
     writer = SyncedWriter("direct")

@@ -12,12 +12,12 @@ from flintmq.testing.pool_kit import check_transient_store_pool
 
 
 def test_it_is_a_transient_store_pool() -> None:
-    """No buffer shows what the last borrower wrote."""
+    """A buffer that is lent again has no bytes of its last borrower."""
     check_transient_store_pool(HugePagePool)
 
 
 def test_a_buffer_of_another_pool_is_refused() -> None:
-    """It would be lent to two files at once."""
+    """A buffer of another pool could be lent to two files at once."""
     pool = HugePagePool(1, 4096)
     buffer = HugePagePool(1, 4096).borrow()
     assert buffer is not None
@@ -26,7 +26,7 @@ def test_a_buffer_of_another_pool_is_refused() -> None:
 
 
 def test_a_broker_appends_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its buffer has the message, and after the stop the file has it."""
+    """A lent buffer contains the message, and after the stop the log's file contains it."""
     lent: list[memoryview] = []
     borrow = HugePagePool.borrow
 

@@ -23,13 +23,13 @@ def loaded(folder: Path, more: str = "") -> LoadedConfig:
 
 
 def test_it_keeps_the_rules_of_services() -> None:
-    """It asks for no work."""
+    """The service does not ask for periodic work."""
     check_service(lambda _timers: KeepAll())
 
 
 @pytest.mark.parametrize(("more", "is_kept"), [("", True), ("disabled_plugins: [keep_all]\n", False)])
 def test_no_file_is_deleted(tmp_path: Path, more: str, *, is_kept: bool) -> None:
-    """The built-in retention deletes the oldest one after an hour, where the plugin is disabled."""
+    """If the plugin is disabled, the built-in retention deletes the oldest file after an hour."""
     clock = VirtualClock()
     with flintmq.Broker(loaded(tmp_path, more), clock=clock) as broker:
         for number in range(8):
@@ -40,7 +40,7 @@ def test_no_file_is_deleted(tmp_path: Path, more: str, *, is_kept: bool) -> None
 
 
 def test_no_slave_is_served(tmp_path: Path) -> None:
-    """The built-in replication wants a secret before it lets slaves come; there is none here that could come."""
+    """The plugin's replication needs no secret, because it accepts no slaves; the built-in one does not start without it."""
     with flintmq.Broker(loaded(tmp_path, "ha: {enable: true}\n")) as broker:
         (put,) = broker.put([flintmq.Message("T", b"kept")])
         assert put.queue_offset == 0

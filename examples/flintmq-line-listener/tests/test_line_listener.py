@@ -1,4 +1,4 @@
-"""Messages are put, pulled and waited for by lines of text, over a socket, at a broker that has found the plugin by itself."""
+"""Clients put, pull and wait for messages with lines of text, over a socket. The broker finds the plugin by its entry point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import flintmq
 
 
 class Lines:
-    """A client."""
+    """A client of the listener."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -32,7 +32,7 @@ class Lines:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let the broker's loop, which is this one, go on until something holds."""
+    """Run the event loop, which is also the broker's, until a condition holds."""
     async with asyncio.timeout(20):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -42,7 +42,7 @@ Live = Callable[[flintmq.Broker, Callable[[], Awaitable[Lines]]], Awaitable[None
 
 
 def run(folder: Path, live: Live) -> None:
-    """Run a broker that listens for lines alone, on a free port."""
+    """Run a broker that listens only for lines of text, on a free port."""
     text = "listen: {enable: false}\nline_listener: {port: 0}\ntopics: {default_queue_nums: 2}\n"
     (folder / "broker.yaml").write_text(text + f"store: {{path: {folder / 'store'}}}\n", encoding="utf-8")
     loaded = flintmq.load_config(folder / "broker.yaml", [], {})
@@ -66,7 +66,7 @@ def run(folder: Path, live: Live) -> None:
 
 
 def test_messages_are_put_and_pulled(tmp_path: Path) -> None:
-    """The queue is the broker's choice; bytes of every value come back."""
+    """The broker chooses the queue, and bytes of any value are returned unchanged."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client = await connect()
@@ -80,7 +80,7 @@ def test_messages_are_put_and_pulled(tmp_path: Path) -> None:
 
 
 def test_a_hold_is_answered_when_a_message_comes(tmp_path: Path) -> None:
-    """Requests behind it wait for it: the answers of a connection come in the order of its requests."""
+    """Later requests of the connection wait for the held one: answers come in the order of the requests."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         holds, puts = await connect(), await connect()
@@ -96,7 +96,7 @@ def test_a_hold_is_answered_when_a_message_comes(tmp_path: Path) -> None:
 
 
 def test_a_hold_ends_with_its_time_and_with_its_connection(tmp_path: Path) -> None:
-    """What a client that has left waits for is not remembered."""
+    """The wait of a client that has disconnected is cancelled."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client, leaves = await connect(), await connect()
@@ -111,7 +111,7 @@ def test_a_hold_ends_with_its_time_and_with_its_connection(tmp_path: Path) -> No
 
 
 def test_any_queue_is_waited_for_and_no_consumer_offset_moves(tmp_path: Path) -> None:
-    """No group takes part: nothing is committed, and none is made."""
+    """A wait does not belong to a group: no offset is committed, and no group is created."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         waits, puts = await connect(), await connect()
@@ -142,7 +142,7 @@ def test_any_queue_is_waited_for_and_no_consumer_offset_moves(tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_is_answered(tmp_path: Path, line: str, answer: str) -> None:
-    """The reason is the id of docs/refusals.md; the connection goes on."""
+    """The answer has the reason's id of docs/refusals.md, and the connection stays open."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client = await connect()
@@ -153,7 +153,7 @@ def test_what_cannot_be_is_answered(tmp_path: Path, line: str, answer: str) -> N
 
 
 def test_a_line_without_end_closes_the_connection(tmp_path: Path) -> None:
-    """A broker's memory is not a client's."""
+    """A client cannot make the broker buffer a line of any length."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client = await connect()

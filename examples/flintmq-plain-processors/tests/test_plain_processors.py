@@ -1,4 +1,4 @@
-"""Messages pass a broker by the plain processors, which keep the rules of their port."""
+"""The plain processors keep the rules of their port, and a broker stores and serves messages with them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PULL = {
 
 
 def batch(*bodies: bytes) -> bytes:
-    """Return the body of a batch: of each message its size, four fields that nobody reads, its body and no properties."""
+    """Return the body of a batch. Each message has its size, four unused fields, its body, and no properties."""
     return b"".join(
         struct.pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)) + body + struct.pack(">h", 0) for body in bodies
     )
@@ -55,7 +55,7 @@ def loaded(tmp_path: Path) -> flintmq.LoadedConfig:
 
 
 def test_both_keep_the_rules_of_processors(loaded: flintmq.LoadedConfig) -> None:
-    """What was sent by each code is pulled by each."""
+    """Messages sent with each send code are returned for each pull code."""
 
     async def live() -> None:
         async with flintmq.Broker(loaded) as broker:

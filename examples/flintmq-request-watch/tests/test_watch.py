@@ -1,4 +1,4 @@
-"""The watch over a real socket: it counts, refuses the codes that it is set to refuse, and answers its own code."""
+"""The watch counts requests, refuses the configured codes, and answers its own code, over a real socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flintmq.testing.processor_kit import Sample, check_request_processor
 
 
 def test_the_counts_keep_the_rules_of_processors() -> None:
-    """The kit finds answers that could not be sent."""
+    """The counts are an answer that can be sent, which the kit checks."""
     (answer,) = check_request_processor(lambda: Watch(()), declared_by(Watch), [Sample(COUNTS)])
     assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}, "unknown": {}}
 

@@ -1,4 +1,4 @@
-"""Queues and an index that are not RocketMQ's files must pass for them."""
+"""Queues and an index in SQLite keep the rules that RocketMQ's files keep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_index_keeps_the_rules_of_its_port() -> None:
 
 
 def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
-    """Ends and units of each queue, and the position of the index."""
+    """A restart finds the ends and units of each queue, and the position of the index."""
     path = str(tmp_path / "queues.db")
     first = make_queues(path)
     first.dispatch(sample_batch())
@@ -46,7 +46,7 @@ def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_queues_of_a_deleted_topic_end() -> None:
-    """By the record that says so, and by a queue that begins at 0 again."""
+    """A queue is deleted by the record of the deletion, and by a record whose queue offset is 0 again."""
     made = make_queues()
     named = deletion("T", 0)
 
@@ -62,7 +62,7 @@ def test_the_queues_of_a_deleted_topic_end() -> None:
 
 
 def test_a_cut_log_is_forgotten_and_comes_again() -> None:
-    """With other records at the same positions; what lies before the cut stays."""
+    """Other records are written at the same positions; records before the cut stay."""
     made, index, requests = make_queues(), SqliteIndex(sqlite3.connect(":memory:")), sample_requests()
     for one in (made, index):
         one.dispatch(RecordBatch.of_requests(requests))

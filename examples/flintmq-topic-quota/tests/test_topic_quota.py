@@ -1,4 +1,4 @@
-"""A topic is stopped at its quota, and goes on in the next period."""
+"""Messages to a topic are refused above its quota, and accepted again in the next period."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flintmq.testing.store import message
 
 
 def test_the_step_keeps_the_rules_of_intake_steps() -> None:
-    """The kit's messages are counted, and one too many is refused."""
+    """A message that fits the quota is accepted, and a message that exceeds it is refused."""
     fits, too_long = check_intake_step(
         lambda: QuotaStep(Quota(10), "Logs"),
         [IntakeSample(message("Logs", body=b"x" * 10)), IntakeSample(message("Logs", body=b"x" * 11))],
@@ -28,7 +28,7 @@ def test_the_step_keeps_the_rules_of_intake_steps() -> None:
 
 
 def test_the_service_keeps_the_rules_of_services() -> None:
-    """Each period begins at nothing."""
+    """The counts are reset at the end of a period."""
     quota = Quota(10)
     quota.take("Logs", 10)
     service = QuotaService(quota, 60, None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A message follows a commit and never a rollback; workers that are forked can send; the command ends in good order."""
+"""A commit sends a message and a rollback sends none. Forked workers can send. SIGTERM ends the command cleanly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHIN_S = 30.0
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker: Any) -> Iterator[Client]:
-    """The application with an empty database and a broker with the topic."""
+    """Yield a client of the application, which has an empty database and a broker with the topic."""
     database = str(tmp_path / "orders.sqlite3")
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "orders_django.settings")
     monkeypatch.setenv("ORDERS_DATABASE", database)
@@ -41,7 +41,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker: Any) -
 
 
 def test_a_committed_order_is_told_and_another_is_not(shop: Client, flintmq_broker: Any) -> None:
-    """The message names an order that everybody finds in the database."""
+    """The message has the id of an order that is already committed to the database."""
     assert shop.post("/orders", {"article": ""}).status_code == 400
     placed = shop.post("/orders", {"article": "tea"})
     assert placed.status_code == 202
@@ -66,7 +66,7 @@ def test_a_forked_worker_sends(shop: Client, flintmq_broker: Any) -> None:
 
 
 def bill(count: int) -> None:
-    """Run the command until there are so many bills, then end it as a supervisor does."""
+    """Run the command until there are ``count`` bills, then end it with SIGTERM."""
     from orders_django.models import Bill
 
     command = [sys.executable, "-m", "orders_django", "bill_orders"]
@@ -87,7 +87,7 @@ def bill(count: int) -> None:
 
 
 def test_the_command_bills_every_order_and_ends_in_the_middle(shop: Client) -> None:
-    """Ended after some of its orders, it bills the rest when it is started again."""
+    """A command that is ended after some of the orders bills the rest when it is started again."""
     from orders_django.models import Bill, Order
 
     for _ in range(60):

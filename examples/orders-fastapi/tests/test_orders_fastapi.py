@@ -1,4 +1,4 @@
-"""Orders are billed; and a service that is ended under load loses none that it has confirmed, and bills none twice."""
+"""Orders are billed. A service that is ended under load loses no confirmed order, and bills none twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITHIN_S = 30.0
 
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The service's settings; returns the file of bills."""
+    """Set the service's environment variables, and return the path of the file of bills."""
     monkeypatch.delenv("ORDERS_NAME_SERVERS", raising=False)
     monkeypatch.setenv("ORDERS_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("ORDERS_BILLS", str(tmp_path / "bills.txt"))
@@ -30,7 +30,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def billed_in_time(client: httpx2.Client, order: str) -> bool:
-    """Whether an order is billed before it takes too long."""
+    """Return whether an order is billed within ``WITHIN_S`` seconds."""
     give_up_s = time.monotonic() + WITHIN_S
     while order not in client.get("/bills").json():
         if time.monotonic() > give_up_s:
@@ -49,7 +49,7 @@ def test_an_order_is_billed() -> None:
 
 
 def test_it_uses_a_broker_elsewhere(environ: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker) -> None:  # type: ignore[no-untyped-def]
-    """The same service is a client only, where it is told an address."""
+    """With the address of a name server, the service is only a client and makes no store."""
     flintmq_broker.create_topic("Orders")
     monkeypatch.setenv("ORDERS_NAME_SERVERS", flintmq_broker.name_server_address)
     with TestClient(app) as client:
@@ -60,7 +60,7 @@ def test_it_uses_a_broker_elsewhere(environ: Path, monkeypatch: pytest.MonkeyPat
 
 
 class Service:
-    """The service as a process of its own."""
+    """The service in a separate process."""
 
     def __init__(self) -> None:
         with socket.socket() as taken:
@@ -71,7 +71,7 @@ class Service:
         self._process = subprocess.Popen([sys.executable, *command], env=dict(os.environ))
 
     def __enter__(self) -> Service:
-        """Wait until it answers."""
+        """Wait until the service answers."""
         give_up_s = time.monotonic() + WITHIN_S
         while True:
             try:
@@ -92,12 +92,12 @@ class Service:
         self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Wait for its end, which is in good order: uvicorn raises the signal again when all is done."""
+        """Wait until the process has ended without an error; uvicorn raises the signal again after its shutdown."""
         assert self._process.wait(WITHIN_S) in (0, -signal.SIGTERM)
 
 
 async def orders(service: Service, customer: int, confirmed: list[str], enough: asyncio.Event) -> None:
-    """Order until the service is gone."""
+    """Send orders until the service has ended."""
     async with httpx2.AsyncClient(base_url=service.url) as client:
         for number in range(100_000):
             order = f"{customer}-{number}"
@@ -112,7 +112,7 @@ async def orders(service: Service, customer: int, confirmed: list[str], enough: 
 
 
 def test_sigterm_under_load_loses_no_message(environ: Path) -> None:
-    """Requests under way are answered with 202, not with an error; what was confirmed is billed by the next process, once."""
+    """Requests under way are answered with 202, and the next process bills each confirmed order once."""
     confirmed: list[str] = []
 
     async def load(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""What the program says it has sent is billed, once, although it is ended in the middle of it."""
+"""Each order that the program has sent is billed once, although the program is ended under load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def live(folder: Path, *, orders: int) -> None:
-    """Run the program until it has sent so many more orders, then end it as an operating system does."""
+    """Run the program until it has sent this many further orders, then end it with SIGTERM."""
     sent = folder / "sent.txt"
     before = len(lines(sent))
     with subprocess.Popen([sys.executable, "-W", "error", "-m", "orders_threads.program", str(folder)]) as program:
@@ -33,7 +33,7 @@ def lines(path: Path) -> list[str]:
 
 
 def test_two_lives_lose_nothing_and_bill_nothing_twice(tmp_path: Path) -> None:
-    """What the first life had no time to bill, the second bills."""
+    """The second run bills the orders that the first run did not bill before its end."""
     live(tmp_path, orders=300)
     live(tmp_path, orders=300)
     left = set(lines(tmp_path / "sent.txt"))

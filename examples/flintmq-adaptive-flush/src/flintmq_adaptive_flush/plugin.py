@@ -1,4 +1,4 @@
-"""What the entry point names: the hooks."""
+"""The module that the entry point names: the hook that registers the strategy ``adaptive_group_commit``."""
 
 from __future__ import annotations
 

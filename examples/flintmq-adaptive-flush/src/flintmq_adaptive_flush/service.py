@@ -1,4 +1,4 @@
-"""The strategy: how long a sync may wait for company, from what syncs have been taking."""
+"""A flush strategy that delays a sync so that more waiters share it; the delay depends on the duration of earlier syncs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from flintmq import GroupCommit
 from flintmq.core.kernel.ports import FlushContext
 
 _WEIGHT: Final = 0.2
-"""Of the newest sync in the moving average: some five syncs until a disk's new pace is known."""
+"""Weight of the newest sync in the moving average, which follows a change of the disk's speed within about five syncs."""
 
 
 @attrs.frozen(kw_only=True)
 class AdaptiveGroupCommitSection:
-    """``flush.adaptive_group_commit:`` of the configuration."""
+    """The section ``flush.adaptive_group_commit`` of the configuration."""
 
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """How long an acknowledgement waits for its sync."""
+    """Longest time that an acknowledgement waits for its sync."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """How often bytes without a waiter are synced."""
+    """Interval between syncs of bytes that no acknowledgement waits for."""
     linger_percent: int = attrs.field(
         default=20, validator=attrs.validators.and_(attrs.validators.ge(0), attrs.validators.le(100))
     )
-    """Percent of a sync's usual time to wait for company."""
+    """Delay before a sync, in percent of the usual duration of a sync."""
     max_linger_ms: int = attrs.field(default=4, validator=attrs.validators.ge(0))
-    """Never wait longer than this."""
+    """Longest delay before a sync."""
 
 
 class AdaptiveGroupCommit(GroupCommit):
-    """Group commit that lets waiters gather when the sync before had more than one."""
+    """Group commit that delays a sync if more than one waiter shared the sync before it."""
 
     def __init__(self, context: FlushContext[AdaptiveGroupCommitSection]) -> None:
         super().__init__(context)
@@ -41,7 +41,7 @@ class AdaptiveGroupCommit(GroupCommit):
         self._had_company = False
 
     def linger_s(self) -> float:
-        """How long the next sync would wait, in seconds. Flush thread."""
+        """Return the delay before the next sync, in seconds. Called on the flush thread."""
         if not self._had_company:
             return 0.0
         return min(self._usual_sync_s * self._linger_ratio, self._max_linger_s)

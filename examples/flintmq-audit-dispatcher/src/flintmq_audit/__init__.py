@@ -1,1 +1,1 @@
-"""An example plugin of FlintMQ: an account of what was stored."""
+"""An example plugin of FlintMQ: a dispatcher that keeps an account of the stored messages."""

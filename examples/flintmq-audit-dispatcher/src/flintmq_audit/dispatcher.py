@@ -1,4 +1,4 @@
-"""The dispatcher: one JSON line per topic and batch."""
+"""The dispatcher: it writes one JSON line for each topic of a batch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from flintmq.core.kernel.ports import RecordBatch
 
 
 class AuditLine(msgspec.Struct):
-    """What was stored of one topic in one batch."""
+    """A line of the file: the records of one topic in one batch."""
 
     topic: str
     messages: int
     bytes: int
     first_offset_bytes: int
-    """Physical offset of the first record."""
+    """Physical offset of the topic's first record in the batch."""
     end_offset_bytes: int
-    """Physical offset behind the batch's last record of any topic: where the next run continues."""
+    """Physical offset just past the batch's last record, of any topic. The next run continues there."""
     store_timestamp_ms: int
-    """Of the topic's last record in the batch."""
+    """Store time of the topic's last record in the batch, in ms since 1970."""
 
 
 class AuditDispatcher:
-    """Appends to a JSON-lines file. Loop thread.
+    """Appends an account of stored records to a file of JSON lines. Loop thread.
 
     Args:
-        path: the file; its folder is made.
-        max_bytes: at this size the file becomes ``<path>.1``.
+        path: the file to append to; its folder is created.
+        max_bytes: size above which the file is renamed to ``<path>.1``.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -46,7 +46,10 @@ class AuditDispatcher:
         return self._path.with_name(self._path.name + ".1")
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Notes the records it has not noted yet. Raises OSError when the file cannot be written."""
+        """Append lines about the batch's new records; records that are in the file already are skipped.
+
+        Raises OSError if the file cannot be written.
+        """
         new = [request for request in batch.requests() if request.commit_log_offset_bytes >= self._taken_until_bytes]
         if not new:
             return
@@ -69,7 +72,7 @@ class AuditDispatcher:
         self._file.close()
 
     def _write(self, data: bytes) -> None:
-        """All of it or nothing: half a batch would be noted twice when it comes again."""
+        """Write all of the data or nothing: the dispatched batch comes again after an error, and would be counted twice."""
         begin = self._file.tell()
         written = self._file.write(data)
         if written != len(data):
@@ -83,7 +86,7 @@ class AuditDispatcher:
 
 
 def _cut_and_read_end(path: Path) -> int:
-    """Cuts off a torn last line; returns where the last whole one ends in the log, 0 without any."""
+    """Cut off an incomplete last line, and return the last complete line's end offset, 0 if there is no line."""
     if not path.exists():
         return 0
     data = path.read_bytes()

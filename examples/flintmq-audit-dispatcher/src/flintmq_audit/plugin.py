@@ -1,4 +1,4 @@
-"""What the entry point names: the hooks."""
+"""The module that the entry point names: hooks that register the dispatcher ``audit`` and its section."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flintmq_audit.dispatcher import AuditDispatcher
 
 @attrs.frozen(kw_only=True)
 class AuditSection:
-    """``audit:`` of the configuration."""
+    """The section ``audit`` of the configuration."""
 
     path: str = "flintmq-audit.jsonl"
     """The file that lines are appended to."""
     max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=attrs.validators.ge(4096))
-    """At this size the file becomes ``<path>.1``."""
+    """Size above which the file is renamed to ``<path>.1``."""
 
 
 @hookimpl

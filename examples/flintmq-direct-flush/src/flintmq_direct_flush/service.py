@@ -1,8 +1,8 @@
-"""The strategy: group commit over a log whose ``flush`` writes the pool's buffer to the disk.
+"""The flush strategy: group commit over a log whose ``flush`` writes the pool's buffer to the disk.
 
-Appends go to the transient store pool, so the file's mapped pages are never dirty: a direct write over dirty pages makes the
-kernel write them first, and costs twice. A commit is the write itself, durable when it returns; the flush that follows only
-makes a new file's name durable.
+Appends go to the transient store pool, so the file's mapped pages are never dirty. A direct write over dirty pages
+makes the kernel write those first, and costs twice. A commit is the write itself, which is durable when it returns. The flush
+that follows only makes a new file's name durable.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from flintmq_direct_flush.writer import Mode, SyncedWriter
 
 @attrs.frozen(kw_only=True)
 class DirectFlushSection:
-    """``flush.direct_flush:`` of the configuration."""
+    """The section ``flush.direct_flush`` of the configuration."""
 
     mode: Mode = "direct"
-    """``direct``: past the page cache. ``dsync``: through it, synced with the write."""
+    """``direct`` writes past the page cache; ``dsync`` writes through it and syncs with each write."""
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """How long an acknowledgement waits for its write."""
+    """Longest time that an acknowledgement waits for its write."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """How often bytes without a waiter are written."""
+    """Interval between writes of bytes that no acknowledgement waits for."""
     pool_size: int = attrs.field(default=3, validator=attrs.validators.ge(2))
-    """Buffers of one commit log file each; two are in use while the log moves to its next file."""
+    """Number of buffers, each as large as a commit log file. Two are in use while the log moves to its next file."""
 
 
 class WriteThroughLog:
-    """A log whose ``flush`` commits through a writer first. As thread-safe as the log in it."""
+    """A log whose ``flush`` first commits through a writer. It is as thread-safe as the log that it wraps."""
 
     def __init__(self, log: FlushableLog, write: FileWriter) -> None:
         self._log = log
@@ -56,7 +56,7 @@ class WriteThroughLog:
 
 
 class DirectFlush(GroupCommit):
-    """Group commit whose sync is a write: an acknowledgement means written to the disk."""
+    """Group commit with a direct write in place of the sync; an acknowledged message is on the disk."""
 
     def __init__(self, context: FlushContext[DirectFlushSection]) -> None:
         self.writer = SyncedWriter(context.settings.mode)

@@ -1,4 +1,4 @@
-"""Writes a buffer's new bytes to a file, durably, by whole pages: the tail's page is written again and again until it is full.
+"""Writes a buffer's new bytes to a file, durably and in whole pages. The last page is written repeatedly until it is full.
 
 ::
 
@@ -6,8 +6,9 @@
     buffer   |■■■■■■■■|■■■■■■■■|■■■●●●●●|●●      |        ● = new
     written                    [────────|────────]        from the page that ``begin`` lies in to the end of ``end``'s
 
-What is written again is what the file holds already, so a sector that is torn there was torn before. Behind ``end`` lie zeros,
-or the beginning of records without a waiter yet: recovery takes a record that is not whole for the end of the log.
+Bytes before ``begin`` are already in the file and are written unchanged, so a power cut during the write cannot damage them.
+Bytes after ``end`` are zeros or the beginning of records that nobody waits for yet. Recovery treats an incomplete record as the
+end of the log.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from typing import Final, Literal
 log = logging.getLogger("flintmq.direct_flush")
 
 PAGE_BYTES: Final = 4096
-"""No file system asks for a larger alignment of direct writes than a page."""
+"""Size of a page, and the largest alignment that a file system asks of direct writes."""
 
 Mode = Literal["direct", "dsync"]
 
 
 class SyncedWriter:
-    """A :class:`flintmq.core.kernel.ports.FileWriter` with a descriptor of its own. Flush thread.
+    """A :class:`flintmq.core.kernel.ports.FileWriter` that opens each file itself. Used on the flush thread.
 
     Args:
-        mode: ``direct`` writes past the page cache (O_DIRECT and O_DSYNC), where the file system can; ``dsync`` through it
-            (O_DSYNC), which leaves the pages in memory for reads that come soon.
+        mode: ``direct`` writes past the page cache (O_DIRECT and O_DSYNC) if the file system supports it; ``dsync`` writes
+            through the page cache (O_DSYNC), so that reads soon afterwards find the pages in memory.
     """
 
     def __init__(self, mode: Mode) -> None:
@@ -39,10 +40,10 @@ class SyncedWriter:
         self._path: Path | None = None
         self._fd = -1
         self.writes = 0
-        """Calls of pwrite so far."""
+        """Number of calls of ``pwrite``."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
-        whole_pages = len(buffer) % PAGE_BYTES == 0  # else the last page would make the file longer
+        whole_pages = len(buffer) % PAGE_BYTES == 0  # otherwise the last page would make the file longer
         if path != self._path:
             self.close()
             self._fd = self._open(path, direct=self._direct and whole_pages)
@@ -51,7 +52,7 @@ class SyncedWriter:
             begin -= begin % PAGE_BYTES
             end += -end % PAGE_BYTES
         while begin < end:
-            with buffer[begin:end] as piece:  # released at once: an error that is kept must not keep the pool's memory
+            with buffer[begin:end] as piece:  # released at once: a stored exception must not keep the memory
                 written = os.pwrite(self._fd, piece, begin)
             self.writes += 1
             if written < min(PAGE_BYTES, end - begin):
@@ -71,7 +72,7 @@ class SyncedWriter:
         return os.open(path, flags)
 
     def close(self) -> None:
-        """Gives the descriptor back. Idempotent; another call of the writer opens a new one."""
+        """Close the descriptor. Idempotent; another call of the writer opens a new one."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._path = -1, None

@@ -1,4 +1,4 @@
-"""The pool: one map, cut into buffers."""
+"""A transient store pool whose buffers are parts of one memory map."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 
 
 class HugePagePool:
-    """A :class:`flintmq.core.kernel.ports.TransientStorePool` in one anonymous map. Thread-safe.
+    """A :class:`flintmq.core.kernel.ports.TransientStorePool` in one anonymous memory map. Thread-safe.
 
     Args:
-        buffers: how many.
-        size_bytes: the size of each, which is that of a commit log file.
+        buffers: number of buffers.
+        size_bytes: size of each buffer, which is that of a commit log file.
     """
 
     def __init__(self, buffers: int, size_bytes: int) -> None:
@@ -29,7 +29,7 @@ class HugePagePool:
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """Return a buffer of zeros, or None if all are lent or the pool is closed."""
+        """Return a buffer of zeros, None if all buffers are lent or the pool is closed."""
         with self._lock:
             if not self._free:
                 return None
@@ -38,7 +38,7 @@ class HugePagePool:
             return buffer
 
     def give_back(self, buffer: memoryview) -> None:
-        """Take back the very object that was lent, and overwrite it with zeros. Raises ``ValueError`` for another one."""
+        """Take back a lent buffer, and fill it with zeros. Raises ``ValueError`` for an object that is not lent."""
         with self._lock:
             if self._lent.get(id(buffer)) is not buffer:
                 raise ValueError("the buffer is not lent by this pool")
@@ -47,6 +47,6 @@ class HugePagePool:
             self._free.append(buffer)
 
     def close(self) -> None:
-        """Lend nothing more. The memory is freed when the last lent buffer is dropped."""
+        """Stop lending buffers. The memory is freed when the last lent buffer is dropped."""
         with self._lock:
             self._free.clear()

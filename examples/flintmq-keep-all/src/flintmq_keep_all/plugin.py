@@ -1,4 +1,4 @@
-"""What the entry point names: two services with the names of built-in ones, which they replace."""
+"""The module that the entry point names: it registers two services that replace the built-in ones of the same names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""An example plugin of FlintMQ: a second listener, where messages are put and pulled by lines of text."""
+"""An example plugin of FlintMQ: a second listener, to which clients send requests as lines of text."""

@@ -5,7 +5,8 @@
     HOLD GROUP TOPIC QUEUE OFFSET TIMEOUT_MS             as PULL, which waits for the first message
     WAIT TOPIC TIMEOUT_MS OFFSET_OF_QUEUE_0 ...          as HOLD, for any queue of the topic; END has an offset for each
 
-What is refused is answered with ``REFUSED``, the reason id and a text; what is no request with ``MALFORMED``.
+A refused request is answered with ``REFUSED``, the id of the reason and a text. A line that is not a request is answered with
+``MALFORMED`` and a text.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from flintmq import RefusedError
 from flintmq.core.broker.api import BrokerApi, Empty, Found, HeldPull, NewMessage, Stored, Wanted
 
 LINE_MAX_BYTES = 256 * 1024
-"""A client that sends a longer line, or more ahead of its answers, is disconnected."""
+"""Largest number of received bytes that wait to be handled. A client that exceeds it is disconnected."""
 
 
 class LineListener:
-    """The service (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
+    """The service (:class:`flintmq.core.kernel.ports.Service`) that listens for clients. Loop thread.
 
     Args:
         api: the broker.
-        host, port: where to listen.
+        host, port: the address to listen on; port 0 takes a free one.
     """
 
     def __init__(self, api: BrokerApi, host: str, port: int) -> None:
@@ -40,35 +41,37 @@ class LineListener:
         self._server: asyncio.Server | None = None
 
     def start(self) -> None:
-        """Do nothing: clients may come when the broker can serve them."""
+        """Do nothing: :meth:`ready` begins to listen, once the broker can serve clients."""
 
     async def ready(self) -> None:
-        """Begin to listen."""
+        """Begin to listen. Raises OSError if the address cannot be bound."""
         make = partial(LineConnection, self._api, self._connections)
         self._server = await self._api.work.loop.create_server(make, self._host, self._port)
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return where it listens."""
+        """Return the listener's address for the broker's ready line, as ``lines``: ``host:port``."""
         found = self._server.sockets[0].getsockname() if self._server is not None else ("", 0)
         return {"lines": f"{found[0]}:{found[1]}"}
 
     def withdraw(self) -> None:
-        """Listen no more, and close the connections."""
+        """Stop listening, and close the connections."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._connections):
             connection.close()
 
     def stop(self) -> None:
-        """Do nothing: the connections are closed."""
+        """Do nothing: :meth:`withdraw` has closed the connections."""
 
 
 class LineConnection(asyncio.Protocol):
-    """One client: what sends and pulls. Requests are answered in their order. Loop thread.
+    """The connection of a client, which the broker sees as a producer and consumer. Loop thread.
+
+    Requests are answered in the order in which they arrive.
 
     Args:
         api: the broker.
-        connections: has those that are open.
+        connections: the open connections; this one adds and removes itself.
     """
 
     def __init__(self, api: BrokerApi, connections: set[LineConnection]) -> None:
@@ -92,7 +95,7 @@ class LineConnection(asyncio.Protocol):
             self._api.outlet.cancel(self._held)
 
     def close(self) -> None:
-        """Close the connection once everything is sent."""
+        """Close the connection after the answers in its buffer are sent."""
         self._transport.close()
 
     def pause_writing(self) -> None:
@@ -110,7 +113,7 @@ class LineConnection(asyncio.Protocol):
             self.close()
 
     def _go_on(self) -> None:
-        """Take one line after the other, until one has to wait for a message, for a flush, or for the client to read."""
+        """Handle complete lines in order. Stop if a request waits for a message or a flush, or if the write buffer is full."""
         while self._held is None and self._acknowledging is None and not self._is_full:
             line, end, rest = self._received.partition(b"\n")
             if not end:

@@ -1,4 +1,4 @@
-"""What the entry point names: the hooks."""
+"""The module that the entry point names: hooks that register the listener as a service, and its section."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from flintmq_line_listener.listener import LineListener
 
 @attrs.frozen(kw_only=True)
 class LineSection:
-    """``line_listener:`` of the configuration."""
+    """The section ``line_listener`` of the configuration."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. Whoever reaches it may read and write every topic."""
+    """Address to listen on. Every program that can connect to it may read and write every topic."""
     port: int | None = None
-    """The port to listen on; 0 takes a free one. Without it nothing listens."""
+    """Port to listen on; 0 takes a free one. Without a port the plugin does not listen."""
 
 
 def make_listener(context: ApiContext[LineSection]) -> LineListener | None:

@@ -1,4 +1,4 @@
-"""What the entry point names: the hooks."""
+"""The module that the entry point names: the hook that registers both processors."""
 
 from __future__ import annotations
 

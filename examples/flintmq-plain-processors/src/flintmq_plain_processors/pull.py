@@ -1,4 +1,4 @@
-"""Answers pulls, and holds those that find nothing."""
+"""A request processor that answers pulls, and holds a pull that finds no message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _pulls = partial(
 
 
 class PlainPull(DeclaredProcessor):
-    """Reads through the broker's outlet. Loop thread."""
+    """Answers pulls with messages that the broker's outlet reads. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._outlet = api.outlet
@@ -47,7 +47,7 @@ class PlainPull(DeclaredProcessor):
     @_pulls(RequestCode.PULL_MESSAGE)
     @_pulls(RequestCode.LITE_PULL_MESSAGE)
     def pull(self, request: Request) -> Response | None:
-        """Return the messages of a queue, or hold the pull until there are some."""
+        """Return the answer with messages of a queue, None if the pull is held and answered later."""
         header = request.header(PullMessageRequestHeader)
         flag = header.sys_flag
         wanted = Wanted(
@@ -70,7 +70,7 @@ class PlainPull(DeclaredProcessor):
         return None
 
     def _again(self, request: Request, wanted: Wanted, _held: HeldPull) -> None:
-        """Answer a pull whose wait has ended, whatever is there now."""
+        """Answer a pull whose wait has ended, also if there is still no message."""
         try:
             request.channel.respond(request, _answer(self._outlet.pull(wanted)))
         except RefusedError as error:

@@ -1,4 +1,4 @@
-"""Answers sends one by one."""
+"""A request processor that stores and answers each send separately."""
 
 from __future__ import annotations
 
@@ -32,24 +32,27 @@ _sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
 
 
 class PlainSend(DeclaredProcessor):
-    """Stores the message or the batch of each send, and answers when it is durable. Loop thread."""
+    """Stores the message or batch of each send, and answers when it is durable. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
 
     @_sends(RequestCode.SEND_MESSAGE, header=SendMessageRequestHeader, needs=needs.send("topic"))
     async def send(self, request: Request) -> Response:
-        """Store a message."""
+        """Store a message, and return the answer when it is durable. Raises ``RefusedError`` if it is not stored."""
         return await self._stored(request, request.header(SendMessageRequestHeader))
 
     @_sends(RequestCode.SEND_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     @_sends(RequestCode.SEND_BATCH_MESSAGE, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     async def send_v2(self, request: Request) -> Response:
-        """Store a message or a batch, whose header has short names."""
+        """Store a message or batch whose header has RocketMQ's short names, and return the answer when it is durable.
+
+        Raises ``RefusedError`` if it is not stored.
+        """
         return await self._stored(request, request.header(SendMessageRequestHeaderV2))
 
     async def _stored(self, request: Request, header: SendMessageRequestHeader) -> Response:
-        """Return the answer to a send.
+        """Store the message or batch of a send, and return the answer when it is durable.
 
         Raises:
             RefusedError: the message is not stored.
@@ -86,6 +89,9 @@ class PlainSend(DeclaredProcessor):
 
 
 def _queue_id(message: Incoming) -> int:
-    """Return the queue that a message was sent to: a delayed one lies in a queue of the delay's own meanwhile."""
+    """Return the number of the queue that a message was sent to.
+
+    A delayed message is stored in another queue first; its property ``REAL_QID`` has the number.
+    """
     sent_to = "" if isinstance(message, MessageBatch) else message.properties.get("REAL_QID", "")
     return int(sent_to) if sent_to.isdecimal() else message.queue_id

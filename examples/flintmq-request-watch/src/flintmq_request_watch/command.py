@@ -15,12 +15,12 @@ from flintmq_request_watch.watch import COUNTS
 @click.command()
 @click.argument("address", metavar="HOST:PORT")
 def request_counts(address: str) -> None:
-    """Print how many requests a broker or name server has had, by code."""
+    """Print the number of requests that a broker or name server has received, by code."""
     print_counts(address)
 
 
 def print_counts(address: str) -> None:
-    """Print the counts of the server at ``host:port``, one code a line."""
+    """Print the counts of requests of the server at ``host:port``, one code a line."""
 
     async def ask() -> bytes:
         async with RemotingClient() as client:

@@ -1,4 +1,4 @@
-"""What the entry point names: the hooks."""
+"""The module that the entry point names: hooks that register the watch, its section and its command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flintmq_request_watch.watch import Watch
 
 @attrs.frozen(kw_only=True)
 class WatchSection:
-    """``request_watch:`` of the configuration."""
+    """The section ``request_watch`` of the configuration."""
 
     refused_codes: tuple[int, ...] = ()
     """Request codes that are refused for every client."""
@@ -33,7 +33,7 @@ _watches: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
 
 
 def watch_of(context: ApiContext[WatchSection]) -> Watch:
-    """The one watch of a broker or name server, whatever it is registered as."""
+    """Return the watch of a broker or name server; all hooks register the same object."""
     if context.api not in _watches:
         _watches[context.api] = Watch(context.settings.refused_codes)
     return _watches[context.api]

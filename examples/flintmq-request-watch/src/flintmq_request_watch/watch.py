@@ -1,4 +1,4 @@
-"""Counts what one server does."""
+"""Counts the connections, requests and answers of one server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from flintmq.protocol import ACCOUNT, DeclaredProcessor, RefusedError, Request, Response, ResponseCode, handles
 
 COUNTS: int = 25_000
-"""The request code that is answered with the counts."""
+"""Request code that the watch answers with its counts."""
 
 
 class Watch(DeclaredProcessor):
@@ -52,7 +52,7 @@ class Watch(DeclaredProcessor):
         self.answers[response.code] += 1
 
     def handle(self, request: Request) -> Response:
-        """Refuse a request whose code nothing answers, and count it."""
+        """Count and refuse a request whose code has no processor. Always raises ``RefusedError``."""
         self.unknown[request.code] += 1
         raise RefusedError(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

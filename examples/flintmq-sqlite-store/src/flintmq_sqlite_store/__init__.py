@@ -1,1 +1,1 @@
-"""An example plugin of FlintMQ: consume queues and an index that lie in SQLite."""
+"""An example plugin of FlintMQ: consume queues and an index in SQLite databases."""

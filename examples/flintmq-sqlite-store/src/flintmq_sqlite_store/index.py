@@ -1,4 +1,4 @@
-"""The index over a database: whole keys, not their hashes."""
+"""An index of message keys in a database. It stores whole keys, not their hashes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS taken (
 
 
 class SqliteIndex:
-    """A :class:`flintmq.core.kernel.ports.IndexBuilder` that says what it has. Each batch is one transaction."""
+    """A :class:`flintmq.core.kernel.ports.IndexBuilder` that stores each batch in one transaction. Loop thread."""
 
     def __init__(self, rows: sqlite3.Connection) -> None:
         self._rows = rows
@@ -28,7 +28,7 @@ class SqliteIndex:
         self._taken_until_bytes, self._last_ms, self._last_offset_bytes = taken or (0, 0, 0)
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Take the keys of records that are not rolled back; those that were taken are ignored."""
+        """Store the keys of the batch's records. Rolled-back transactions and records that were stored before are ignored."""
         if batch.end_offset_bytes <= self._taken_until_bytes:
             return
         requests = batch.requests()
@@ -47,7 +47,7 @@ class SqliteIndex:
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[int], int, int]:
-        """Find records by key, newest first."""
+        """Return the physical offsets of records with a key, newest first; the last record's store time and its offset."""
         sql = (
             "SELECT physical FROM keys WHERE topic = ? AND key = ? AND store_ms BETWEEN ? AND ? "
             "ORDER BY physical DESC LIMIT ?"
@@ -56,11 +56,11 @@ class SqliteIndex:
         return [physical for (physical,) in found], self._last_ms, self._last_offset_bytes
 
     def committed(self) -> int:
-        """Return the physical offset behind the last record that was taken: a start hands over what follows."""
+        """Return the physical offset just past the last stored record; a start dispatches the records after it again."""
         return self._taken_until_bytes
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget the keys of records at or behind a physical offset: other records will lie there."""
+        """Delete the keys of records at or after a physical offset: other records will be written there."""
         self._taken_until_bytes = min(self._taken_until_bytes, end_offset_bytes)
         with self._rows:
             self._rows.execute("DELETE FROM keys WHERE physical >= ?", (end_offset_bytes,))

@@ -1,4 +1,4 @@
-"""What the entry point names: the hooks."""
+"""The module that the entry point names: hooks that register the consume queues and the index builder ``sqlite``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One consume queue: a reader over the rows of one topic and queue."""
+"""A consume queue whose units are rows of a database."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from flintmq.protocol import UNIT, Unit, is_filler
 
 
 class SqliteQueue:
-    """A :class:`flintmq.core.kernel.ports.QueueReader`. Loop thread.
+    """A :class:`flintmq.core.kernel.ports.QueueReader` over the rows of one queue. Loop thread.
 
     Args:
         rows: the database, see :class:`flintmq_sqlite_store.queues.SqliteConsumeQueues`.
-        topic, queue_id: the queue's name.
-        begin, end: logical offsets of its oldest and its next message.
+        topic, queue_id: the queue's topic and number.
+        begin, end: logical offsets of the queue's oldest message and of its next one.
     """
 
     def __init__(self, rows: sqlite3.Connection, topic: str, queue_id: int, begin: int, end: int) -> None:
@@ -28,13 +28,13 @@ class SqliteQueue:
         self.find_end()
 
     def find_end(self) -> None:
-        """Look up where the newest message ends that a unit refers to."""
+        """Set ``max_physical_offset_bytes`` to the end of the last message that has a unit; -1 if there is none."""
         sql = "SELECT MAX(physical + size) FROM units WHERE topic = ? AND queue_id = ? AND is_filler = 0"
         (end,) = self._rows.execute(sql, (self.topic, self.queue_id)).fetchone()
         self.max_physical_offset_bytes = -1 if end is None else end
 
     def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
-        """Return units from a logical offset on, at most so many."""
+        """Return the units from a logical offset on, at most ``max_units`` of them."""
         sql = (
             "SELECT physical, size, tags_code FROM units "
             "WHERE topic = ? AND queue_id = ? AND queue_offset >= ? AND queue_offset < ? ORDER BY queue_offset"
@@ -43,25 +43,25 @@ class SqliteQueue:
         return iter(self._rows.execute(sql, (self.topic, self.queue_id, queue_offset, end)).fetchall())
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the unit at a logical offset, or None."""
+        """Return the unit at a logical offset, None if there is none."""
         return next(self.units(queue_offset, 1), None)
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
-        """Return units from a logical offset on, packed."""
+        """Return units from a logical offset on in the bytes of RocketMQ's queue files, at most ``max_units`` of them."""
         return memoryview(b"".join([UNIT.pack(*unit) for unit in self.units(queue_offset, max_units)]))
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
-        """Return the filter itself: the tags codes of these units are tags codes."""
+        """Return the filter unchanged: a unit's tags code needs no look-up in an extension file here."""
         return message_filter
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the end: between minimum and end there is a unit at each offset."""
+        """Return the queue's end: there is a unit at each offset before it, so nothing can be skipped."""
         return self.max_queue_offset
 
     def queue_offset_by_time(
         self, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
     ) -> int:
-        """Return the logical offset of the message nearest in time."""
+        """Return the logical offset of the message whose store time is nearest to a time in ms; 0 if there is none."""
         after = self.first_from(lambda at: at < min_physical_offset_bytes or store_time(at) < timestamp_ms)
         before = after - 1
         while before >= self.min_queue_offset and (unit := self.unit(before)) is not None and is_filler(unit):
@@ -74,7 +74,10 @@ class SqliteQueue:
         return after if timestamp_ms - store_time(earlier[0]) > store_time(later[0]) - timestamp_ms else before
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the logical offset of the oldest message that is not gone; the end when all are."""
+        """Return the logical offset of the oldest message for which ``is_gone`` is false, the queue's end if there is none.
+
+        ``is_gone`` takes the physical offset of a message in bytes.
+        """
         low, high = self.min_queue_offset, self.max_queue_offset
         while low < high:
             middle = (low + high) // 2
@@ -97,7 +100,7 @@ class SqliteQueue:
         return True
 
     def begin_at(self, queue_offset: int) -> None:
-        """Move the minimum; units before it are deleted."""
+        """Set the queue's minimum offset, and delete the units before it."""
         self.min_queue_offset = queue_offset
         with self._rows:
             self._rows.execute(
@@ -107,7 +110,7 @@ class SqliteQueue:
             self._note()
 
     def cut(self, queue_offset: int) -> None:
-        """Forget every unit from a logical offset on."""
+        """Delete all units from a logical offset on."""
         if queue_offset >= self.max_queue_offset:
             return
         self.max_queue_offset = queue_offset
@@ -121,7 +124,7 @@ class SqliteQueue:
         self.find_end()
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget every unit whose message does not lie wholly below a physical offset, and the fillers before those."""
+        """Delete the units whose messages end after a physical offset, and the fillers directly before those units."""
         sql = "SELECT MAX(queue_offset) FROM units WHERE topic = ? AND queue_id = ? AND is_filler = 0 AND physical + size <= ?"
         (last,) = self._rows.execute(sql, (self.topic, self.queue_id, end_offset_bytes)).fetchone()
         self.cut(self.min_queue_offset if last is None else last + 1)

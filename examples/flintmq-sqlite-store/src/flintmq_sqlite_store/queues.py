@@ -1,4 +1,4 @@
-"""The dispatcher ``consume_queue`` over a database: every queue of a store in one file."""
+"""The dispatcher ``consume_queue`` over a database: one file holds every queue of a store."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Row = tuple[str, int, int, int, int, int, bool]
 
 
 class SqliteConsumeQueues:
-    """A :class:`flintmq.core.kernel.ports.ConsumeQueues`. Each batch is one transaction.
+    """A :class:`flintmq.core.kernel.ports.ConsumeQueues` that stores each batch in one transaction. Loop thread.
 
     Args:
-        rows: the database.
-        root: the folder that it lies in.
+        rows: a connection to the database.
+        root: the folder of the database file.
     """
 
     def __init__(self, rows: sqlite3.Connection, root: Path) -> None:
@@ -43,11 +43,11 @@ class SqliteConsumeQueues:
         self.last_store_timestamp_ms = 0
 
     def find(self, topic: str, queue_id: int) -> SqliteQueue | None:
-        """Return an existing queue, or None."""
+        """Return a queue, None if it does not exist."""
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Give each visible record its unit; records that a queue has are ignored, and the queues of deleted topics end."""
+        """Add a unit for each visible record that has none yet. Delete the queues of topics whose deletion is recorded."""
         requests = queued(batch.requests())
         begin = 0
         for at, request in enumerate(requests):
@@ -79,7 +79,7 @@ class SqliteConsumeQueues:
         self.last_store_timestamp_ms = requests[-1].store_timestamp_ms
 
     def _end_topic(self, topic: str, physical_offset_bytes: int) -> None:
-        """Forget the queues of a topic that have units from before its deletion."""
+        """Delete the queues of a topic that have units from before the topic's deletion."""
         for key in [key for key in self.queues if key[0] == topic]:
             queue = self.queues[key]
             first = queue.first_from(lambda physical: physical < physical_offset_bytes)
@@ -87,7 +87,7 @@ class SqliteConsumeQueues:
                 self.delete_queue(*key)
 
     def _ending(self, key: tuple[str, int], first_queue_offset: int) -> SqliteQueue:
-        """Return a queue that takes units; a new or an emptied one begins with the record's own offset."""
+        """Return the queue to append to. A new queue, or one without units, begins at the record's queue offset."""
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = SqliteQueue(self._rows, *key, first_queue_offset, first_queue_offset)
@@ -96,18 +96,18 @@ class SqliteConsumeQueues:
         return queue
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget every unit whose message does not lie wholly below a physical offset."""
+        """Delete the units whose messages end after a physical offset."""
         for queue in self.queues.values():
             if queue.max_physical_offset_bytes > end_offset_bytes:
                 queue.truncate(end_offset_bytes)
 
     def correct_min_offsets(self, min_physical_offset_bytes: int) -> None:
-        """Move each queue's minimum to its first message that exists."""
+        """Set each queue's minimum offset to its first message that is still in the log."""
         for queue in self.queues.values():
             queue.begin_at(queue.first_from(lambda physical: physical < min_physical_offset_bytes))
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Forget one queue."""
+        """Delete a queue and its units."""
         if self.queues.pop((topic, queue_id), None) is not None:
             with self._rows:
                 for table in ("units", "queues"):
@@ -122,7 +122,10 @@ class SqliteConsumeQueues:
 
 
 def _append(queue: SqliteQueue, request: DispatchRequest) -> list[Row]:
-    """Move a queue's end behind a record; return its row, behind those of fillers for messages that a damaged log lost."""
+    """Return the rows to insert for a record, and move the queue's end past it.
+
+    If a damaged log has lost messages before the record, rows of fillers for them come first.
+    """
     known = max(0, queue.max_physical_offset_bytes)
     gap = request.queue_offset - queue.max_queue_offset
     if not 0 < gap <= (request.commit_log_offset_bytes - known) // RECORD_MIN_BYTES:

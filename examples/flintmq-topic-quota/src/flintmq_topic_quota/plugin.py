@@ -1,4 +1,4 @@
-"""What the entry point names: the hooks."""
+"""The module that the entry point names: hooks that register the intake step, the service, the section and the command."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from flintmq_topic_quota.quota import Quota, QuotaService, QuotaStep
 
 @attrs.frozen(kw_only=True)
 class QuotaSection:
-    """``topic_quota:`` of the configuration."""
+    """The section ``topic_quota`` of the configuration."""
 
     topics_prefix: str = "Logs"
-    """The topics that have a quota: those whose names begin so."""
+    """Prefix of the names of topics that have a quota."""
     max_bytes: int = 100_000_000
-    """Bytes of bodies that one of these topics may send within a period."""
+    """Number of body bytes that may be sent to each of these topics within a period."""
     period_s: int = 3_600
+    """Length of a period."""
 
 
 _quotas: weakref.WeakKeyDictionary[BrokerApi, Quota] = weakref.WeakKeyDictionary()
 
 
 def quota_of(api: BrokerApi, settings: QuotaSection) -> Quota:
-    """Return the one quota of a broker, which its step fills and its service empties."""
+    """Return the quota of a broker, which its intake step and its service share."""
     return _quotas.setdefault(api, Quota(settings.max_bytes))
 
 

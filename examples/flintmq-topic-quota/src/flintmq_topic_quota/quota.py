@@ -1,4 +1,4 @@
-"""A quota of bytes: what an intake step counts, and a service begins again."""
+"""A quota of bytes for each topic: an intake step counts the bytes, and a service resets the counts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from flintmq.core.kernel.ports import WARNING, Alarm, Sent
 from flintmq.protocol import MessageBatch, MessageExtBrokerInner, RefusedError, ResponseCode
 
 USED: Final = "topicQuotaUsedBytes"
-"""The figure of request 28."""
+"""Name of the figure in the answer to request 28 (``GET_BROKER_RUNTIME_INFO``)."""
 
 
 class Quota:
-    """How many bytes each topic has sent in the present period. Loop thread.
+    """The numbers of bytes that were sent to each topic in the current period. Loop thread.
 
     Args:
-        max_bytes: what a topic may send.
+        max_bytes: number of bytes that may be sent to a topic in a period.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -26,7 +26,7 @@ class Quota:
         self.used_bytes: Counter[str] = Counter()
 
     def take(self, topic: str, size_bytes: int) -> None:
-        """Count bytes of a topic. Raises ``RefusedError`` where these are too many; then none are counted."""
+        """Count bytes sent to a topic. Raises ``RefusedError``, without counting them, if they exceed the quota."""
         wanted = self.used_bytes[topic] + size_bytes
         if wanted > self.max_bytes:
             raise RefusedError(
@@ -39,16 +39,16 @@ class Quota:
         self.used_bytes[topic] = wanted
 
     def ended(self) -> list[str]:
-        """Return the topics that have nothing left in this period, in the order of their names."""
+        """Return the topics whose quota is used up in this period, in the order of their names."""
         return sorted(topic for topic, used in self.used_bytes.items() if used >= self.max_bytes)
 
 
 class QuotaStep:
-    """The intake step (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+    """The intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) that counts bytes. Loop thread.
 
     Args:
-        quota: what it counts in.
-        topics_prefix: beginning of the topics that it is concerned with.
+        quota: the counts.
+        topics_prefix: prefix of the names of the topics whose bytes are counted.
     """
 
     def __init__(self, quota: Quota, topics_prefix: str) -> None:
@@ -57,24 +57,27 @@ class QuotaStep:
         self.topic_prefixes = (topics_prefix,)
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Count the body of a message; let later steps look at it. Raises ``RefusedError``."""
+        """Count the body of a message, and return False: later steps see the message, too.
+
+        Raises ``RefusedError`` if the topic's quota is exceeded.
+        """
         if sent is not None:
             self._quota.take(message.topic, len(message.body))
         return False
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Count the bodies of a batch to such a topic. Raises ``RefusedError``."""
+        """Count the bodies of a batch to a topic with a quota. Raises ``RefusedError`` if the quota is exceeded."""
         if batch.topic.startswith(self.topic_prefixes):
             self._quota.take(batch.topic, sum(map(len, batch.bodies)))
 
 
 class QuotaService:
-    """The service (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
+    """The service (:class:`flintmq.core.kernel.ports.Service`) that resets the quota. Loop thread.
 
     Args:
-        quota: what it begins again.
-        period_s: how often.
-        timers: the broker's.
+        quota: the counts.
+        period_s: length of a period.
+        timers: the broker's timers.
     """
 
     def __init__(self, quota: Quota, period_s: int, timers: PeriodicTimers) -> None:
@@ -83,23 +86,23 @@ class QuotaService:
         self._timers = timers
 
     def start(self) -> None:
-        """Begin a new period each time one has passed."""
+        """Start the timer that resets the counts at the end of each period."""
         self._timers.every(self._period_s, self._quota.used_bytes.clear, "topic quota")
 
     def stop(self) -> None:
-        """Do nothing: the timers have ended."""
+        """Do nothing: the broker has stopped its timers."""
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return how many bytes all topics have used together."""
+        """Return the number of bytes that were sent in this period to all topics with a quota."""
         return {USED: str(self._quota.used_bytes.total())}
 
     def health(self) -> str:
-        """Return which topics have nothing left; an empty text where all have."""
+        """Return a text with the topics whose quota is used up, empty if there are none."""
         ended = self._quota.ended()
         return f"the quota is used up: {', '.join(ended)}" if ended else ""
 
     def alarms(self) -> Iterator[Alarm]:
-        """Yield an alarm for each topic that has nothing left."""
+        """Yield an alarm for each topic whose quota is used up."""
         limit = self._quota.max_bytes
         for topic in self._quota.ended():
             text = f"the topic {topic} has sent its bytes of the period: raise topic_quota.max_bytes, or wait"

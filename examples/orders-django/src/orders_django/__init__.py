@@ -1,1 +1,1 @@
-"""Orders in a database, told to others by messages."""
+"""A Django application that stores orders in a database and sends a message for each."""

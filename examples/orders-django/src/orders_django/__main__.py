@@ -1,4 +1,4 @@
-"""``python -m orders_django migrate``, ``python -m orders_django bill_orders``: what ``manage.py`` is elsewhere."""
+"""Runs a management command, such as ``python -m orders_django migrate``; it replaces Django's ``manage.py``."""
 
 import os
 import sys

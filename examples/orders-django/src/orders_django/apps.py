@@ -1,9 +1,9 @@
-"""The application. It makes no client here: what loads it may fork workers afterwards, or only migrate."""
+"""The application's configuration. It starts no client, because a server may fork workers after loading it."""
 
 from django.apps import AppConfig
 
 
 class OrdersConfig(AppConfig):
-    """Orders and their bills."""
+    """The application of orders and their bills."""
 
     name = "orders_django"

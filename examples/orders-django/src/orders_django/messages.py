@@ -1,4 +1,4 @@
-"""The producer of this process, made when it is first used."""
+"""The producer of this process, which is created when it is first used."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from flintmq.client.sync import Message, Producer
 class ProcessProducer:
     """One producer for all threads of a process. Thread-safe.
 
-    Servers load an application and fork their workers then; a producer of the parent is of no use in them, so each process
-    makes its own with its first message.
+    Servers load an application and then fork their workers, which cannot use the parent's producer. So each process creates
+    a producer with its first message.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class ProcessProducer:
         self._producer: Producer | None = None
 
     def get(self) -> Producer:
-        """Return the producer of this process."""
+        """Return the producer of this process; the first call starts it."""
         with self._lock:
             if self._producer is None:
                 made = Producer("orders", settings.FLINTMQ_NAME_SERVERS)
@@ -37,7 +37,7 @@ class ProcessProducer:
             return self._producer
 
     def close(self) -> None:
-        """Leave the group and close the connections; the next message makes another producer."""
+        """Leave the group and close the connections; the next call of :meth:`get` starts another producer."""
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -48,5 +48,5 @@ producers = ProcessProducer()
 
 
 def order_placed(order_id: int) -> None:
-    """Tell others of an order. Call it when the order's transaction is committed."""
+    """Send a message with the id of an order. Call it after the order's transaction is committed."""
     producers.get().send(Message("Orders", str(order_id).encode(), keys=f"order-{order_id}"))

@@ -1,15 +1,15 @@
-"""What the database holds."""
+"""The tables of the database: orders and bills."""
 
 from django.db import models
 
 
 class Order(models.Model):
-    """What a customer wants."""
+    """An order of a customer."""
 
     article = models.CharField(max_length=100)
 
 
 class Bill(models.Model):
-    """A bill of an order. There is one at most, however often the message comes."""
+    """The bill of an order. An order has at most one, however often its message is delivered."""
 
     order = models.OneToOneField(Order, on_delete=models.CASCADE)

@@ -1,4 +1,4 @@
-"""The project's settings; each comes from the environment."""
+"""The project's settings; environment variables set those that differ between machines."""
 
 import os
 

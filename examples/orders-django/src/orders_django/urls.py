@@ -1,4 +1,4 @@
-"""Where it answers."""
+"""The URLs that the service answers."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""What the service answers."""
+"""The view that accepts orders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orders_django.models import Order
 @csrf_exempt
 @require_POST
 def place_order(request: HttpRequest) -> JsonResponse:
-    """Store an order, and tell of it when it is committed: of one that is rolled back nobody hears."""
+    """Store an order, and send a message after its transaction is committed; a rollback sends none."""
     with transaction.atomic():
         order = Order.objects.create(article=request.POST["article"])
         transaction.on_commit(partial(order_placed, order.pk))

@@ -1,4 +1,4 @@
-"""What gunicorn and its like load: ``gunicorn orders_django.wsgi``."""
+"""The application object that WSGI servers load, such as ``gunicorn orders_django.wsgi``."""
 
 import os
 

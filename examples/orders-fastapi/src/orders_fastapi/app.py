@@ -1,7 +1,7 @@
 """The application: ``uvicorn orders_fastapi.app:app``.
 
-``ORDERS_NAME_SERVERS`` has it use a broker elsewhere; without it a broker lives in this process, with its store in
-``ORDERS_STORE``. Bills are lines of the file ``ORDERS_BILLS``.
+If ``ORDERS_NAME_SERVERS`` has the address of name servers, the application uses their broker. Otherwise it runs a broker in
+this process, with its store in ``ORDERS_STORE``. Bills are lines of the file ``ORDERS_BILLS``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FROM_FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", close_ti
 
 
 class Order(BaseModel):
-    """What a customer wants."""
+    """An order of a customer: the body of ``POST /orders`` and of a message."""
 
     id: str
     article: str
 
 
 class State(TypedDict):
-    """What requests find in ``request.state``."""
+    """The values that handlers read from ``request.state``."""
 
     producer: Producer
     bills: Path
@@ -39,8 +39,8 @@ class State(TypedDict):
 async def lifespan(_app: FastAPI) -> AsyncIterator[State]:
     """Start broker, producer and consumer; end them in the reverse order.
 
-    uvicorn comes to the end when it takes no more requests and has answered those under way: so nothing is sent any more,
-    the consumer finishes the message it has and commits, and the broker makes its log durable.
+    uvicorn leaves the context after it has answered the last request, so no more messages are sent. Then the consumer finishes
+    its message and commits, and the broker makes its log durable.
     """
     bills = Path(os.environ.get("ORDERS_BILLS", "bills.txt"))
     bills.touch()
@@ -64,7 +64,7 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[State]:
 
 
 def embedded() -> flintmq.Broker:
-    """Return a broker for this process alone, which acknowledges what is on disk."""
+    """Return a broker that only this process can use. It acknowledges a message when it is on disk."""
     store = os.environ.get("ORDERS_STORE", "store")
     return flintmq.Broker(
         flintmq.load_config(
@@ -83,7 +83,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders", status_code=202)
 async def take_order(order: Order, request: Request) -> dict[str, str]:
-    """Take an order. It is on disk when this is answered, whatever becomes of the process then."""
+    """Accept an order. It is on disk before the answer is sent, so that no crash of the process loses it."""
     producer: Producer = request.state.producer
     sent = await producer.send(Message("Orders", order.model_dump_json().encode(), keys=order.id))
     return {"id": order.id, "message": sent.msg_id}
@@ -91,6 +91,6 @@ async def take_order(order: Order, request: Request) -> dict[str, str]:
 
 @app.get("/bills")
 def list_bills(request: Request) -> list[str]:
-    """List the orders that are billed."""
+    """Return the ids of the orders that are billed."""
     bills: Path = request.state.bills
     return bills.read_text("utf-8").split()

@@ -1,4 +1,4 @@
-"""Threads take orders from a queue and send them with one producer; a listener bills them; SIGTERM ends it in good order."""
+"""Threads take orders from a queue and send them with one producer. A listener bills them. SIGTERM ends the program cleanly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM_FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", close_ti
 
 
 class Journal:
-    """A file of lines that any thread appends to."""
+    """A file to which several threads append lines. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
@@ -36,7 +36,7 @@ class Journal:
 
 
 def work(orders: queue.Queue[str | None], producer: Producer, sent: Journal) -> None:
-    """Send orders until there are no more. One that is noted in the journal is stored by the broker."""
+    """Send orders until the queue yields None. The broker has stored an order before it is in the journal."""
     while (order := orders.get()) is not None:
         producer.send(Message("Orders", order.encode(), keys=order))
         sent.add(order)
@@ -60,7 +60,7 @@ def run(folder: Path, end: threading.Event) -> None:
             billed.add(message.body.decode())
 
         with Producer("shop", broker) as producer:
-            producer.send(Message("Orders", b"opening"))  # a topic is there before it is consumed
+            producer.send(Message("Orders", b"opening"))  # the topic must exist before the consumer starts
             with consumers:
                 produce(producer, sent, end)
     sent.close()
@@ -68,7 +68,7 @@ def run(folder: Path, end: threading.Event) -> None:
 
 
 def produce(producer: Producer, sent: Journal, end: threading.Event) -> None:
-    """Hand orders to the threads until the event is set; return when they have sent what they took."""
+    """Put orders into the queue of the threads until the event is set; return when the threads have sent all of them."""
     orders: queue.Queue[str | None] = queue.Queue(maxsize=2 * THREADS)
     with ThreadPoolExecutor(THREADS) as threads:
         workers = [threads.submit(work, orders, producer, sent) for _ in range(THREADS)]
@@ -79,11 +79,11 @@ def produce(producer: Producer, sent: Journal, end: threading.Event) -> None:
         for _ in workers:
             orders.put(None)
     for worker in workers:
-        worker.result()  # raises what kept a thread from its work
+        worker.result()  # raises the exception that ended the thread, if any
 
 
 def main() -> None:
-    """Run in the folder that is named until SIGTERM or Ctrl-C."""
+    """Run in the folder that the command line names until SIGTERM or Ctrl-C."""
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())

@@ -1,1 +1,1 @@
-"""Found by Django."""
+"""The package in which Django looks for commands."""

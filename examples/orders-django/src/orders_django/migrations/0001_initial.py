@@ -1,11 +1,11 @@
-"""The two tables."""
+"""The first migration: it creates the tables of orders and bills."""
 
 import django.db.models.deletion
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """Makes them."""
+    """Creates the tables of orders and bills."""
 
     initial = True
     operations = (

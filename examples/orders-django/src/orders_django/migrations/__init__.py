@@ -1,1 +1,1 @@
-"""Found by Django."""
+"""The migrations of the database, which ``migrate`` applies in order."""

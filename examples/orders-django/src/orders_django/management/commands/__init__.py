@@ -1,1 +1,1 @@
-"""Found by Django."""
+"""The commands of ``python -m orders_django``."""

@@ -16,12 +16,12 @@ FROM_FIRST = ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", close_ti
 
 
 class Command(BaseCommand):
-    """Runs beside the web server, as a process of its own."""
+    """The command ``bill_orders``, which runs in another process than the web server."""
 
     help = "Bills orders until SIGTERM or Ctrl-C."
 
     def handle(self, **_options: object) -> None:
-        """Consume; in the end the ``with`` statement waits for the message in hand and commits."""
+        """Consume until a signal comes. Then the ``with`` statement waits for the current message and commits."""
         end = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: end.set())
@@ -35,8 +35,8 @@ class Command(BaseCommand):
 
 
 def bill(message: MessageExt) -> None:
-    """Bill an order. A message that comes again finds its bill; what is raised here has it come again later."""
+    """Create the bill of an order unless it exists. If this raises, the broker delivers the message again later."""
     try:
         Bill.objects.get_or_create(order_id=int(message.body))
     finally:
-        connection.close()  # listeners run in threads, and a connection belongs to one
+        connection.close()  # listeners run in threads, and each thread has its own connection
