@@ -33,7 +33,7 @@ _PART: Final = re.compile(r"^==== (.+)\n", re.MULTILINE)
 
 
 class ScaffoldError(FlintError):
-    """A project cannot be written with this name or to this folder. The text says what to change."""
+    """A project cannot be written with this name or to this folder. Its text names the necessary change."""
 
 
 @attrs.frozen
