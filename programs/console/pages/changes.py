@@ -26,7 +26,7 @@ async def reset_preview(visitor: Visitor) -> Response:
     place, choice = visitor.query("queue"), visitor.query("to")
     to_ms = -1 if choice == "offset" else _time_of(choice, visitor.query("time"))
     if choice == "offset" and not place:
-        raise FormError("An offset is one of a queue: name the queue, too.")
+        raise FormError("An offset needs its queue: choose the queue, too.")
     known = await visitor.view.group(group)
     if known is None:
         raise FormError(f"No broker has a consumer group {group[:200]}.", 404)
