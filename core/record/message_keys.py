@@ -24,8 +24,10 @@ class Keyed(Protocol):
 
 def index_keys(message: Keyed) -> list[str]:
     """Return the keys of a message in the order of its entries in the index; a key that occurs twice is there twice."""
-    keys = [message.uniq_key, *message.keys.split(KEY_SEPARATOR)]
+    uniq_key, more = message.uniq_key, message.keys
+    keys = [uniq_key] if uniq_key else []
+    if more:
+        keys += filter(None, more.split(KEY_SEPARATOR))
     if MORE_KEYS:
-        get = message.properties.get
-        keys += [get(name, "") for name in MORE_KEYS]
-    return [*filter(None, keys)]
+        keys += filter(None, map(message.properties.get, MORE_KEYS))
+    return keys

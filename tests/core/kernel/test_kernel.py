@@ -117,7 +117,7 @@ def test_the_replacement_of_an_essential_dispatcher_is_essential(make_module: Ma
     assert kernel.registries.dispatchers.pick("one").essential
     assert kernel.registries.dispatchers.pick(f"{module}.P/one").essential
     assert not kernel.registries.dispatchers.pick("two").essential
-    with pytest.raises(PluginError, match="leaves out 'one'"):
+    with pytest.raises(PluginError, match="lacks 'one'"):
         check_dispatchers(kernel.registries, ["two"])
 
 
