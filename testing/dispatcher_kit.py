@@ -7,7 +7,7 @@ From a test of your plugin::
     def test_it_is_a_dispatcher():
         check_dispatcher(MyDispatcher, observe=lambda dispatcher: list(dispatcher.rows))
 
-``observe`` returns what the dispatcher has made so far, comparable with ``==``. Without it the kit can only check that
+``observe`` returns the data that the dispatcher has derived, comparable with ``==``. Without it the kit can only check that
 dispatching does not raise, and that the dispatcher does not change its input.
 """
 

@@ -112,7 +112,7 @@ class EmbeddedBroker:
         clock: the broker's clock. The name server and all clients use real time.
         plugins: plugin objects besides the installed ones.
         with_faults: keep the store in memory, and lead clients over a connection that :attr:`faults` can cut.
-        name_server: the running name server of a cluster, to register with; None: one of its own.
+        name_server: the running name server of a cluster, to register with; None starts a new one.
         master: the broker whose slave this one is; the settings also name its role.
 
     Raises (at ``__enter__``):

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_WITHOUT_TIME_MAX: Final = 200_000
-"""After this many callbacks without a move of the clock, the program counts as one that never waits."""
+"""Number of callbacks without a move of the clock after which a run ends with ``SpinningError``."""
 CLOCK_STEP_S: Final = 1e-6
 STARTED_AT_MS: Final = 1_700_000_000_000
 """The wall clock's time when a loop begins."""

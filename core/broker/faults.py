@@ -152,7 +152,7 @@ class BrokerFaults:
         self._end_some(now_s)
 
     def _end_some(self, now_s: float) -> None:
-        """End the faults that are over, and log those that were logged before."""
+        """Mark the faults that are over, and log the end of each whose beginning was logged."""
         for fault in self._faults.values():
             quiet_s = now_s - fault.last_s
             is_well = fault.well_s >= fault.last_s and quiet_s >= _SETTLED_S

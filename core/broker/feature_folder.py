@@ -24,7 +24,7 @@ class FeatureFolder:
 
     @property
     def disk(self) -> Disk:
-        """Disk through which files are read and written. Tests replace it by one that fails."""
+        """Disk through which files are read and written. Tests replace it by a failing disk."""
         return self._state.store.disk
 
     def json(self, name: str) -> JsonFile:

@@ -164,7 +164,7 @@ class RedirectedMessageStore:
         return [_outcome(next(results)) if has_queue else PutOutcome.ILLEGAL for has_queue in placed]
 
     def _is_placed(self, message: MessageExtBrokerInner) -> bool:
-        """Set a message's queue to one that its topic has now; return whether the topic has a queue."""
+        """Set a message's queue to an existing queue of its topic; return whether the topic has a queue."""
         try:
             if self._topics is not None:
                 message.queue_id = self._topics.queue_inside(message.topic, message.queue_id)

@@ -222,31 +222,31 @@ class RegisterCommand(Protocol):
 
 class FlintSpecs:
     """**Mistakes are found at the start**, and by ``flintmq config check``, which calls the factories that a start would
-    call, with a store in a scratch folder. A hook is a plain function with the arguments below, by these names; one that
-    registers returns nothing. Factories are plain functions of one argument, the context; what they make is an object with
-    the methods of its port in ``core/kernel/ports/``, as plain methods. The error names the plugin, the hook, the name that
-    was registered, what was expected and what was found. A start trusts the built-ins; mypy and the tests hold them to the
-    same.
+    call, with a store in a scratch folder. A hook is a plain function whose arguments have the names below; a hook with
+    ``register`` returns None. A factory is a plain function of one argument, the context. It makes an object with the
+    methods of its port in ``core/kernel/ports/``, all of them plain methods. An error names the plugin, the hook, the
+    registered name, the expected thing and the found one. Built-ins are not checked at the start, but by mypy and tests.
 
-    **Failures while it runs** are counted for the plugin that registered what failed. A wrong result and ``sys.exit()`` are
-    failures like any other; a ``RefusedError`` is an answer, not a failure. The log has a trace the first time and a line
-    at the tenth, hundredth and so on. ``flintmq status``, ``flintmq plugins --trace -b HOST:PORT`` and request 28 show
-    them: ``pluginErrors_<plugin>`` how often it failed, ``pluginLastError_<plugin>`` with what,
-    ``pluginSwitchedOff_<plugin>`` what of it is off, and why.
+    **Failures while the broker runs** are counted for the plugin that registered the failed part. A wrong result and
+    ``sys.exit()`` are failures too; a ``RefusedError`` is an answer, not a failure. The first failure of each kind is logged
+    with a traceback, the tenth, the hundredth and so on with one line. ``flintmq status``, ``flintmq plugins --trace -b
+    HOST:PORT`` and request 28 show them: ``pluginErrors_<plugin>`` is the number of failures, ``pluginLastError_<plugin>``
+    the last error, and ``pluginSwitchedOff_<plugin>`` lists the parts that are off, with the reasons.
 
-    **An optional part that fails too often is off**, until the broker is restarted: after ``plugin_failures_max`` failures.
+    **An optional part is switched off after** ``plugin_failures_max`` **failures**, until the broker is restarted.
     After the restart, dispatchers and index builders get the records they missed (``committed()``), except those that
-    retention has deleted meanwhile. The codes of processors are refused (``plugin.off``), and the
-    pulls of filters (nobody skips what was not looked at); listeners, timers and figures are not called. Clients can make
-    processors, filters and intake steps fail: their failures count only if they follow one another. Never off, but
-    counted: flush strategies, pools, what is ``essential``, what answers a built-in's code, and what decides whether
-    something may pass (authenticators, RPC hooks): it refuses.
+    retention has deleted meanwhile. While a processor is off, its request codes are refused (``plugin.off``). While a
+    filter is off, its pulls are refused, so that no consumer skips messages. Listeners, timers and figures are not called.
+    Clients can make processors, filters and intake steps fail: only their consecutive failures count.
 
-    **The loop serves everybody.** What blocks it longer than ``listen.loop_blocked_warn_ms`` is in the log, with the stack
-    of the loop, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``.
-    What must block belongs into a pool of threads (``flintmq_request_processors``) or into threads of the plugin's own.
-    Whatever of the broker is not called thread-safe belongs to the loop's thread; from another, ``broker.put(...)`` and
-    ``asyncio.run_coroutine_threadsafe(work(), broker.api.work.loop)`` may be called.
+    Some parts are counted, but never switched off: flush strategies, pools, ``essential`` parts, processors that replace a
+    built-in's code, authenticators and RPC hooks. An authenticator or RPC hook that fails refuses the request.
+
+    **All clients share the loop.** A call that blocks it longer than ``listen.loop_blocked_warn_ms`` is logged, with the
+    stack of the loop, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``. Run blocking work in
+    a pool of threads (``flintmq_request_processors``) or in the plugin's threads. Use the parts of the broker on the
+    loop's thread only, unless they are documented as thread-safe. Other threads may call ``broker.put(...)`` and
+    ``asyncio.run_coroutine_threadsafe(work(), broker.api.work.loop)``.
     """
 
     @hookspec
@@ -375,9 +375,9 @@ class FlintSpecs:
         """Register services of a broker: ``register(name, factory)``. All that are registered run.
 
         ``factory(context)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and
-        ``stop()``, plain or ``async def``, and where it has them ``ready()``, ``withdraw()``, ``persist()``,
-        ``runtime_info()``, ``health()``, ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and
-        ``follow(positions)``; or None if the configuration asks for none. The methods
+        ``stop()``, plain or ``async def``. ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``, ``health()``,
+        ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)`` are optional.
+        The factory returns None if the configuration needs no such service. The optional methods
         ``on_stored(stored)``, ``on_answered()`` and ``on_handed_out(handed_out)`` are called for appends, answers and pulls
         (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`). ``read_older(topic, queue_id, queue_offset,
         max_count)`` is called for pulls of messages that retention has deleted
@@ -386,9 +386,9 @@ class FlintSpecs:
         A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
 
         Services are made after recovery, started in the order of their registration before the broker listens, and stopped
-        in the reverse order after it has ended listening. A built-in that raises in ``start`` stops the start of the broker;
-        of others a failure is counted and named, and the broker continues without them, also when one of their coroutines
-        waits for longer than ten seconds.
+        in the reverse order after it has stopped listening. The broker does not start if a built-in raises in ``start``. The
+        failure of another service is counted and logged, and the broker continues without the service. A coroutine that
+        waits for longer than ten seconds is such a failure.
         The kit ``flintmq.testing.service_kit`` checks a service."""
 
     @hookspec
@@ -418,9 +418,9 @@ class FlintSpecs:
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
         """Register sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
 
-        A section is checked at the start, whether anything uses it or not. Everything the plugin registers is given the
-        section of the same name, else the plugin's only one, as ``context.settings``. A flush strategy with a model of its own
-        is given ``flush.<name>``."""
+        A section is checked at the start, even if nothing uses it. The contexts of the plugin's factories have the section
+        of the registered name as ``context.settings``, or else the plugin's only section. A flush strategy with a
+        ``settings_model`` gets ``flush.<name>``."""
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:

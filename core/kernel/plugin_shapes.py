@@ -144,7 +144,7 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
     try:
         signature = inspect.signature(
             function, follow_wrapped=False
-        )  # the signature of the decorator is the one that counts
+        )  # a call goes to the decorator, so its signature counts
     except (TypeError, ValueError):  # a C function without a signature: only a call can show an error
         return ""
     try:
