@@ -169,7 +169,7 @@ _DIFF: Final = ("group", "topic", "countOfOnlineConsumers", "msgModel")
 EXPORTER_GROUP: Final = Group(
     "rocketmq-exporter: lag",
     _READ_HERE
-    + "`msgModel` is 1 for groups that share a topic's messages; those that broadcast keep their offsets themselves.",
+    + "`msgModel` is 1 for groups that share a topic's messages; broadcasting groups keep their offsets themselves.",
     (),
     (
         Family("rocketmq_group_diff", "gauge", "Messages of a topic that a group has not consumed.", _DIFF),

@@ -91,7 +91,7 @@ class MetricsService:
         """Return an alarm if the last scrape left out series."""
         if self._left_out:
             limit = self._api.settings.current.metrics.series_max
-            text = f"monitoring was not told {self._left_out} series: raise metrics.series_max, or have fewer topics"
+            text = f"the metrics leave out {self._left_out} series: raise metrics.series_max, or have fewer topics"
             yield Alarm(
                 "metrics.series", "warning", "", text, limit + self._left_out, "series", limit, "metrics.series_max"
             )
@@ -123,7 +123,7 @@ class MetricsService:
                 return self._health() if path == "/healthz" else self._readiness()
         except NoSnapshotError as error:
             return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        return Answer.text(HTTPStatus.NOT_FOUND, "what is answered here: /metrics, /healthz, /readyz")
+        return Answer.text(HTTPStatus.NOT_FOUND, "no such page; pages: /metrics, /healthz, /readyz")
 
     def _scrape(self, accept: str) -> Answer:
         assert self._exposition is not None

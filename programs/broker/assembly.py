@@ -165,7 +165,7 @@ class Assembly:
             state.alarms.add(alarmed)
 
     def add_parts(self) -> None:
-        """Create the request processors, and what plugins registered for the whole server.
+        """Create the request processors, and the connection listeners and RPC hooks of plugins.
 
         Raises:
             ConfigError, PluginError: a plugin is at fault; names it.
@@ -231,7 +231,7 @@ def _mended(store: MessageStore) -> list[Alarm]:
         return []
     text = (
         f"this start found parts of the store lost, damaged or not as they were noted: {', '.join(store.mended)}; the log "
-        "says of each what was done; see what happened to the disk or the files, then restart"
+        "describes each repair; find out why the disk or the files changed, then restart"
     )
     return [Alarm("store.mended", WARNING, "", text, len(store.mended), "parts", key="store.path")]
 

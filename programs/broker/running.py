@@ -59,7 +59,7 @@ def run_to_end(name: str, work: Coroutine[Any, Any, T]) -> T:
                     raise
                 log.error(
                     "plugin.task_exits",
-                    "a task raised %(error)s, which would end the process; it goes on",
+                    "a task raised %(error)s, which would end the process; the process continues",
                     error=repr(error),
                     exc_info=error,
                 )

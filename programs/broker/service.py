@@ -294,7 +294,7 @@ class Timers:
                     if str(times).rstrip("0") == "1":  # the first, tenth, hundredth … time
                         log.exception(
                             "timer.failed",
-                            "the timer '%(timer)s' failed; it goes on in %(wait_s)s s",
+                            "the timer '%(timer)s' failed; its next call is in %(wait_s)s s",
                             timer=name,
                             wait_s=wait_s,
                         )

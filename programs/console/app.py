@@ -125,7 +125,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _fault(request: Request, error: Exception) -> Response:
     log.error("console.page_failed", "the page %(page)s failed", page=request.url.path, exc_info=error)
-    text = "The console has a fault; its log says which. Nothing is known about what the page was to change."
+    text = "The console failed; its log has the error. It is not known whether the page's change was made."
     return problem(request.app.state.console, request, browser_id_of(request), text, 500)
 
 

@@ -163,7 +163,11 @@ class NameServer(Service):
         return exposed, server_tls(whole)
 
     async def check(self) -> None:
-        """Create what a start creates with plugins, for ``flintmq config check``. Raises ConfigError, PluginError."""
+        """Create all objects that a start creates with plugins, for ``flintmq config check``.
+
+        Raises:
+            ConfigError, PluginError: a start would raise the same error.
+        """
         async with self._held:
             self._checked_doors()
             self._assemble().add_parts(self, self._pools)

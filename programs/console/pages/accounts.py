@@ -60,7 +60,7 @@ async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
             continue
         except msgspec.MsgspecError:
             return None, "The broker's list of accounts cannot be read."
-    return None, "No broker answers what its accounts are."
+    return None, "No broker answers the request for its accounts."
 
 
 async def _masters(visitor: Visitor) -> dict[str, str]:

@@ -63,7 +63,7 @@ class Managed(Generic[Config]):
     """Sends the form's settings to a broker, together with its current configuration."""
 
     async def configs(self, visitor: Visitor, name: str) -> dict[str, Config | None]:
-        """Return the configuration of a name at each broker; None where a broker has none. Raises RemotingError."""
+        """Return the configuration of a name at each broker; None for a broker without it. Raises RemotingError."""
         masters = await visitor.access.admin.masters()
         if not masters:
             raise RemotingError("no master is registered with the name server")
