@@ -117,7 +117,7 @@ class ScheduleMessageService:
         if inside != known:
             _log.warning(
                 "delay.offset_moved",
-                "delay level %(level)d goes on at queue offset %(now_offset)d instead of %(before_offset)d",
+                "delay level %(level)d continues at queue offset %(now_offset)d instead of %(before_offset)d",
                 level=level,
                 now_offset=inside,
                 before_offset=known,

@@ -119,10 +119,10 @@ class MessageTransport(Protocol):
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """Return an end for people to see, with how far ``start`` is behind it.
+        """Return an end for display, with the lag of ``start`` behind it.
 
         ``"lag"`` has ``messages``, ``bytes`` of records, and ``ms`` that the oldest of them has waited; ``"brokers"`` has the
-        name of each broker with ``contactAgeMs``, how long ago it answered. What cannot be told is null.
+        name of each broker with ``contactAgeMs``, how long ago it answered. Unknown values are null.
         """
         ...
 

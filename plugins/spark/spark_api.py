@@ -45,7 +45,7 @@ try:
 except ImportError:
 
     class Filter:  # type: ignore[no-redef]
-        """A filter of a query; this version of PySpark never makes any."""
+        """A filter of a query; this version of PySpark never makes filters."""
 
     class EqualTo(Filter):  # type: ignore[no-redef]
         """``column = value``."""

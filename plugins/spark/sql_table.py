@@ -1,7 +1,7 @@
 """Tables of Spark's catalog: ``CREATE TABLE t USING flintmq OPTIONS (…)``.
 
 Spark passes a table's options to the source only once, when it creates the table. It passes each twice (``x`` and
-``option.x``), with properties of its own (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns
+``option.x``), with other properties (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns
 but not its options. This module therefore stores the options in the metadata of the columns, which the catalog keeps.
 """
 

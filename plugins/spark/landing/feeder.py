@@ -124,7 +124,7 @@ class LandingFeeder:
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
         log.info(
             "landing.goes_on",
-            "landing goes on at position %(start_position)d of %(end_position)d",
+            "landing continues at position %(start_position)d of %(end_position)d",
             start_position=start_offset_bytes,
             end_position=end_offset_bytes,
         )
@@ -148,7 +148,7 @@ class LandingFeeder:
             lag = max(0, self._readable() - (self._committed or 0))
             log.warning(
                 "landing.behind_at_stop",
-                "the broker stops with %(lag_bytes)d bytes of the log not landed; the next start goes on with them",
+                "the broker stops with %(lag_bytes)d bytes of the log not landed; the next start lands them",
                 lag_bytes=lag,
             )
 
@@ -256,7 +256,7 @@ class LandingFeeder:
             self._lost_bytes += landed.lost_bytes
             log.error(
                 "landing.lost",
-                "%(lost_bytes)d bytes of the log were deleted before they could land; landing goes on at "
+                "%(lost_bytes)d bytes of the log were deleted before they could land; landing continues at "
                 "%(position)d, the gap is in the manifest",
                 lost_bytes=landed.lost_bytes,
                 position=landed.read_to_bytes,

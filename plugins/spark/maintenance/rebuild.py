@@ -1,7 +1,7 @@
 """Rebuilds queues and index of a large store in parallel, with the same bytes that the broker writes.
 
 A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. So each task writes the units
-of its own piece at their places, without sorting or exchanging them. This requires the conditions below (docs/large-stores.md,
+of its piece at their places, without sorting or exchanging them. This requires the conditions below (docs/large-stores.md,
 "Rebuild and repair"), which are checked. If one does not hold, the third column says what happens. "The broker's code" means
 that the broker's own code makes the queue, in the log's order.
 

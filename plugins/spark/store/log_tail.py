@@ -83,7 +83,7 @@ class LogTail:
 
 
 def walked_tail(log: LogFiles, count: int) -> LogTail | None:
-    """Return the end of a log with at least ``count`` records, if it has so many; None if it has no records.
+    """Return the end of a log with at least ``count`` records, or of the whole log if it has fewer; None if it has no records.
 
     Raises:
         StoreError: a file cannot be read.

@@ -206,11 +206,13 @@ class StoreOffset:
         {"v": 1, "transport": "store", "store": "<32 hex>", "epoch": "<16 hex>", "phys": 617789557}
 
     Store id and epoch come from ``flint/epochs`` (:mod:`flintmq.core.log.epochs`). The epoch is that of the last byte before
-    the position. A crash may cut the log's end and other messages may be written there; then the epoch tells that what was read
-    is not what lies there now. Stores that the Java broker wrote have neither. ``"queues"``, where a query began at queue
-    offsets of its own, holds them: ``{"topic": {"0": 23}}``, and ``"queuesTo"`` the end of the log at that time. ``"of"`` is
-    what the query reads, and ``"read"``, where that was changed, what was read of which part of the log. Where a batch reads
-    messages that were left out before, ``"historyFrom"`` is the place with which it begins.
+    the position. After a crash has cut the log's end, other messages may be written there. Their epoch differs, so a query
+    notices that it has read messages that are gone. Stores that the Java broker wrote have neither.
+
+    Further members are optional. ``"queues"`` has the queue offsets at which a query began, as ``{"topic": {"0": 23}}``, and
+    ``"queuesTo"`` the end of the log at that time. ``"of"`` is the choice of queues that the query reads. If the choice was
+    changed, ``"read"`` has the choices for which each part of the log was read. If a batch reads messages that were excluded
+    before, ``"historyFrom"`` is the physical offset at which it begins.
     """
 
     physical_offset: int

@@ -70,7 +70,7 @@ class UnitRows:
 
     @property
     def tells_topics(self) -> bool:
-        """Whether each queue contains only messages of its own topic."""
+        """Whether each queue contains only messages of the topic that it is named after."""
         return not any(queue.topic.startswith(_LMQ_PREFIX) for queue in self._queues)
 
     def read(self, data: Bytes, piece: Piece, *, complete: bool) -> Iterator[pa.RecordBatch | Span]:

@@ -166,7 +166,7 @@ class Puller:
             not self.tags and len(pulled.starts) != behind - wanted.start
         ):
             self._lost(
-                wanted, behind, f"{len(pulled.starts)} came, the broker goes on at {answer.next_begin_queue_offset}"
+                wanted, behind, f"{len(pulled.starts)} came, the broker continues at {answer.next_begin_queue_offset}"
             )
 
     def _lost(self, wanted: QueueRange, end: int, why: str) -> None:

@@ -84,7 +84,7 @@ class QueueLives:
             if queue.broker_name not in here:
                 log.warning(
                     "spark.queue_away",
-                    "%(queue)s is away; the query goes on at %(queue_offset)d when it is back",
+                    "%(queue)s is away; the query continues at %(queue_offset)d when it is back",
                     queue=queue_name(queue),
                     queue_offset=place,
                 )
