@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures whether the cost of a message grows with what a broker holds.
+"""Measures whether the cost of a message grows with the contents of a broker.
 
     tools/bench_growth.py [--messages 10000000] [--topics 1000] [--connections 1000] [--rounds 3] [--seconds 1.5]
 
@@ -37,7 +37,7 @@ BODY_BYTES = 128
 INFLIGHT = 64
 QUEUES = 4
 SPREAD = 250
-"""Sends in flight on each of four connections in the row over many topics, each with a topic of its own."""
+"""Number of sends in flight on each of four connections in the row over many topics; each send has another topic."""
 BACKLOG = 100_000
 Row = Callable[[ServedChild], Awaitable[float]]
 
@@ -71,7 +71,7 @@ async def consume(broker: ServedChild) -> float:
 
 
 def spread(topics: list[str], seconds: float) -> Row:
-    """Return a row: the broker's processor time per message sent, in µs, where each send in flight has a topic of its own."""
+    """Return a row: the broker's processor time per message sent, in µs, if each send in flight has another topic."""
 
     async def measure(broker: ServedChild) -> float:
         async with AdminClient([broker.namesrv]) as admin:

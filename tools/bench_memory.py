@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what a broker keeps in memory and on disk for each thing that it holds, for the table of docs/operations.md.
+"""Measures the memory and disk space that a broker uses for each thing that it holds, for the table of docs/operations.md.
 
     tools/bench_memory.py [--topics 1000] [--queues 8] [--connections 1000] [--groups 1000] [--messages 1000000]
 

@@ -6,7 +6,7 @@
 Makes a stopped store in WORK: bodies of 128 bytes, 8 topics of 4 queues, tags, keys and unique keys, log files of 128 MiB. Each
 round runs every engine once, one after the other, into a new folder. ``loop`` is what a broker's start does without numpy, one
 record after the other; ``repair`` is what it does with numpy. All results are compared byte by byte with those of ``loop``.
-Spark's session is started once, before the rounds, and the time of its start is a figure of its own. Then one line of JSON is
+Spark's session is started once, before the rounds, and the time of its start is a separate figure. Then one line of JSON is
 printed: medians of seconds and of CPU seconds (children and Java too), records a second, and ratios to ``loop``.
 """
 
@@ -117,7 +117,7 @@ def by_the_broker(root: Path, target: Path, records: int, *, numpy: bool) -> Non
 
 
 def same(one: Path, other: Path) -> bool:
-    """Return whether two stores have the same queues, and index files of the same content whatever their names."""
+    """Return whether two stores have the same queues, and the same contents of index files, whose names may differ."""
     queues = [
         sorted(p.relative_to(root) for p in (root / "consumequeue").rglob("*") if p.is_file()) for root in (one, other)
     ]

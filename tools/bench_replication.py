@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what a slave that holds every message costs, and how fast an empty slave catches up.
+"""Measures the cost of a slave that holds every message, and how fast an empty slave catches up.
 
     tools/bench_replication.py [--peer ../shared/peer] [--rounds 5] [--seconds 3] [--fill-mib 256]
 
@@ -166,7 +166,7 @@ def say(**row: object) -> None:
 async def acknowledgements(
     kind: Kind, alone: Server, master: Server, slave: Server, options: argparse.Namespace
 ) -> None:
-    """Measure the same load on a master alone and on one that waits for its slave."""
+    """Measure the same load on a master alone and on a master that waits for its slave."""
     for what, (connections, inflight) in LOADS.items():
         bench = load(connections, inflight, options.seconds)
         figures: dict[str, list[float]] = {}

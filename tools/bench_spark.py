@@ -101,7 +101,7 @@ def make_store(root: Path, records: int) -> None:
 
 
 def add_units(root: Path, log: np.ndarray[Any, Any]) -> None:
-    """Write the records' units to one file for each queue, behind those that it has."""
+    """Write the records' units to one file for each queue, after the units that it has."""
     for topic in range(TOPICS):
         for queue_id in range(QUEUES):
             mine = log[(log["topic"] == b"topic%d" % topic) & (log["queue_id"] == queue_id)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts load on a broker by FlintMQ's client, in a process of its own.
+"""Puts load on a broker by FlintMQ's client, in a separate process.
 
     tools/client_load.py ROW --namesrv HOST:PORT --topic T [--seconds S] [--count N]
 

@@ -14,7 +14,7 @@ SUBJECT_MAX_CHARACTERS = 72
 
 
 def faults(message: str) -> list[str]:
-    """Return what is wrong with a message, a sentence for each fault."""
+    """Return the faults of a message, each as a sentence."""
     subject, *rest = [line for line in message.splitlines() if not line.startswith("#")] or [""]
     if subject.startswith(("Merge ", "Revert ", "fixup! ", "squash! ")):
         return []

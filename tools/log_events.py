@@ -44,7 +44,7 @@ class Line:
     place: str
     """``file:line``."""
     faults: tuple[str, ...] = ()
-    """What is wrong with the call."""
+    """Faults of the call, each as a text."""
 
     @property
     def unnamed(self) -> str:

@@ -1,7 +1,7 @@
-"""Find what reads the machine's time or chance, or starts a thread, and is not the one module for it.
+"""Find code that reads the machine's time or randomness, or starts a thread, outside the modules that may do so.
 
-A simulation decides what time it is, what chance brings, and when the work of a thread is done. Code that asks the machine
-instead makes two runs of one seed differ. ``tools/tidy.py`` runs the rule.
+A simulation decides the time, the random numbers, and when the work of a thread is done. Code that asks the machine instead
+makes two runs with one seed differ. ``tools/tidy.py`` runs the rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOMES: Final = ("core/io/clock.py", "core/io/chance.py", "core/io/threads.py")
 _MAY_ASK: Final = re.compile(r"plugins/spark/")
 """Spark's own processes read a store or a broker from outside; no simulation runs them."""
 _RULED: Final = re.compile(r"(core|plugins|dispatchers|flush|remoting|client)/|programs/(broker|name_server)/")
-"""What a simulation of a broker, a name server and their clients runs."""
+"""The folders and modules that a simulation of a broker, a name server and their clients runs."""
 _ASKS: Final = re.compile(
     r"time\.(time|monotonic|perf_counter|thread_time)(_ns)?|random\.\w+|secrets\.\w+|os\.urandom|uuid\.uuid[14]|asyncio\.to_thread"
     r"|concurrent\.futures\.(Thread|Process)PoolExecutor"
@@ -39,7 +39,7 @@ def machine_reads(sources: Sources) -> set[str]:
 
 def _asked(tree: ast.Module) -> Iterator[str]:
     names: dict[str, str] = {}
-    """What a name of this module stands for."""
+    """Dotted names, keyed by the name that this module imports them as."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.asname or alias.name: alias.name for alias in node.names}
@@ -53,7 +53,7 @@ def _asked(tree: ast.Module) -> Iterator[str]:
 
 
 def _full_name(node: ast.expr, names: dict[str, str]) -> str:
-    """Return the dotted name of what an expression names, with the module that it comes from."""
+    """Return the dotted name that an expression refers to, with the module that defines it."""
     if isinstance(node, ast.Name):
         return names.get(node.id, "")
     if isinstance(node, ast.Attribute):

@@ -48,7 +48,7 @@ def pyright(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[s
 
 
 def problems_of(module: str, floor: float, root: Path = ROOT) -> tuple[float, list[str]]:
-    """Return the share of a module's public names with a declared type, and what is wrong."""
+    """Return the share of a module's public names with a declared type, and the faults that pyright finds."""
     done = pyright("--verifytypes", module, "--ignoreexternal", "--outputjson", root=root)
     found = json.loads(done.stdout)["typeCompleteness"]
     counts = found["exportedSymbolCounts"]

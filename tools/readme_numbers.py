@@ -37,7 +37,7 @@ JAVA_ROWS: Final = (
 SYNC_ROWS: Final = tuple(f"java-sync-{threads}-{size}" for size in (128, 1024) for threads in (1, 8, 32))
 
 Run = Mapping[str, Mapping[str, Any]]
-"""What one run measured: the flush and the row, such as ``async send-4x64`` → the document that ``--json`` prints."""
+"""The results of one run: documents that ``--json`` prints, keyed by flush and row, such as ``async send-4x64``."""
 
 
 @attrs.frozen
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(rounds: int, seconds: float) -> Run:
-    """Return what one run of all rows measures; it starts the brokers. Raises ``CalledProcessError``."""
+    """Start the brokers, and return the results of one run of all rows. Raises ``CalledProcessError``."""
     found: dict[str, Mapping[str, Any]] = {}
     for flush in ("async", "sync"):
         rows = sorted({row for line in LINES if line.flush == flush for row in line.rows})

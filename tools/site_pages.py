@@ -106,8 +106,8 @@ def rewritten(markdown: str, base: str, inside: str, root: Path = ROOT) -> str:
 
 
 def linked(root: Path = ROOT) -> dict[str, str]:
-    """Return the files that pages link to outside docs/ and the root's pages, and those that these link to: path on the site →
-    path in the repository."""
+    """Return the files that pages link to outside docs/ and the root's pages, and the files that these link to: path in the
+    repository, keyed by path on the site."""
     waiting = [*ROOT_PAGES, *(path.relative_to(root).as_posix() for path in sorted((root / "docs").rglob("*.md")))]
     found: dict[str, str] = {}
     while waiting:
@@ -136,8 +136,8 @@ def shown(path: str, root: Path = ROOT) -> str:
 
 
 def _as_python_markdown(text: str) -> Iterator[str]:
-    """Yield lines with what Python-Markdown needs: a blank line before a list, four spaces before an inner list, unescaped
-    pipes in the code of cells."""
+    """Yield lines in the form that Python-Markdown needs: a blank line before a list, four spaces before an inner list,
+    unescaped pipes in the code of cells."""
     before, in_list = "", False
     for line in text.splitlines(keepends=True):
         item = _ITEM.match(line)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Count what the architecture limits: ``tools/size.py [BEFORE [AFTER]] [--json]``, where BEFORE and AFTER are commits.
+"""Count the sizes that the architecture limits.
 
-Without a commit the checkout is counted; with one the commit is compared with the checkout; with two they are compared with
-each other.
+    tools/size.py [BEFORE [AFTER]] [--json]
+
+BEFORE and AFTER are commits. Without a commit the checkout is counted. With one commit, the commit is compared with the
+checkout; with two, they are compared with each other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Run everything at once for a while, and compare what is left at the end with the beginning.
+"""Run everything at once for a while, and compare the resources in use at the end with those at the beginning.
 
     tools/soak.py [--minutes 60] [--names 4000] [--folder DIR] [--json]
 
-A name server, a master and its slave run as processes of their own on loopback, with small log files and with retention.
+A name server, a master and its slave run as separate processes on loopback, with small log files and with retention.
 Producers and consumers use topics that exist all the time. Meanwhile other topics and groups are created, used, deleted and
 created again under their old names. The slave is killed and paused. Rude peers send broken frames, register filters and groups
 that do not exist, and do not read their answers. Then everything that was created is deleted, and the processes are measured
@@ -63,7 +63,7 @@ measurement."""
 WARM_UP_SHARE: Final = 0.1
 """The share of the time after which the beginning is measured, when allocators and caches are warm."""
 SETTLE_S: Final = 90.0
-"""The longest wait until what was deleted is gone: a slave asks its master each second, channels expire after two minutes."""
+"""Longest wait until deleted things are gone everywhere. A slave asks its master each second; channels expire in 2 minutes."""
 BOUNDS: Final = {"descriptors": 12, "maps": 16, "queue_folders": 4, "files": 4, "groups": 0, "offsets": 4, "threads": 4}
 """By how much a figure at the end may exceed that of the beginning. Connections come and go."""
 DATA_FOLDERS: Final = ("commitlog", "consumequeue", "index")
@@ -79,7 +79,7 @@ _runs = itertools.count()
 
 @attrs.define
 class Seen:
-    """What the clients saw."""
+    """The messages and errors that the clients saw."""
 
     acknowledged: dict[bytes, float] = attrs.Factory(dict)
     delivered: Counter[bytes] = attrs.Factory(Counter)
@@ -199,7 +199,7 @@ async def send_for_ever(seen: Seen, address: str, number: int) -> None:
 
 @contextlib.contextmanager
 def note_errors(seen: Seen, what: str):  # type: ignore[no-untyped-def]
-    """Count an error and let the soak go on: servers are killed meanwhile."""
+    """Count an error and continue the soak, because servers are killed during it."""
     try:
         yield
         seen.counts[what] += 1
@@ -372,7 +372,7 @@ def _many_pulls(writer: asyncio.StreamWriter, chance: random.Random) -> None:
 async def soak(
     options: argparse.Namespace, folder: Path, servers: list[Server], ports: tuple[int, int]
 ) -> tuple[Seen, dict[str, dict[str, dict[str, int]]]]:
-    """Return what the clients saw, and the figures of each server at the beginning and at the end."""
+    """Return the messages and errors that the clients saw, and the figures of each server at the beginning and at the end."""
     seen = Seen()
     _, _, slave = servers
     address = f"127.0.0.1:{ports[0]}"
@@ -425,7 +425,7 @@ async def soak(
 
 
 async def delete_groups(seen: Seen, address: str, master: str) -> None:
-    """Delete the groups of rude peers, and those that a pull created again after their deletion."""
+    """Delete the groups of rude peers, also groups that a pull created again after their deletion."""
     async with AdminClient(address) as admin:
         for group in await admin.group_configs(master):
             if group.startswith(("rude", "group")):

@@ -155,7 +155,7 @@ class Broker:
         self._process.stdin.write(b"trouble\n")
 
     async def calm(self) -> dict[str, int]:
-        """End the faults; return how often each of them has happened so far."""
+        """End the faults; return how often each of them has happened since the start."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"calm\n")
@@ -245,7 +245,7 @@ class Round:
         return self._deck.pop()
 
     async def _live(self, kind: Kind, world: World, seconds: float) -> None:
-        """Make a client, use it for ``seconds`` by several callers, and close it while they go on."""
+        """Make a client, use it for ``seconds`` by several callers, and close it while they still call it."""
         client = kind.make(world, self._chance)
         await self._perform(kind, Call("start", client.start, LONG_S))
         if kind.name.startswith("Consumer,"):
@@ -368,7 +368,7 @@ async def awaited(work: Callable[[], Any]) -> Any:
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Call a function in a thread of its own."""
+    """Call a function in a new thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""The package's modules, of the checkout or of a commit, and what other tools need of their syntax trees."""
+"""The package's modules, of the checkout or of a commit, and the parts of their syntax trees that other tools need."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Sources:
 
     @classmethod
     def of_commit(cls, commit: str, root: Path = ROOT) -> Sources:
-        """Return the files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError where there is no such commit."""
+        """Return the files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError if the commit does not exist."""
         command = ["git", "-C", str(root), "archive", commit]
         packed = subprocess.run(command, check=True, capture_output=True).stdout
         texts = {}
@@ -166,7 +166,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _run_statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield all statements inside a node, without those that only type checkers see."""
+    """Yield all statements inside a node, without statements that only type checkers see."""
     for part in statements(node):
         yield part
         if isinstance(part, ast.If) and "TYPE_CHECKING" in ast.unparse(part.test):

@@ -1,4 +1,4 @@
-"""Which test belongs to each module: the one at the mirrored path, or the one that ``tests/tested_by.toml`` names."""
+"""Finds the test of each module: the test at the mirrored path, or the test that ``tests/tested_by.toml`` names."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _names(sources: Sources, test: str, path: str) -> bool:
 
 @functools.cache
 def _used(sources: Sources, test: str) -> frozenset[str]:
-    """Return the modules that a test and the ``conftest.py`` of its folders import, and those that ``flintmq`` itself
-    exports."""
+    """Return the modules that a test and the ``conftest.py`` of its folders import, and the modules that ``flintmq``
+    itself exports."""
     found = set(sources.imports(test))
     for folder in PurePosixPath(test).parents:
         if f"{folder}/conftest.py" in sources.texts:

@@ -42,7 +42,7 @@ LEANING: Final = re.compile(r"(As|Of|The same|Likewise|Those|That|It|They)\b")
 NO_VERB: Final = re.compile(
     r"(The|An?|Whether|What|How|Where|Which|Why|All|Every|Everything|One|Each|These|This|True|False|Nothing|Something)\b"
 )
-"""Beginnings of functions' docstrings that do not begin with what the function does."""
+"""Beginnings of functions' docstrings without a verb that names the function's action."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 _MAY_READ_ROLE: Final = re.compile(r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$")
 """The configuration's own checks, the assembly of a broker, and the plan of the supervisor."""
@@ -179,7 +179,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
 
 
 class Symbols:
-    """The names that modules and classes define, with those that they import or inherit."""
+    """The names that modules and classes define, with the names that they import or inherit."""
 
     def __init__(self, sources: Sources) -> None:
         self._members: dict[str, set[str]] = defaultdict(set)

@@ -59,7 +59,7 @@ class Starts(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """What every row is given."""
+    """The settings that every row gets."""
 
     run: RunLoop
     seconds: float
@@ -72,7 +72,7 @@ class Setting:
     generator: str = ""
     """The command of a generator that costs less than FlintMQ's, for the rows of sends."""
     generators: int = 1
-    """Number of generators that send at the same time; where there are several brokers, each generator sends to one of them."""
+    """Number of generators that send at the same time. If there are several brokers, each generator sends to one of them."""
 
 
 @attrs.frozen
@@ -113,7 +113,7 @@ def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting,
 
 
 def _consume(setting: Setting, side: Side) -> Figures:
-    """Measure a consume of a new backlog: one that is read again and again would be in every cache."""
+    """Measure the consumption of a new backlog, because a backlog that is read repeatedly would be in every cache."""
     topic = f"{TOPIC}C{time.time_ns()}"
     bench = BenchSettings(bench="send", topic=topic, connections=2, inflight=8, size_bytes=SIZE_BYTES, batch=64)
     backlog = min(BACKLOG, int(50_000 * setting.seconds) or 1)
@@ -260,7 +260,7 @@ ROWS: Final = (
     ),
     RowSpec("start", "start to first acknowledged send, ms", ("start_ms",), _start),
 )
-"""All rows, in the order in which they are measured: those that restart a broker come last."""
+"""All rows, in the order in which they are measured; rows that restart a broker come last."""
 MORE_IS_BETTER: Final = frozenset({"rate"})
 
 
@@ -270,9 +270,9 @@ class Row:
 
     spec: RowSpec
     measured: Mapping[str, tuple[Figures, ...]]
-    """The figures of each round, by side: ``ours``, ``theirs`` and, where there is a third one, ``also``."""
+    """Figures of each round, keyed by side: ``ours``, ``theirs`` and, if there is a third side, ``also``."""
     why_not: str = ""
-    """Why some figures were not measured."""
+    """Reason why some figures were not measured."""
 
     def as_json(self) -> dict[str, Any]:
         """Return one line of JSON: medians of all figures, and of the rounds' ratios, with the intervals of the ratios' means.
@@ -325,7 +325,7 @@ def _values(rounds: Sequence[Figures], name: str) -> list[float]:
 def compare_row(spec: RowSpec, setting: Setting, compared: Mapping[str, Side], rounds: int) -> Row:
     """Measure one row on the brokers in turn; the order is reversed in every second round.
 
-    Where a broker cannot be measured in this row, the row has no figures but the reason.
+    If a broker cannot be measured in this row, the row has the reason instead of figures.
     """
     found: dict[str, list[Figures]] = {which: [] for which in compared}
     sides = [(which, side) for which, side in compared.items() if which == "ours" or not spec.ours_only]

@@ -1,4 +1,6 @@
-"""The calls of the soak: for each class of client, on either face, a function that makes it, and one that chooses a call."""
+"""The calls of the soak. Each class of client, asynchronous or synchronous, has a function that makes a client and a function
+that chooses a call.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ from flintmq.client import (
 from flintmq.client import sync as waiting_face
 
 ASK_S: Final = 3.0
-"""How long one question to a server may take, the connection included."""
+"""Longest time for one request to a server, in seconds, the connection included."""
 LONG_S: Final = 40.0
-"""The bound of calls that ask several questions, one after the other, and take no timeout."""
+"""Longest time for calls that send several requests in turn and take no timeout, in seconds."""
 CLOSE_S: Final = 20.0
 
 
@@ -66,7 +68,7 @@ class Call:
 
 @attrs.frozen
 class Kind:
-    """A class of client, on one face, and one way of using it."""
+    """A class of client, asynchronous or synchronous, and a way of using it."""
 
     name: str
     is_waiting: bool
@@ -76,7 +78,7 @@ class Kind:
 
 
 def kinds() -> list[Kind]:
-    """Return every kind, on both faces."""
+    """Return every kind, asynchronous and synchronous."""
     made: list[Kind] = []
     for face, is_waiting in ((loop_face, False), (waiting_face, True)):
         suffix = " (sync)" if is_waiting else ""
@@ -197,7 +199,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
 
 
 def settings_of(way: str, world: World) -> ConsumerSettings:
-    """Return the settings of a group, also for its last member, which takes what the others have left."""
+    """Return the settings of a group, also for its last member, which takes the messages that the others have left."""
     return ConsumerSettings(
         consume_from="CONSUME_FROM_FIRST_OFFSET",
         message_model="BROADCASTING" if way == "broadcast" else "CLUSTERING",
@@ -336,7 +338,7 @@ def _consumers_call(client: Any, world: World, chance: random.Random) -> Call:
     return Call("client", lambda: client.client, 0.5)
 
 
-# --- by hand ---
+# --- pull consumers and administrators ---
 
 
 def _makes_pull_consumer(face: Any) -> Callable[[World, random.Random], Any]:

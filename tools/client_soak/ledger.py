@@ -1,4 +1,4 @@
-"""A record of what the clients of a round were told and of what they have seen, for the checks that the two agree."""
+"""A record of the acknowledgements and deliveries that the clients of a round received, for the checks that the two agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ledger:
         self.ended: set[bytes] = set()
         """Transactions whose message was acknowledged; only these must become messages when they are committed."""
         self.is_over = False
-        """Whether all calls have ended: nothing is decided any more."""
+        """Whether all calls have ended, so that no more transactions are decided."""
         self._numbers = itertools.count()
 
     def message(self, chance: random.Random, topic: str = "") -> Message:
@@ -48,7 +48,7 @@ class Ledger:
         self.delivered[group].update(word_of(message) for message in messages)
 
     def check(self, message: MessageExt) -> TransactionState:
-        """Answer a broker that asks about a transaction: with the decision, or UNKNOWN while there is none.
+        """Return the decision about a transaction that a broker checks, UNKNOWN while there is none.
 
         A transaction whose local part was never called is rolled back once all calls have ended: the broker would ask about it
         in all later rounds.
@@ -58,7 +58,7 @@ class Ledger:
         return self.decided.get(word_of(message), TransactionState.UNKNOWN)
 
     async def check_later(self, message: MessageExt) -> TransactionState:
-        """Answer like :meth:`check`, for clients on a loop."""
+        """Return the result of :meth:`check`, for asynchronous clients."""
         return self.check(message)
 
     def committed(self) -> set[bytes]:

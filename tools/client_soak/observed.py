@@ -28,9 +28,9 @@ MEMORY_GROWTH_MIB: Final = 8.0
 OBJECTS_GROWTH: Final = 2_000
 """The same bound for the number of objects that the garbage collector follows."""
 LEFT_WAIT_S: Final = 5.0
-"""How long threads and tasks may take to end after the last close: a listener may sleep."""
+"""Longest time for threads and tasks to end after the last close, in seconds; a listener may sleep."""
 ANSWER_S: Final = 20.0
-"""How long the loop of all synchronous clients may take to answer."""
+"""Longest time for the loop of all synchronous clients to answer, in seconds."""
 KEPT_THREADS: Final = ("MainThread", "flintmq-client", "asyncio_", "asyncio-waitpid")
 """The beginnings of the names of threads that live as long as the process: the loop of all synchronous clients, the executors
 of event loops, and the thread that waits for the broker's process."""
@@ -38,7 +38,7 @@ of event loops, and the thread that waits for the broker's process."""
 
 @attrs.define
 class CallFigures:
-    """How often a call was made, and how it ended."""
+    """The number of times that a call was made, and its results."""
 
     count: int = 0
     failed: int = 0
@@ -72,7 +72,7 @@ class Observed:
             self.faults[what] += 1
             is_new = what not in self.details
             self.details.setdefault(what, detail[-FAULT_CHARS:])
-        if is_new:  # at once: what follows may hang
+        if is_new:  # at once, because the next call may hang
             warn(what)
 
     def logged(self, text: str) -> None:
@@ -103,7 +103,7 @@ class LogCounter(logging.Handler):
 
 
 def watch_loop(loop: asyncio.AbstractEventLoop, name: str, observed: Observed) -> None:
-    """Count what the loop reports, such as an exception that nobody retrieved, as a fault."""
+    """Count each error that the loop reports, such as an exception that was never retrieved, as a fault."""
 
     def report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         failure = context.get("exception")

@@ -1,4 +1,4 @@
-"""A broker behind a proxy, in a process of its own, that makes faults for its clients while it is told to.
+"""A broker behind a proxy, in a separate process, that causes faults for its clients on command.
 
 It prints ``READY namesrv=HOST:PORT`` when the broker serves. Then it reads words, one a line. ``trouble`` begins the faults.
 ``calm`` ends them and starts the broker anew; the answer is ``CALM`` and how often each fault has happened, as JSON. The
@@ -26,9 +26,9 @@ from typing import Final
 from flintmq.core.io.child_process import read_ready_words
 
 QUIET_S: Final = (0.5, 2.5)
-"""How long there is no fault between two of them, from and to, in seconds."""
+"""Shortest and longest time between two faults, in seconds."""
 FAULT_S: Final = (0.2, 3.5)
-"""How long a fault lasts, from and to, in seconds."""
+"""Shortest and longest time that a fault lasts, in seconds."""
 RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: a socket that is closed with it sends a reset."""
 SETTINGS: Final = (
@@ -43,7 +43,7 @@ SETTINGS: Final = (
 
 
 class Proxy:
-    """Forwards connections to a port. It can end them, refuse new ones, hold up what they carry, and tear a frame apart."""
+    """Forwards connections to a port. It can end connections, refuse new ones, delay their bytes, and cut a frame in two."""
 
     def __init__(self) -> None:
         self.target_port = 0
@@ -185,7 +185,7 @@ class TroubledBroker:
 
     async def _make_trouble(self) -> None:
         while not await self._is_calm_within(QUIET_S):
-            if not self._deck:  # each fault has its turn before one comes again
+            if not self._deck:  # each fault occurs once before any of them is repeated
                 self._deck = list(self._faults)
                 self._chance.shuffle(self._deck)
             name = self._deck.pop()
@@ -256,7 +256,7 @@ def free_port() -> int:
 
 
 async def serve(folder: Path, seed: int) -> None:
-    """Do what the words on standard input ask for, until it ends."""
+    """Execute the commands on standard input until its end."""
     words = StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
     broker = TroubledBroker(folder, seed)
