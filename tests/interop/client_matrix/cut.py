@@ -1,4 +1,4 @@
-"""A network between clients and servers that a test can cut: nothing gets through in either direction, and nobody is told."""
+"""A network between clients and servers that a test can cut: no bytes pass in either direction, and no connection is closed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from flintmq.tests.support.ports import free_ports
 
 _CHUNK: Final = 65_536
 Healing = Literal["resumes", "resets", "stays dead"]
-"""What becomes of connections that lived through a cut: what was sent meanwhile arrives late, as TCP sends it again; they are
-reset; or they never hear anything again, as behind a firewall that has forgotten them, and only new ones work."""
+"""The fates of connections that exist during a cut. Bytes sent during the cut arrive late, as TCP sends them again; or the
+connections are reset; or no bytes pass on them any more, as behind a firewall that has forgotten them."""
 
 
 class _Wire:
@@ -20,7 +20,7 @@ class _Wire:
     def __init__(self, writers: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:
         self.writers = writers
         self.through = asyncio.Event()
-        """Set while what is read on one side is written on the other."""
+        """Set while bytes that are read on one side are written to the other."""
         self.through.set()
 
     def abort(self) -> None:
@@ -78,7 +78,7 @@ class Network:
             wire.through.clear()
 
     def heal(self, healing: Healing) -> None:
-        """Let new connections through again, and those that lived through the cut as told."""
+        """Let new connections through again; connections that existed during the cut have the given fate."""
         self._whole.set()
         for wire in list(self._wires):
             if healing == "resumes":

@@ -79,7 +79,7 @@ class JavaClient(AbstractContextManager["JavaClient"]):
             if word == "ok":
                 return lines
             assert word != "failed", f"{command}: {values[0].decode()}"
-            if word in ("sent", "held", "message"):  # others are what a library prints
+            if word in ("sent", "held", "message"):  # other lines come from libraries
                 lines.append(values)
 
     def _said(self) -> str:

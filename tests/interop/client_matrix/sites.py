@@ -1,4 +1,4 @@
-"""The brokers that the Python client is tried against, and what a test of one feature needs of them."""
+"""The brokers that the Python client is tested against, and the helpers for a test of one feature."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BROKER: Final = (
     "waitTimeMillsInSendQueue=5000",
     "osPageCacheBusyTimeOutMills=5000",
 )
-"""Of every broker: filters, quick checks of transactions, and no complaint that the machine is busy."""
+"""Settings of every broker: filters, quick checks of transactions, and no refusals because the machine is busy."""
 JAVA: Final = (
     "mappedFileSizeCommitLog=67108864",
     "mappedFileSizeConsumeQueue=20000",
@@ -60,13 +60,13 @@ _HEAP: Final = {"PEER_HEAP": "-Xms96m -Xmx320m", "PEER_NS_HEAP": "-Xms32m -Xmx96
 
 @attrs.frozen
 class Site:
-    """A broker with its name server, which run."""
+    """A running broker with its name server."""
 
     name: str
     name_server: str
     """``host:port``."""
     secured: Callable[[], Any]
-    """A context manager: another broker, ``secured`` of the cluster ``Secured``, that takes only what :data:`ACCOUNT` signs."""
+    """Context manager of the broker ``secured`` in the cluster ``Secured``; requests must be signed by :data:`ACCOUNT`."""
 
     @property
     def is_java(self) -> bool:
@@ -74,7 +74,7 @@ class Site:
 
 
 def start_site(name: str, work: Path, held: ExitStack) -> Site:
-    """Start a broker and its name server; they end with ``held``. Skips where Java is missing (see :func:`fetch_jars`)."""
+    """Start a broker and its name server, which end with ``held``. Skips if Java is missing (see :func:`fetch_jars`)."""
     work.mkdir(parents=True, exist_ok=True)
     if name == FLINTMQ:
         tls = certificate(work)
@@ -90,7 +90,7 @@ def start_site(name: str, work: Path, held: ExitStack) -> Site:
 
 
 async def registered(name_server: str) -> None:
-    """Wait until a name server knows a broker: those of 5.3 begin before."""
+    """Wait until a name server knows a broker; brokers of 5.3 serve before it does."""
     async with AdminClient(name_server) as admin:
         await until(admin.masters, "the broker to register")
 
@@ -157,13 +157,13 @@ def _secured_java(name: str, work: Path, name_server: str) -> Iterator[None]:
 
 
 def signer() -> AclSigner:
-    """Return what signs as :data:`ACCOUNT`."""
+    """Return the object that signs requests as :data:`ACCOUNT`."""
     return AclSigner(*ACCOUNT)
 
 
 @attrs.frozen
 class Room:
-    """What the test of a feature has for itself: names that nobody else uses."""
+    """A broker, names of topics and groups, and a folder that only one test of a feature uses."""
 
     site: Site
     name: str
@@ -211,7 +211,7 @@ class Room:
         return seen
 
     async def stored(self, topic: str, count: int, **options: Any) -> list[MessageExt]:
-        """Return what is visible of a topic, queue by queue, once it is so much or more."""
+        """Return the visible messages of a topic, queue by queue, once there are at least the given number."""
         async with PullConsumer(self.group("stored"), self.address, **options) as consumer:
             queues = await consumer.queues(topic)
 
@@ -234,7 +234,7 @@ async def read_queue(consumer: PullConsumer, queue: MessageQueue) -> list[Messag
 
 
 async def known(admin: AdminClient, topic: str, queues: int) -> bool:
-    """Return whether the name server knows a topic with so many queues."""
+    """Return whether the name server knows a topic with this number of queues."""
     try:
         route = await admin.topic_route(topic)
     except RefusedError:
@@ -243,7 +243,7 @@ async def known(admin: AdminClient, topic: str, queues: int) -> bool:
 
 
 async def until(holds: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> None:
-    """Ask again and again until something holds: brokers are other processes, which tell nobody."""
+    """Poll until a condition holds; brokers are other processes, which send no notification."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + limit_s
     while not await holds():
@@ -279,7 +279,7 @@ class Feature:
     area: str
     name: str
     differs: dict[str, str]
-    """Broker → what happens there instead; the test holds that, too."""
+    """Descriptions of different behavior, keyed by broker; the test checks that behavior, too."""
 
 
 def feature(area: str, name: str, *, differs: dict[str, str] | None = None) -> Callable[[Any], Any]:

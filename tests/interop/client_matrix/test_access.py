@@ -21,11 +21,11 @@ from .test_sending import ODD, user_properties
 
 @asynccontextmanager
 async def secured(room: Room) -> AsyncIterator[None]:
-    """The broker that takes only what is signed, once the name server knows it."""
+    """Return the broker that accepts only signed requests, after its registration at the name server."""
     with ExitStack() as held:
         await asyncio.to_thread(
             held.enter_context, room.site.secured()
-        )  # a broker has a thread, and a loop, of its own
+        )  # each broker has a separate thread and event loop
         async with AdminClient(room.address) as admin:
 
             async def registered() -> bool:

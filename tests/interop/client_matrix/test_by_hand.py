@@ -1,4 +1,4 @@
-"""What a pull consumer and an administrator can do, they can do at every broker."""
+"""The functions of a pull consumer and an administrator work at every broker."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_brokers(room: Room) -> None:
             try:
                 return (await admin.runtime_info(address)).get("brokerVersionDesc")
             except RefusedError:
-                return None  # the Java broker has no figures to tell in its first ten seconds
+                return None  # the Java broker has no figures in its first ten seconds
 
         await until(version, "the broker's figures")
         assert await version() == VERSIONS[room.site.name]

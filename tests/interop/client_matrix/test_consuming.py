@@ -1,4 +1,4 @@
-"""What a consumer can do, it can do at every broker: each message once where nothing fails, again where its listener does."""
+"""A consumer's functions work at every broker: it gets each message once, and again if the listener fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def numbers(messages: list[MessageExt]) -> list[int]:
 
 
 class Listener:
-    """Collects what is consumed, and tells when there is so much of it."""
+    """Collects the consumed messages, and lets a test wait for a number of them."""
 
     def __init__(self, wanted: int) -> None:
         self.seen: list[MessageExt] = []

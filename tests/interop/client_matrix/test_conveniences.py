@@ -1,4 +1,4 @@
-"""What the Python client adds to the protocol, or hides of it, holds at every broker."""
+"""The functions that the Python client adds to the protocol work at every broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this client sends the Java client consumes with equal bytes and properties, and the reverse, at each broker."""
+"""Messages that this client sends are consumed by the Java client with equal bytes and properties, and the reverse."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def sent_by_user(properties: Any) -> dict[str, str]:
 
 
 def seen_by(message: MessageExt | Consumed) -> tuple[object, ...]:
-    """What must be equal, whoever consumes."""
+    """Return the parts of a message that must be equal for both clients."""
     return (message.topic, message.body, message.tags, message.keys, message.flag, sent_by_user(message.properties))
 
 
 def wanted(message: Message) -> tuple[object, ...]:
-    """What was sent, in the form of :func:`seen_by`."""
+    """Return the sent message in the form of :func:`seen_by`."""
     return (message.topic, message.body, message.tags, message.keys, message.flag, dict(message.properties))
 
 
@@ -175,7 +175,7 @@ def test_both_choose_one_queue_for_a_sharding_key(room: Room, java: JavaClient) 
 
 
 def test_a_failed_message_comes_again_at_either(room: Room, java: JavaClient) -> None:
-    """Java's failure is retried by Java with what Python sent, and the reverse."""
+    """Java retries a message that Python sent and Java failed to consume, and the reverse."""
 
     async def run() -> None:
         topic = await room.topic(queues=1)
@@ -238,7 +238,7 @@ STRATEGIES = {
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_members_in_both_languages_share_the_queues(room: Room, java: JavaClient, strategy: str) -> None:
-    """Each queue is one member's, whatever language it is in: nothing is consumed twice, and nothing is left."""
+    """Each queue has one member of either language: no message is consumed twice, and none is left."""
 
     async def run() -> None:
         topic, group = await room.topic(queues=8), room.group()

@@ -1,7 +1,7 @@
 """Outages lose nothing that was acknowledged, and the client recovers by itself within the protocol's periods.
 
-By default the periods are a hundredth of RocketMQ's (routes and heartbeats 30 s, rebalance 20 s), and so is what is
-allowed; with ``--slow`` a partition is one of 30 s as well, and the periods are the real ones.
+By default the periods and the time limits are a hundredth of RocketMQ's (routes and heartbeats 30 s, rebalance 20 s). With
+``--slow`` they are RocketMQ's periods, and there is also a partition of 30 s.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .sites import (
 
 @attrs.frozen
 class Periods:
-    """How often a client does what makes it recover."""
+    """Intervals between the periodic tasks by which a client recovers."""
 
     heartbeat_s: float
     route_s: float
@@ -70,11 +70,11 @@ class Periods:
 SCALED = Periods(0.3, 0.3, 0.2, 0.5)
 REAL = Periods(30.0, 30.0, 20.0, 15.0)
 BUSY_S = 4.0
-"""What a machine that does other work may add."""
+"""Additional time that is allowed because the machine does other work, in seconds."""
 
 
 class Traffic:
-    """Sends numbers until told to stop, and counts which were acknowledged and which consumed."""
+    """Sends numbers until :meth:`stop_sending`, and records the acknowledged and the consumed ones."""
 
     def __init__(self, room: Room, topic: str, address: str, periods: Periods, timeout_ms: int = 1_000) -> None:
         self.acknowledged: dict[bytes, float] = {}
@@ -121,7 +121,7 @@ class Traffic:
             await asyncio.gather(self._sending, return_exceptions=True)
 
     async def flows(self, since_s: float, limit_s: float) -> float:
-        """Wait until 20 messages acknowledged since a time are consumed; return how long after it that was."""
+        """Wait until 20 messages that were acknowledged since a time are consumed; return the seconds since that time."""
 
         async def enough() -> bool:
             new = [body for body, at_s in self.acknowledged.items() if at_s > since_s and body in self.consumed]
@@ -131,7 +131,7 @@ class Traffic:
         return time.monotonic() - since_s
 
     async def nothing_is_lost(self, limit_s: float) -> None:
-        """Stop sending, and wait until all that was acknowledged is consumed."""
+        """Stop sending, and wait until all acknowledged messages are consumed."""
         await self.stop_sending()
 
         async def complete() -> bool:
@@ -146,7 +146,7 @@ class Traffic:
 
 
 class Servers:
-    """A broker and a name server of one's own, which can be stopped and started again where they were."""
+    """A broker and a name server for one test. Both can be stopped and started again at the same addresses."""
 
     def __init__(self, name: str, work: Path) -> None:
         self._name = name
@@ -191,13 +191,13 @@ class Servers:
 
 
 def own_room(room: Room, servers: Servers) -> Room:
-    """The room, at servers of its own."""
+    """Yield a room at servers that only this test uses."""
     return attrs.evolve(room, site=attrs.evolve(room.site, name_server=servers.address))
 
 
 @pytest.mark.parametrize("room", site_params((FLINTMQ, JAVA_49)), indirect=True)
 def test_a_broker_restarts(room: Room) -> None:
-    """Sends fail meanwhile, and go on when it is back; consuming, too."""
+    """Sending and consuming fail during the restart, and continue after it."""
 
     async def run() -> None:
         async with Servers(room.site.name, room.folder) as servers:
@@ -219,7 +219,7 @@ async def _above(traffic: Traffic, count: int) -> bool:
 
 @pytest.mark.parametrize("room", site_params((FLINTMQ, JAVA_49)), indirect=True)
 def test_a_name_server_restarts(room: Room) -> None:
-    """Nobody who knows the way notices; and brokers tell the new one what there is."""
+    """Clients that know the route are not affected, and brokers register at the new name server."""
 
     async def run() -> None:
         async with Servers(room.site.name, room.folder) as servers:
@@ -242,7 +242,7 @@ def test_a_name_server_restarts(room: Room) -> None:
 
 
 async def partition(room: Room, periods: Periods, lasts_s: float, healing: Healing) -> float:
-    """Cut the network for so long; return how long after it messages flow again."""
+    """Cut the network for some seconds; return the seconds from its end until messages flow again."""
     async with AdminClient(room.address) as admin:
         (broker,) = (await admin.masters()).values()
     topic = await room.topic()
@@ -260,7 +260,7 @@ async def partition(room: Room, periods: Periods, lasts_s: float, healing: Heali
 @pytest.mark.parametrize("healing", ["resumes", pytest.param("resets", marks=pytest.mark.slow), "stays dead"])
 @pytest.mark.parametrize("room", site_params(), indirect=True)
 def test_a_partition(room: Room, healing: Healing, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests run out of time while it lasts, and messages flow again soon after, whatever became of the connections."""
+    """Requests run out of time while it lasts, and messages flow again soon after it, for each fate of the connections."""
     monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.5)
     took_s = asyncio.run(partition(room, SCALED, 1.2, healing))
     assert took_s < SCALED.heartbeat_s + SCALED.rebalance_s + REQUEST_TIMEOUT_MS / 1000 + BUSY_S, took_s
@@ -295,7 +295,7 @@ def test_a_topic_gets_more_queues_and_fewer(room: Room) -> None:
             (address,) = (await admin.masters()).values()
             await admin.create_topic(topic, queues=8, write_queues=2, address=address)
             last_s = time.monotonic() + 2 * SCALED.route_s
-            await traffic.flows(last_s, 10)  # and what was under way to the others has arrived
+            await traffic.flows(last_s, 10)  # and messages on their way to the other queues have arrived
             stats = await admin.consume_stats(room.group(), topic)
             ends = {queue.queue_id: at.broker_queue_offset for queue, at in stats.offset_table.items()}
 
@@ -320,7 +320,7 @@ async def _equal(one: object, other: object) -> bool:
 
 @pytest.mark.parametrize("room", site_params(), indirect=True)
 def test_a_storm_of_rebalances(room: Room) -> None:
-    """A dozen members come and go at random: what was acknowledged is consumed, and the queues end up shared out."""
+    """A dozen members join and leave at random. All acknowledged messages are consumed; at the end each queue has one owner."""
 
     async def run() -> None:
         topic = await room.topic(queues=8)

@@ -1,4 +1,4 @@
-"""What a producer can do, it can do at every broker: what arrives has the bytes and properties that were sent."""
+"""A producer's functions work at every broker: messages arrive with the bytes and properties that were sent."""
 
 from __future__ import annotations
 

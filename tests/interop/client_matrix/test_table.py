@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what the client can do at which broker: a table that nobody checks would soon be a wish."""
+"""The table of docs/compatibility.md, which features of the client work at which broker, is the one that the tests make."""
 
 from __future__ import annotations
 
