@@ -25,7 +25,7 @@ MEMBERS: Final = BATCH_MAX_MESSAGES
 FEW: Final = 127
 TRIES: Final = 10
 SPARE: Final = 100
-"""Of the properties, for what the broker adds."""
+"""Bytes of the properties that are left for properties of the broker."""
 SEND: Final = {"a": "P", "b": "Heavy", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1700000000000", "h": "0", "i": "",
                "j": "0", "k": "false", "m": "true"}  # fmt: skip
 BATCHES: Final[dict[str, list[BatchItem]]] = {

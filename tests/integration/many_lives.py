@@ -32,7 +32,7 @@ class Left:
     descriptors: int
     sockets: int
     handlers: int
-    """Of all loggers."""
+    """Number of handlers of all loggers."""
     filters_max: int
     """The most that one logger has: a module may bring one with its import."""
     signal_handlers: list[str]

@@ -22,7 +22,7 @@ import attrs
 JSON: Final = 0
 BINARY: Final = 1
 OPAQUE: Final = 4711
-"""Of every odd frame that says one in a way that can be read."""
+"""Opaque of every odd frame from which an opaque can be read."""
 LEGAL_PROPERTIES: Final = {
     "control characters": "k\x01" + "\x03" * 10_900 + "\x02",
     "next lines": "k\x01" + "\x85" * 15_000 + "\x02",

@@ -51,7 +51,7 @@ def slave_settings(store: Path, master: flintmq.Broker | str, *overrides: str, b
 
 
 def end_of(broker: flintmq.Broker) -> int:
-    """Where a broker's log ends."""
+    """Return the end of a broker's log, in bytes."""
     return broker.state.store.watermarks.wrote
 
 

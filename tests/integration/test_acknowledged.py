@@ -36,7 +36,7 @@ class Attempt:
 
     way: str
     name_length: int
-    """Of the topic; of the group where the message is sent back."""
+    """Length of the topic's name, or of the group's name if the message is sent back."""
     spare_bytes: int
     """What its properties leave of what they may have."""
     file_spare_bytes: int | None

@@ -70,7 +70,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[flintmq.Broker
 
 @pytest.fixture
 def port(running: flintmq.Broker, unexpected: list[str]) -> int:
-    """Of a broker that has failed with nothing unforeseen when the test is over."""
+    """Return the port of a broker; the test fails if the broker has an unexpected error."""
     return running.port
 
 

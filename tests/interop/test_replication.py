@@ -56,7 +56,7 @@ class Ends:
 
 
 def log_end(address: str) -> int:
-    """Where a broker's log ends, as it says itself."""
+    """Return the end of a broker's log, as the broker reports it, in bytes."""
     with connected(address) as wire:
         answer = wire.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         if answer.code != 0:
@@ -163,6 +163,6 @@ def test_a_slave_forgets_what_the_real_master_deletes(peer: Peer, tmp_path: Path
 
 
 def wire_end(address: str, topic: str) -> int:
-    """Where the first queue of a topic ends at a broker."""
+    """Return the end of a topic's first queue at a broker, as a queue offset."""
     with connected(address) as wire:
         return int(wire.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}).ext_fields["offset"])

@@ -40,7 +40,7 @@ class Holding:
     acknowledged: dict[bytes, float] = attrs.field(factory=dict)
     """Body → when the listener acknowledged it."""
     last_queue_offset: int = -1
-    """Of the message that was acknowledged last."""
+    """Queue offset of the last acknowledged message; -1 if there is none."""
 
     def is_committed(self, body: bytes, at_s: float) -> bool:
         """Return whether the commit must have come that says that a message was acknowledged, by this time."""

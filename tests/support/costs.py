@@ -17,10 +17,10 @@ import pytest
 
 @attrs.define
 class Cost:
-    """What was measured."""
+    """The measured costs of a call."""
 
     turn_ms: float = 0.0
-    """Of the thread that asked, in its longest turn of the loop."""
+    """Processor time of the calling thread in the longest turn of its loop."""
     peak_bytes: int = 0
 
 

@@ -109,7 +109,7 @@ class Kind:
 
 @attrs.frozen
 class Mark:
-    """Where the log stood behind so many operations."""
+    """The state of the log after a number of operations."""
 
     number: int
     committed: int

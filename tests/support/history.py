@@ -41,7 +41,7 @@ class Sent:
     """Grows from one message of the producer to its next."""
     queue_id: int
     digest: str
-    """Of the body."""
+    """Digest of the message's body."""
     outcome: Outcome
     queue_offset: int = -1
     """As answered; -1 without an answer."""

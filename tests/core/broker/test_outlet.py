@@ -48,7 +48,7 @@ class Outlet:
         )
         self.state.topics.create_in_send_back("T", 4)
         self.hears = True
-        """Whether held pulls are told of arrivals."""
+        """Whether held pulls are notified of new messages."""
         self.store.reput.arrived.subscribe(lambda batch: self.hears and self.state.outlet.held.arrived(batch))
         self.outlet = self.state.outlet
         self.woken: list[HeldPull] = []

@@ -137,7 +137,7 @@ def test_the_plan_dispatches_again_from_the_first_hole(crashed: Path) -> None:
 
 
 def last_record(root: Path) -> int:
-    """Where the log's last record begins."""
+    """Return the physical offset of the log's last record."""
     end = log_end(root)
     raw = memoryview((root / "commitlog" / f"{end - end % FILE_BYTES:020d}").read_bytes())
     at, size = 0, 0

@@ -177,7 +177,7 @@ def test_a_batch_that_becomes_readable_in_parts_is_dispatched_once(
 
 
 class Failing(UnitRecorder):
-    """Cannot take anything until it is told that it can."""
+    """A dispatcher whose calls fail until the test allows them."""
 
     def __init__(self, store: OpenedStore, error: Exception) -> None:
         super().__init__(store)

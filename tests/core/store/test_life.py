@@ -56,7 +56,7 @@ def taken_elsewhere(root: Path) -> bool:
 
 
 def descriptors() -> int:
-    """How many files this process has open, where the system tells."""
+    """Return the number of open files of this process, 0 if the system has no ``/proc``."""
     folder = Path("/proc/self/fd")
     return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
 

@@ -32,8 +32,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * The Java client, which executes commands from lines of input. A line has a command and its arguments, each as hex of UTF-8 and
- * separated by a blank. Each command is answered with lines of the same form, the last of which begins with "ok" or "failed".
+ * The Java client, which executes commands from lines of input. A line has a command and its arguments, as hex of UTF-8,
+ * separated by blanks. Each command is answered with lines of the same form, the last of which begins with "ok" or "failed".
  */
 public class JavaClient {
     static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);

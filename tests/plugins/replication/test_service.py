@@ -39,7 +39,7 @@ def settled(broker: EmbeddedBroker) -> None:
 
 
 def end_of(broker: EmbeddedBroker) -> int:
-    """Where a broker's log ends, in bytes."""
+    """Return the end of a broker's log, in bytes."""
     return on_loop(broker, lambda state: state.store.watermarks.wrote)
 
 

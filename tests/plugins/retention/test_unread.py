@@ -240,7 +240,7 @@ class OnTheWay(Bench):
 
     @property
     def first(self) -> int:
-        """Where the log begins, in files."""
+        """Number of the log's first file, counted from 0."""
         return self.log_names[0] // FILE
 
 

@@ -36,7 +36,7 @@ SHARED = Path(os.environ.get("FLINTMQ_SHARED") or Path(str(flintmq.__file__)).re
 SET = SHARED / "golden" / "store-delay-tran"
 FRAMES = SHARED / "golden" / "frames" / "frames.jsonl.gz"
 FIRST_CHECK = 7464
-"""Where the log stood before RocketMQ asked for the first time."""
+"""End of the log before RocketMQ's first check, in bytes."""
 GIVEN_UP_END = 9936 + 371
 COMMIT, ROLLBACK = 8, 12
 

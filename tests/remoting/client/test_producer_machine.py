@@ -34,7 +34,7 @@ TIMEOUTS_MS = (300, 1_000, 3_000)
 QUESTION_S = 3.0
 """How long a name server may take."""
 BODY_BYTES = 100
-"""Of the messages of ``send_all``: a batch holds three."""
+"""Size of the bodies of ``send_all``; a batch holds three messages."""
 
 
 @attrs.define(eq=False)
