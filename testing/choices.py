@@ -70,7 +70,7 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
         length //= 2
         while len(best) > length and attempt(best[:-length]):
             pass
-    # 2. Set blocks of decisions to 0, each time of half the size; repeat while that simplifies.
+    # 2. Set blocks of decisions to 0, or remove them, each time of half the size; repeat while that simplifies.
     before: list[int] = []
     while best != before and tries > 0:
         before = list(best)
@@ -78,8 +78,9 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
         while size and tries > 0:
             at = 0
             while at < len(best):
-                if any(best[at : at + size]):
-                    attempt([*best[:at], *[0] * len(best[at : at + size]), *best[at + size :]])
+                block, rest = best[at : at + size], best[at + size :]
+                if any(block) and not attempt([*best[:at], *[0] * len(block), *rest]) and any(rest):
+                    attempt([*best[:at], *rest])
                 at += size
             size //= 2
     return best

@@ -76,6 +76,8 @@ class Tracer:
         """Lines to write, each with the ids and keys by which it can be queried."""
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
+        """Held while lines are sent and removed: two tasks must not send the same lines."""
         self._lost = 0
         self._is_closed = False
         """Whether no background task is started any more, because :meth:`close` writes the remaining lines."""
@@ -177,16 +179,23 @@ class Tracer:
         """Write the waiting traces, within 3 s. Traces added later wait for :meth:`begin`."""
         self._is_closed = True
         task, self._task = self._task, None
-        if task is not None:
+        if (
+            task is not None and not self._writing.locked()
+        ):  # a message under way may be stored: it must not be sent again
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                if task is not None:
+                    await asyncio.wait([task])
                 while self._waiting:
                     await self._write()
         except TimeoutError:
             self._lose(len(self._waiting), "the client is closed")
             self._waiting.clear()
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     # --- internals ---
 
@@ -200,7 +209,8 @@ class Tracer:
             self._task = self._client.start_task(self._run(), f"{self._group}-trace")
 
     async def _run(self) -> None:
-        while True:
+        task = asyncio.current_task()
+        while self._task is task:
             await self._wake.wait()
             self._wake.clear()
             if len(self._waiting) < _LINES_MAX:
@@ -210,23 +220,26 @@ class Tracer:
 
     async def _write(self) -> None:
         """Send the first waiting lines, as many as one message holds, then remove them from the queue."""
-        lines: list[str] = []
-        keys: dict[str, None] = {}
-        chars = key_chars = 0
-        for line, found_by in self._waiting:
-            chars += len(line)
-            key_chars += len(found_by)
-            if lines and (len(lines) == _LINES_MAX or chars > _BODY_MAX_CHARS or key_chars > _KEYS_MAX_CHARS):
-                break
-            lines.append(line)
-            keys.update(dict.fromkeys(found_by.split()))
-        try:
-            message = Message(self._topic, "".join(lines).encode(), keys=tuple(keys))
-            await self._sender.stored(self._preparer.one(message), None, _TIMEOUT_MS)
-        except Exception as failure:  # also an exception of a hook: it must not stop later traces or a close
-            self._lose(len(lines), told(failure))
-        for _ in lines:
-            self._waiting.popleft()
+        async with self._writing:
+            if not self._waiting:
+                return
+            lines: list[str] = []
+            keys: dict[str, None] = {}
+            chars = key_chars = 0
+            for line, found_by in self._waiting:
+                chars += len(line)
+                key_chars += len(found_by)
+                if lines and (len(lines) == _LINES_MAX or chars > _BODY_MAX_CHARS or key_chars > _KEYS_MAX_CHARS):
+                    break
+                lines.append(line)
+                keys.update(dict.fromkeys(found_by.split()))
+            try:
+                message = Message(self._topic, "".join(lines).encode(), keys=tuple(keys))
+                await self._sender.stored(self._preparer.one(message), None, _TIMEOUT_MS)
+            except Exception as failure:  # also an exception of a hook: it must not stop later traces or a close
+                self._lose(len(lines), told(failure))
+            for _ in lines:
+                self._waiting.popleft()
 
     def _lose(self, count: int, why: str) -> None:
         if not self._lost:

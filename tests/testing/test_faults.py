@@ -276,5 +276,5 @@ def test_faults_strike_as_often_as_scripted() -> None:
     from_second_on.undo()
     from_second_on.undo()
     assert not from_second_on.counts()
-    with pytest.raises(TimeoutError, match="Fault has not struck"):
+    with pytest.raises(TimeoutError, match="Fault has not occurred"):
         once.wait(0.01)

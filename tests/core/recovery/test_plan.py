@@ -157,7 +157,7 @@ def test_the_index_is_rebuilt_from_the_end_of_its_intact_files(crashed: Path) ->
     plan = plan_of(crashed)
     assert plan.indexed_from_offset_bytes == 0, "its only file is gone"
     assert before.walked_from_offset_bytes > plan.walked_from_offset_bytes == 0
-    assert plan.because == "the index is rebuilt from position 0, and that part is walked too"
+    assert plan.because == "the index is rebuilt from position 0, and the scan includes that part"
 
 
 def test_after_a_clean_stop_the_index_is_not_rebuilt(crashed: Path) -> None:

@@ -78,15 +78,15 @@ def test_kv_values_are_bounded_in_number_and_size(tmp_path: Path, monkeypatch: p
     kv = KVConfigManager(file)
     for key in "abc":
         kv.put("n", key, "x")
-    with pytest.raises(RefusedError, match="would keep 4 values") as full:
+    with pytest.raises(RefusedError, match="would store 4 values") as full:
         kv.put("n", "d", "x")
     assert full.value.reason == "kv.too_many"
     kv.put("n", "a", "y" * 20)
-    with pytest.raises(RefusedError, match="in 31 bytes; at most 3 in 30"):
+    with pytest.raises(RefusedError, match="3 values of 31 bytes; at most 3 values and 30 bytes"):
         kv.put("n", "b", "ü" * 2)
     again = KVConfigManager(file)
     again.load()
-    with pytest.raises(RefusedError, match="in 31 bytes"):
+    with pytest.raises(RefusedError, match="of 31 bytes"):
         again.put("n", "b", "ü" * 2)
     again.delete("n", "a")
     again.put("n", "b", "ü" * 2)

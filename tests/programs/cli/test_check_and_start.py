@@ -136,7 +136,7 @@ PUBLIC: Final = {"listen.host": "0.0.0.0"}
         (
             {"disabled_plugins": ["consoel"]},
             "run",
-            "no plugin that is installed has this name; did you mean 'console'?",
+            "no installed plugin has this name; did you mean 'console'?",
         ),
         ({"disabled_plugins": ["filter"]}, "namesrv", "did you mean 'filters'?"),
         ({"disabled_plugins": ["filters"]}, "namesrv", ""),

@@ -137,7 +137,7 @@ def test_query_by_a_senders_id_requires_the_topic(cli: RunCommand, name_server: 
     sender_id = "AC1100010A7C18B4AAC20B4B2AD50000"
     wrong = cli("query", "--id", sender_id, "-n", name_server)
     assert wrong.code == 2
-    assert "a sender's id needs the topic too: flintmq query TOPIC --id ID" in wrong.err
+    assert "A query by a sender's id needs the topic: flintmq query TOPIC --id ID" in wrong.err
     cli("send", topic, "x", "-n", name_server)
     missing = cli("query", topic, "--id", sender_id, "-n", name_server)
     assert missing.code == 1

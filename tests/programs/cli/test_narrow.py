@@ -124,7 +124,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_output_of_cluster_commands_fits_the_terminal(
+def test_cluster_tables_fit(
     cli: RunCommand,
     name_server: str,
     topic: str,

@@ -39,7 +39,7 @@ def test_pipeline_without_pyspark_names_the_extra(tmp_path: Path, capsys: pytest
     [
         (GOOD.replace("console", "consle"), "p.yaml:2: 'sinks[0].format' must be one of"),
         (GOOD.replace("subscribe", "subscrib"), "p.yaml:1: 'source.subscrib': unknown option"),
-        (GOOD.replace("path: ./store, ", ""), "p.yaml:1: 'source': where from?"),
+        (GOOD.replace("path: ./store, ", ""), "p.yaml:1: 'source': a read needs exactly one source"),
         (GOOD.replace("Orders", "Orders, maxBytesPerTrigger: much"), "p.yaml:1: 'source.maxBytesPerTrigger'"),
     ],
 )

@@ -249,7 +249,7 @@ def test_verify_with_wrong_index_settings_is_an_error(cli: RunCommand, store: Pa
     wrong = ["--set", "index.max_hash_slot_num=17", "--set", "index.max_index_num=64"]
     outcome = cli("store", "verify", store, *wrong)
     assert outcome.code == 1
-    assert "one with 17 slots" in outcome.out
+    assert "an index file with 17 slots" in outcome.out
 
 
 def test_store_commands_warn_of_a_running_broker_and_repair_refuses(store: Path) -> None:

@@ -91,7 +91,7 @@ def test_an_ambiguous_local_time_causes_a_warning(cli: RunCommand, store: Path) 
     """The first one counts."""
     outcome = cli("store", "cat", store, "--from", "2025-10-26T02:30")
     assert outcome.code == 0
-    assert "warning: --from '2025-10-26T02:30' comes twice here" in outcome.err
+    assert "warning: --from '2025-10-26T02:30' occurs twice here" in outcome.err
 
 
 @pytest.mark.usefixtures("in_berlin")

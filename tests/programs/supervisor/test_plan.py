@@ -57,7 +57,7 @@ def test_ports_in_advertised_addresses_are_shifted_for_each_broker(tmp_path: Pat
     """Clients outside would reach the first broker for every one's messages."""
     _, second = planned(tmp_path, "listen.advertised=outside=mq.example.com:20911,lab=[::1]:30911")
     assert "listen.advertised=outside=mq.example.com:20921,lab=[::1]:30921" in second.settings
-    with pytest.raises(ConfigError, match=r"'listen\.advertised' leaves 65536 for broker-b"):
+    with pytest.raises(ConfigError, match=r"'listen\.advertised' gives port 65536 to broker-b"):
         planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
 
 
@@ -103,7 +103,7 @@ def test_several_brokers_with_the_slave_role_are_refused(tmp_path: Path) -> None
 
 def test_ports_above_65535_are_refused(tmp_path: Path) -> None:
     """The refusal names the key and the broker, before anything has started."""
-    with pytest.raises(ConfigError, match=r"'listen\.port' leaves 65540 for broker-b"):
+    with pytest.raises(ConfigError, match=r"'listen\.port' gives port 65540 to broker-b"):
         planned(tmp_path, "listen.port=65530")
 
 

@@ -61,7 +61,7 @@ def test_deliver_at_accepts_a_datetime_or_a_number(moment: Any) -> None:
         ({"deliver_at": -1}, "must be a datetime"),
         ({"delay": "5s", "deliver_at": NOON}, "a message has one of them"),
         ({"delay": "5s", "properties": {"TIMER_DELAY_SEC": "9"}}, "properties has TIMER_DELAY_SEC"),
-        ({"delay": "5s", "delay_level": 3}, "delay_level is 3, and would count"),
+        ({"delay": "5s", "delay_level": 3}, "delay_level is 3, and the message has"),
     ],
 )
 def test_an_invalid_delivery_time_is_refused_when_the_message_is_created(fields: dict[str, Any], match: str) -> None:

@@ -158,7 +158,7 @@ def test_messages_are_traced_only_if_configured(fake_peer: Any, fake_broker: Any
     run(fake_peer, fake_broker, test)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 200))])
 def test_sends_that_end_while_the_producer_closes_are_traced_once(seed: int) -> None:
     """Two tasks that write the same lines would take them, and others, out of the line of those that wait."""
     cluster = FakeCluster(Choices(seed), topics=("T", TRACE))
