@@ -37,7 +37,7 @@ class Choices:
         return choice
 
     def happens(self, percent: int) -> bool:
-        """Return whether an event happens that has a chance of ``percent`` in 100. Decision 0 means that it does not."""
+        """Decide whether an event of probability ``percent`` / 100 happens; decision 0 means that it does not."""
         return self.below(100) >= 100 - percent if percent > 0 else False
 
 

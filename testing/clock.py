@@ -25,7 +25,7 @@ _TURNS: Final = 2
 _LAST_TURNS: Final = 10
 """Iterations at the end of an advance, for tasks that the due work has started."""
 _LOOK_S: Final = 1.0
-"""How often a caller of ``advance`` checks that the loop it waits for still runs."""
+"""Interval, in seconds, at which a caller of ``advance`` checks that the loop it waits for still runs."""
 
 
 class ManualClock(SystemClock):
@@ -148,7 +148,7 @@ class VirtualClock(ManualClock):
         return changed
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Call ``rest_s`` of each work of a loop; return whether one of them is now due at another time."""
+        """Call ``rest_s`` of all work of a loop that has it; return whether the due time of any work has changed."""
         changed = False
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
@@ -160,8 +160,10 @@ class VirtualClock(ManualClock):
         return changed
 
     def _next(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> list[_Work]:
-        """Move time to the next due work of a loop, and return it; empty when it is due after the end, or after another
-        loop's."""
+        """Move time to the next due work of a loop, and return that work.
+
+        If it is due after the end, or after the work of another loop, time stays and the result is empty.
+        """
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
             at_ms = min((work.at_ms for work in mine), default=_NEVER_MS)
@@ -183,12 +185,12 @@ class _Work:
     clock: VirtualClock
     loop: asyncio.AbstractEventLoop
     due_ms: int
-    """The time that the work was scheduled for, on the monotonic scale."""
+    """Monotonic time, in ms, for which the work was scheduled."""
     order: int
     callback: Callable[[], object]
     rest_s: Callable[[], float] | None
     at_ms: int
-    """The time when the work has something to do, by its last ``rest_s``, on the monotonic scale."""
+    """Monotonic time, in ms, at which the work has something to do, according to its last ``rest_s``."""
 
     def cancel(self) -> None:
         """Drop the call."""

@@ -18,7 +18,7 @@ LAYOUT: Final[Mapping[str, int]] = {"broker-a": 1, "broker-b": 0}
 """Two masters; the first has a slave."""
 
 REPLICATION: Final = ("ha.enable=true", "ha.reconnect_interval_ms=50", "ha.sync_interval_ms=500")
-"""A slave connects again soon after its link is back."""
+"""Settings with which a slave reconnects soon after its link is restored."""
 
 
 class EmbeddedCluster:

@@ -59,8 +59,8 @@ SETTINGS: Final = (
     "flush.commit_real_time.flush_interval_ms=5",
     "flush.commit_real_time.flush_least_pages=0",
 )
-"""Small files, none of them made ahead. A pause in the debugger and a disk that others have filled have no effect. Appended
-bytes are synced soon, so that retention may delete them as soon as they have expired."""
+"""Settings of each embedded broker. Files are small, and none is created in advance. Neither a pause in the debugger nor a disk
+filled by other programs has an effect. Appended bytes are synced soon, so that retention may delete them once they expire."""
 _TOPIC_KNOWN_S: Final = 5.0
 _SYNCED_S: Final = 1.0
 _POLL_S: Final = 0.001
@@ -111,7 +111,7 @@ class EmbeddedBroker:
         settings: ``key=value``, as ``--set`` takes them; they override :data:`SETTINGS`.
         clock: the broker's clock. The name server and all clients use real time.
         plugins: plugin objects besides the installed ones.
-        with_faults: keep the store in memory, and lead clients over a connection that :attr:`faults` can cut.
+        with_faults: keep the store in memory, and route clients through a connection that :attr:`faults` can cut.
         name_server: the running name server of a cluster, to register with; None starts a new one.
         master: the broker whose slave this one is; the settings also name its role.
 

@@ -24,14 +24,14 @@ class Faults:
         self.disk = FaultyDisk()
         """The disk that the broker writes to."""
         self.wire = FaultyWire()
-        """The connection that leads clients to the broker."""
+        """The proxy through which clients connect to the broker."""
         self._master_wire: FaultyWire | None = None
         self._crashes = 0
 
-    # --- for the broker that has them ---
+    # --- used by the embedded broker ---
 
     def master_wire(self, host: str, port: int) -> FaultyWire:
-        """Return the connection that leads a slave to its master's replication port."""
+        """Return the proxy through which a slave connects to its master's replication port."""
         if self._master_wire is None:
             self._master_wire = FaultyWire()
         self._master_wire.target = (host, port)
@@ -46,7 +46,7 @@ class Faults:
     # --- the disk ---
 
     def fail_sync(self, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
-        """Let the n-th sync from now on fail with EIO: what it was to sync is never acknowledged, and the store is fenced.
+        """Make the n-th sync from now on fail with EIO: its messages are never acknowledged, and the store is fenced.
 
         Args:
             nth: 1 is the next sync.
@@ -56,12 +56,14 @@ class Faults:
         return self.disk.script(SyncFault(within, nth=nth, for_ever=for_ever))
 
     def slow_sync(self, delay_s: float, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
-        """Let the n-th sync from now on take ``delay_s`` longer, in real time; ``undo`` ends the delay. See
-        :meth:`fail_sync`."""
+        """Make the n-th sync from now on take ``delay_s`` seconds longer, in real time; ``undo`` ends the delay.
+
+        See :meth:`fail_sync`.
+        """
         return self.disk.script(SyncFault(within, delay_s, nth=nth, for_ever=for_ever))
 
     def fill_disk(self) -> Fault:
-        """Fill the disk until the fault is undone: no file is made, none gets longer, and the broker sees no free space."""
+        """Fill the disk until the fault is undone: no file can be created or grow, and the broker sees no free space."""
         return self.disk.fill(FullDisk(for_ever=True))
 
     # --- the network ---
@@ -112,7 +114,7 @@ class Faults:
         """Cut the power: connections end, and what was not synced is lost. Then the broker starts again, at its address.
 
         Args:
-            tear: whether unsynced writes to the commit log are on the disk all the same, of the last one only its first half.
+            tear: whether unsynced writes to the commit log survive nevertheless, the last one only by its first half.
 
         Raises:
             StoreError: the store does not open again.

@@ -255,7 +255,7 @@ def check_already_flushed(bench: Bench) -> None:
 
 
 def check_deadline(bench: Bench) -> None:
-    """Check that a hanging sync ends each wait with TIMEOUT, once, and that the service works on when the disk does."""
+    """Check that a hanging sync ends each wait with TIMEOUT, once, and that the service continues when the disk works again."""
     with bench() as b:
         probe = b.put_into_a_held_sync()
         late = b.put()

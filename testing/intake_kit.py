@@ -52,7 +52,7 @@ def check_intake_step(make: Callable[[], IntakeStep], samples: Sequence[IntakeSa
 
     Args:
         make: returns a new step.
-        samples: messages that concern the step: some that it takes or refuses, and some that it leaves alone.
+        samples: messages that concern the step: some that it takes or refuses, and some that it does not change.
 
     Returns:
         The results for the samples, in their order, for the caller's assertions.

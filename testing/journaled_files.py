@@ -117,7 +117,7 @@ class JournaledFiles:
     # operations
 
     def operate(self, kind: str, path: Path, *operation: object) -> None:
-        """Count an operation, and write it to the journal. Raises OSError where a failure is scripted."""
+        """Count an operation, and write it to the journal. Raises OSError if a failure is scripted."""
         number = self.count
         self.count = number + 1
         if self._keeps:
@@ -174,7 +174,7 @@ class JournaledFiles:
             try:
                 self.operate("sync", path, "sync", file)
             except OSError as error:
-                if not is_exhausted(error):  # else no file descriptor was to be had for it: no sync was tried
+                if not is_exhausted(error):  # Without a free file descriptor, no sync was attempted.
                     self.keep("failed", file)
                 raise
             if self.during_sync is not None:

@@ -1,5 +1,7 @@
-"""The pytest fixtures that every installation of FlintMQ brings (docs/testing.md). Modules are imported when a test asks for a
-fixture."""
+"""The pytest fixtures that every installation of FlintMQ provides (docs/testing.md).
+
+Each fixture imports FlintMQ's modules only when a test uses it.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,14 @@ if TYPE_CHECKING:
 
 
 class _AsInstalled:
-    """Finds FlintMQ's modules before pytest does, which rewrites the assertions of every package that brings it a plugin.
+    """A finder of modules that keeps pytest from rewriting the assertions in FlintMQ's modules.
 
-    Pytest would compile each module again in every run where bytecode is not kept: two seconds for a test with a broker.
+    Pytest rewrites the modules of every package that provides a plugin. If Python writes no bytecode, every run would compile
+    them again, which takes two seconds for a test with a broker.
     """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return where a module of FlintMQ lies; None leaves it to the next finder."""
+        """Return the import specification of a module of FlintMQ; None for any other module, which the next finder gets."""
         if not name.startswith("flintmq.") or name.startswith("flintmq.tests"):
             return None
         return PathFinder.find_spec(name, path, target)
@@ -37,7 +40,7 @@ class _AsInstalled:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Import FlintMQ's modules as they were installed, until pytest ends."""
+    """Import FlintMQ's modules without rewritten assertions, until pytest ends."""
     finder = _AsInstalled()
     sys.meta_path.insert(0, finder)
     early_config.add_cleanup(lambda: sys.meta_path.remove(finder) if finder in sys.meta_path else None)
@@ -45,7 +48,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.fixture
 def flintmq_settings() -> Sequence[str]:
-    """Return further settings of ``flintmq_broker``, as ``key=value``; override this fixture to set some."""
+    """Return additional settings of ``flintmq_broker``, each as ``key=value``; none unless a test overrides this fixture."""
     return ()
 
 
@@ -61,7 +64,7 @@ def flintmq_clock() -> VirtualClock:
 def flintmq_broker(
     request: pytest.FixtureRequest, tmp_path: Path, flintmq_settings: Sequence[str]
 ) -> Iterator[EmbeddedBroker]:
-    """Run a broker and its name server in this process; by ``flintmq_clock`` where the test uses it, else in real time."""
+    """Run a broker and its name server in this process, on ``flintmq_clock`` if the test uses it, otherwise in real time."""
     from flintmq.testing.embedded import EmbeddedBroker
 
     with EmbeddedBroker(
@@ -88,7 +91,7 @@ def flintmq_faults(flintmq_broker: EmbeddedBroker) -> Faults:
 
 @pytest.fixture
 def flintmq_layout() -> Mapping[str, int]:
-    """Return the masters of ``flintmq_cluster``, each with its number of slaves; override this fixture for others."""
+    """Return the masters of ``flintmq_cluster``, each with its number of slaves; a test can override it."""
     from flintmq.testing.cluster import LAYOUT
 
     return LAYOUT

@@ -127,7 +127,7 @@ class SeededLoop(_LoopSettings):
 
     Args:
         choices: makes the decisions.
-        disorder: in how many of 100 steps a callback may run before the one that has waited longest.
+        disorder: percentage of steps in which a callback may run before the callback that has waited longest.
     """
 
     def __init__(self, choices: Choices | None = None, *, disorder: int = 50) -> None:
@@ -201,8 +201,7 @@ class SeededLoop(_LoopSettings):
                 heapq.heappop(self._timers)
             if not self._timers:
                 return False
-            # A timer runs a little after its time, as on a real loop: code that checks whether the time is over finds that it
-            # is.
+            # A timer runs a little after its time, as on a real loop, so code that compares the clock finds the time passed.
             self._now_s = max(self._now_s, self._timers[0][0]) + CLOCK_STEP_S
             self._moved_at_step = self.steps
             self._take_due()
@@ -334,7 +333,7 @@ class SeededLoop(_LoopSettings):
                 return
             try:
                 result = func(*args)
-            except BaseException as failure:  # as a thread of an executor does
+            except BaseException as failure:  # A real executor passes every exception to the future, too.
                 done.set_exception(failure)
             else:
                 done.set_result(result)
@@ -344,7 +343,7 @@ class SeededLoop(_LoopSettings):
 
 
 class SeededFuture(asyncio.Future[Any]):
-    """A future whose place in a set depends on when it was made, not on where it lies in memory."""
+    """A future whose hash is its creation number, not its address, so that sets iterate in the same order in each run."""
 
     def __init__(self, *, loop: SeededLoop) -> None:
         self._number = next(loop.numbers)
@@ -355,10 +354,10 @@ class SeededFuture(asyncio.Future[Any]):
 
 
 class SeededTask(asyncio.Task[Any]):
-    """A task whose place in a set depends on when it was made, not on where it lies in memory."""
+    """A task whose hash is its creation number, not its address, so that sets iterate in the same order in each run."""
 
     def __init__(self, coro: Any, *, loop: SeededLoop, **options: Any) -> None:
-        self._number = next(loop.numbers)  # before the task is made, which puts it into a set
+        self._number = next(loop.numbers)  # The constructor below adds the task to a set.
         super().__init__(coro, loop=loop, **options)
 
     def __hash__(self) -> int:

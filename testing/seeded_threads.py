@@ -66,7 +66,7 @@ class LoopRounds:
         return not self._is_asked
 
     def release(self) -> None:
-        """Request a round, which begins after a delay and not before the rest of the service is over."""
+        """Request a round, which begins after a delay, and not before the pause of the service ends."""
         self._is_asked = True
         self._plan()
 

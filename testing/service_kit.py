@@ -53,7 +53,7 @@ class TimersByHand:
     works: dict[str, Callable[[], object]] = attrs.field(factory=dict)
     """Scheduled periodic work, keyed by name."""
     refuses: bool = False
-    """Whether a call raises, so that a service fails in the middle of its start."""
+    """Whether calls that schedule work raise, so that a service fails in the middle of its start."""
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
@@ -65,7 +65,7 @@ class TimersByHand:
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Keep work that returns the seconds until it runs again. Raises ``KitFailure`` where that is not a time."""
+        """Keep work that returns the seconds until it runs again. Raises ``KitFailure`` if that is not a duration."""
         expect(first_s >= 0, f"the first wait of {name!r} is at least 0 s", first_s)
 
         def paced() -> None:
@@ -101,7 +101,7 @@ class _ByHand:
 
 
 def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:
-    """Return work after which ``rest_s`` is called, as a clock that a test moves does."""
+    """Return a function that does the work and then calls ``rest_s``, as the broker's clock does."""
     if rest_s is None:
         return work
 
@@ -137,7 +137,10 @@ async def _check(make: Callable[[PeriodicTimers], Service]) -> None:
 
 
 async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: bool) -> None:
-    """Call a service as a broker does that starts and stops, either after it has listened or before."""
+    """Call the methods of a service from its start to its stop, in the order in which a broker calls them.
+
+    With ``is_reached`` the broker has opened its ports in between; without it, it stops before that.
+    """
     timers = TimersByHand()
     service = make(timers)
     expect(not timers.works, "periodic work is asked for in start", sorted(timers.works))

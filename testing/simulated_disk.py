@@ -1,4 +1,4 @@
-"""A disk in memory that keeps what was synced apart: it can lose power at any operation, and returns what would be left.
+"""A disk in memory that knows which data is synced. It can lose power at any operation, and returns the data that remains.
 
 A store changes it by a few kinds of *operations*, kept in order in a journal (:mod:`.journaled_files`). A
 :class:`.journaled_files.JournalReplay` does them again up to any of them, and returns what was synced by then. Failures are

@@ -40,7 +40,7 @@ class SimulatedNetwork:
         self.silent: set[tuple[str, int]] = set()
         """Addresses from and to which nothing arrives."""
         self._bound: set[tuple[str, int]] = set()
-        """Addresses at which nobody listens yet."""
+        """Addresses that :meth:`bind` has reserved and at which no server listens yet."""
         self._next_port = 40_000
         loop.network = self
 
@@ -133,7 +133,7 @@ class SimulatedServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[SimulatedSocket, ...]:
-        """One object with the server's address, as a server of asyncio has."""
+        """The server's sockets, as in asyncio: a single object with the server's address."""
         return (SimulatedSocket(self.address, self._network),)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class SimulatedSocket:
         self._network = network
 
     def listen(self, protocol_factory: Callable[[], Any]) -> SimulatedServer:
-        """Return the server at the address, which is the server's from now on."""
+        """Start a server at the address and return it; the address is released when the server closes."""
         self._network.release(self._address)
         return self._network.listen(protocol_factory, *self._address)
 
@@ -264,7 +264,7 @@ class SimulatedTransport(asyncio.Transport):
             self.deliver(lambda: self._protocol.connection_lost(error))
         elif (
             self.connecting is not None and not self.connecting.done()
-        ):  # the protocol never hears of such a connection
+        ):  # The protocol is not notified of a connection that was never made.
             self.connecting.set_exception(error or ConnectionResetError(104, "connection reset by peer"))
 
     # --- what a protocol may do ---

@@ -44,6 +44,7 @@ class Simulation:
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result. Exceptions of :meth:`.SeededLoop.run` are passed on."""
-        lazy_numpy.load()  # Otherwise a real thread would import numpy, and code would change its path when that is done.
+        # Otherwise a real thread would import numpy, and code would switch to numpy at a moment that no seed decides.
+        lazy_numpy.load()
         with chance.decided_by(random.Random(self.choices.seed)), opaques_from_one():
             return self.loop.run(main)

@@ -45,7 +45,7 @@ from flintmq.dispatchers.index.index_service import make_index
 from flintmq.testing.clock import ManualClock
 
 TAGS_CODES: Final[dict[str, TagsCodesFactory]] = {}
-"""Makes the tags codes of features' topics in the stores that this module opens; the tests of a product add its own."""
+"""Factories of tags codes for the stores that this module opens, keyed by topic. Tests of a feature add that of its topic."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
 
 
@@ -62,7 +62,7 @@ class ImmediateFlush:
         """Do nothing: there is no thread to start."""
 
     def stop(self) -> None:
-        with contextlib.suppress(StoreFencedError):  # the store knows of its fence
+        with contextlib.suppress(StoreFencedError):  # The log has already notified the store of its fence.
             self.sync(self._log.wrote_offset_bytes)
 
     def submit(self, end_offset_bytes: int) -> CompletedWaiter:
@@ -75,7 +75,7 @@ class ImmediateFlush:
         return DONE if done else CompletedWaiter(FlushStatus.TIMEOUT)
 
     def sync(self, end_offset_bytes: int) -> None:
-        """Commit and sync up to a position, or until neither moves on. Raises StoreFencedError."""
+        """Commit and sync up to a position, or until a call makes no progress. Raises StoreFencedError."""
         before = -1
         while before < self._log.committed_offset_bytes < end_offset_bytes:
             before = self._log.committed_offset_bytes

@@ -39,7 +39,7 @@ class Cut(Fault):
 class FaultyWire:
     """Forwards connections to a server, except for the faults that a test has scripted. Thread-safe.
 
-    It only reads frames, so every client may use it; on encrypted connections it cannot recognize answers.
+    It does not change frames, so every client may use it. On encrypted connections it cannot recognize answers.
 
     Args:
         host: the host where it listens, at :attr:`port`.
@@ -129,7 +129,7 @@ class _Link:
         self.client = _Side(self)
         self.server = _Side(self)
         self._faults: dict[int, AnswerFault] = {}
-        """The faults of answers to come, by the request's opaque."""
+        """The faults of answers that have not come yet, keyed by the request's opaque."""
         self._connecting: asyncio.Task[None] | None = None
 
     def made(self, side: _Side) -> None:
@@ -145,13 +145,13 @@ class _Link:
         host, port = self.wire.target
         try:
             await asyncio.get_running_loop().create_connection(lambda: self.server, host, port)
-        except OSError:  # the server is down: the client finds out as it would without this wire
+        except OSError:  # If the server is down, the client sees a closed connection.
             self.abort()
         else:
             self.client.pause(is_paused=False)
 
     def lost(self, side: _Side) -> None:
-        """End the other side as well, after what it was sent before."""
+        """Close the other side as well, after the bytes that were written to it before."""
         other = self.server if side is self.client else self.client
         if other.transport is not None:
             other.transport.close()
@@ -170,10 +170,10 @@ class _Link:
             side.pause(is_paused=is_paused)
 
     def passes(self, side: _Side, frame: bytes) -> bool:
-        """Return whether a frame is forwarded now."""
+        """Return whether a frame is to be forwarded now; if not, apply the fault of the answer that it contains."""
         try:
             command = decode_command(frame)
-        except FrameError:  # its reader finds out
+        except FrameError:  # The receiver reports a frame that cannot be decoded.
             return True
         if side is self.client:
             if not command.is_response and (fault := self.wire.fault_of(command.code)) is not None:
@@ -196,7 +196,7 @@ class _Side(asyncio.Protocol):
     def __init__(self, link: _Link) -> None:
         self._link = link
         self._frames: FrameDecoder | None = FrameDecoder()
-        """None after bytes that cannot be cut into frames: from then on all bytes are forwarded as they come."""
+        """Splits the bytes into frames; None after invalid bytes, from which on all bytes are forwarded unchanged."""
         self._pauses = 0
         self.transport: asyncio.Transport | None = None
 
