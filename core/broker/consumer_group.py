@@ -24,8 +24,8 @@ from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.kernel.ports.channel import Channel
 
 _STILL_ALIVE_S: Final = 3.0
-"""A connection that sent a request within this time before another one with its client id joined is considered in use, because
-no client gives up a connection sooner."""
+"""Time in seconds within which a connection must have sent a request before a second one with the same client id joined, to
+count as still in use. No client gives up a connection sooner."""
 
 
 class ConsumerGroupInfo:
@@ -147,7 +147,8 @@ class ConsumerGroupInfo:
         expressions = []
         for wanted in subscriptions:
             topics.add(wanted.topic)
-            if wanted.topic != self._retry_topic:  # clients add it themselves, some of them only after their start
+            # Clients add the retry topic themselves, some of them only after their start.
+            if wanted.topic != self._retry_topic:
                 expressions.append((wanted.topic, wanted.expression_type, wanted.sub_string))
             known = self.subscriptions.get(wanted.topic)
             if known is None:

@@ -172,13 +172,13 @@ class ConsumerTable:
         if more <= 0:
             return
         for of_whom, taken, most in (
-            ("this connection subscribes", self._bytes_of.get(channel, 0), SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES),
-            ("all connections subscribe", self._bytes, SUBSCRIPTIONS_MAX_BYTES),
+            ("this connection", self._bytes_of.get(channel, 0), SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES),
+            ("all connections", self._bytes, SUBSCRIPTIONS_MAX_BYTES),
         ):
             if taken + more > most:
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
-                    f"{of_whom} to too much for the subscriptions of consumer group {group}",
+                    f"the subscriptions of consumer group {group} are too large: {of_whom} may have {most} bytes",
                     reason="subscription.too_large",
                     measured=f"{taken + more} bytes",
                 )
@@ -249,7 +249,7 @@ class ConsumerTable:
         self._told.pop(group, None)
         return True
 
-    # members from before a start
+    # --- members from before a start of the broker ---
 
     def keep(self, kept: KeptGroup) -> None:
         """Register the members that a group had before the broker's start, until they reconnect or :meth:`drop_kept` is called.
@@ -274,7 +274,7 @@ class ConsumerTable:
                     self._notify(info)
         return dropped
 
-    # client ids that several processes use
+    # --- client ids that several processes use ---
 
     def heard(self, group: str, channel: Channel) -> None:
         """Record that a member has just sent a request. It does not replace the heartbeat that keeps the member registered."""

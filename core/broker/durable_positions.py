@@ -22,10 +22,10 @@ class LogEnds(Protocol):
 
 
 class DurablePositions(Generic[T]):
-    """Delays positions until the log is on disk up to its end at the time of the positions. Loop thread.
+    """Delays positions until the log is on disk up to the end that it had when the positions were passed in. Loop thread.
 
-    A position means that earlier messages were delivered, which is to append copies of them. If the position were on disk
-    before the copies, a power failure would lose the copies, and they would not be delivered again.
+    A position means that earlier messages were delivered: copies of them were appended to the log. If the position were on disk
+    before the copies, a power failure would lose the copies, and the messages would not be delivered again.
 
     Args:
         log: the log that contains the copies.

@@ -35,7 +35,8 @@ class QueuePosition(NamedTuple):
 def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]:
     """Yield the position of a group in each queue of a topic; nothing if the topic does not exist. Loop thread.
 
-    A queue that is no longer read is included if it has messages that the group has not consumed, or no group has read it.
+    A queue beyond the topic's read queues is included if the group has begun to consume it and has not consumed all messages,
+    or if no group has an offset in it.
     """
     config = api.topics.select(topic)
     if config is None:

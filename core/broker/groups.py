@@ -43,7 +43,7 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename=
 
 
 class GroupRetryPolicy(msgspec.Struct, frozen=True):
-    """The retry policy of a group in RocketMQ 5; the default one delivers again after the delay levels."""
+    """The retry policy of a group in RocketMQ 5. The default policy takes the delays from the delay levels."""
 
     type: str = "CUSTOMIZED"
 

@@ -166,7 +166,8 @@ class MessageIntake:
 
         Raises:
             RefusedError: the message, its topic or its queue is not acceptable; see the reason id. If the broker's permission
-                lacks write, sends to ordered topics are refused here. Producers learn it from the route for other topics.
+                lacks write, only sends to ordered topics are refused here. For other topics, producers see
+                the permission in the route.
         """
         state = self._state
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
@@ -269,7 +270,7 @@ class MessageIntake:
             may_wait(stored),
         )
         if batch.may_wait:
-            # A value may contain the mark as well, so the properties that contain it are parsed.
+            # The value of another property may contain the mark too, so the properties of these messages are parsed.
             marked = [one for one in stored if _TRANSACTION_MARK in one]
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:
@@ -286,7 +287,8 @@ class MessageIntake:
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
-        if header.unit_mode:  # like RocketMQ's AbstractSendMessageProcessor.msgCheck; 311 to 313 list topics by it
+        # The flag is set as in RocketMQ's AbstractSendMessageProcessor.msgCheck. Requests 311 to 313 list topics by it.
+        if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(
             topic, header.default_topic, sender.remote_address, header.default_topic_queue_nums, flag

@@ -64,7 +64,8 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
     for group in groups:
         try:
             line = encoder.encode(group)
-        except UnicodeEncodeError:  # a name has half a surrogate pair; such a group registers again with its heartbeat
+        except UnicodeEncodeError:
+            # A name has half of a surrogate pair. The group is registered again by the next heartbeat.
             left_out += 1
             continue
         if len(line) + 1 > room:
@@ -87,15 +88,17 @@ def decode_kept(raw: bytes) -> list[KeptGroup]:
         found = msgspec.json.decode(head, type=_Head)
         groups = [msgspec.json.decode(line, type=KeptGroup) for line in lines]
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreFormatError(f"consumer groups cannot be read from it: {error}") from error
+        raise StoreFormatError(f"the saved consumer groups cannot be decoded: {error}") from error
     if found.version != _VERSION:
-        raise StoreFormatError(f"its version is {found.version}; this FlintMQ reads version {_VERSION}")
+        raise StoreFormatError(
+            f"the saved consumer groups have version {found.version}; this FlintMQ reads version {_VERSION}"
+        )
     if found.groups != len(groups):
-        raise StoreFormatError(f"it has {len(groups)} groups, but its first line says {found.groups}")
+        raise StoreFormatError(f"the file has {len(groups)} consumer groups, but its first line says {found.groups}")
     for group in groups:
         _check(group)
     if sum(len(queues) for group in groups for queues in group.locks.values()) > QUEUE_LOCKS_MAX:
-        raise StoreFormatError(f"it has more than {QUEUE_LOCKS_MAX} queue locks")
+        raise StoreFormatError(f"the saved consumer groups have more than {QUEUE_LOCKS_MAX} queue locks")
     return groups
 
 
@@ -104,6 +107,8 @@ def _check(group: KeptGroup) -> None:
     if len(group.group_name.encode()) > GROUP_MAX_BYTES or any(
         len(name.encode()) > CLIENT_ID_MAX_BYTES for name in names
     ):
-        raise StoreFormatError("a name in it is too long")
+        raise StoreFormatError(
+            f"consumer group {group.group_name[:GROUP_MAX_BYTES]}: its name or a client id is too long"
+        )
     if len(group.client_ids) > CLIENTS_PER_GROUP_MAX or len(group.subscriptions) > SUBSCRIPTIONS_PER_HEARTBEAT_MAX:
-        raise StoreFormatError(f"group {group.group_name} has too many members or topics in it")
+        raise StoreFormatError(f"consumer group {group.group_name} has too many members or topics")

@@ -99,8 +99,9 @@ class LogView:
         return self._owner.store.writer.promise()
 
     def flush_soon(self) -> None:
-        """Ask the flush service to sync before its strategy would. A service that cannot is left alone. Thread-safe."""
-        service = self._owner.store.services.flush_service  # looked up each time, as a truncation replaces the service
+        """Ask the flush service to sync before its strategy would. Do nothing if it does not support that. Thread-safe."""
+        # A truncation replaces the service, so it is looked up each time.
+        service = self._owner.store.services.flush_service
         if isinstance(service, SupportsFlushSoon):
             service.flush_soon()
 

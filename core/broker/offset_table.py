@@ -23,7 +23,8 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     pass
 
-_log = client_log("flintmq.core.broker.offsets")  # the name that people filter by
+# Operators filter the log by this name, so it stays although the module has another one.
+_log = client_log("flintmq.core.broker.offsets")
 _TOPICS_OF_PIECE: Final = 200
 
 

@@ -30,10 +30,10 @@ class OlderMessages:
         self._reads = (*self._reads, read)
 
     def find(self, wanted: Wanted, message_filter: MessageFilter | None, result: GetMessageResult) -> bool:
-        """Change the result of a read below the minimum of a queue to the messages of a service.
+        """Replace the result of a read below a queue's minimum offset by the messages of a service.
 
-        If the service has to fetch the messages, it becomes a result for which the pull may wait. If no service has them, it
-        is not changed.
+        If the service has to fetch the messages first, the result becomes one for which the pull may wait. If no service has
+        the messages, the result is not changed.
 
         Returns:
             Whether the result has messages now.

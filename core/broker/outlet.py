@@ -269,7 +269,7 @@ class MessageOutlet:
         """
         return self._filters.compiled(subscription)
 
-    # for features of the broker
+    # --- for features of the broker ---
 
     def read(
         self, topic: str, queue_id: int, queue_offset: int, count: int = 32, message_filter: MessageFilter | None = None

@@ -96,7 +96,7 @@ class PropertyTails:
             return None
         return (
             (text[:end] + tail.stored).encode("ascii"),
-            (tail.tags_code, tail.keys or keys, uniq_key),  # of two properties with the same name the last one applies
+            (tail.tags_code, tail.keys or keys, uniq_key),  # If KEYS occurs twice, the last value applies.
             tail.wait,
         )
 

@@ -40,7 +40,8 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     from flintmq.core.broker.api import BrokerApi
 
-_log = client_log("flintmq.core.broker.waiting")  # the name that people filter by
+# Operators filter the log by this name, so it stays although the module has another one.
+_log = client_log("flintmq.core.broker.waiting")
 
 UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
 """Topic for waiting messages that cannot be delivered, unchanged. It is created with the first such message."""

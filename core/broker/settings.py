@@ -29,5 +29,5 @@ class Settings:
         return self._state.loaded
 
     def update(self, config: BrokerConfig) -> None:
-        """Apply a configuration in which settings differ that may change while the broker runs."""
+        """Apply a new configuration, which may differ only in settings that can change while the broker runs."""
         self._state.update_config(config)

@@ -130,7 +130,7 @@ class BrokerState:
         """Interface of the broker for plugins and request processors."""
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Apply a configuration in which settings differ that may change while the broker runs."""
+        """Apply a new configuration, which may differ only in settings that can change while the broker runs."""
         before, self.config = self.config, config
         self.store.update_config(config)
         self.groups.auto_create = config.groups.auto_create

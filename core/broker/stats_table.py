@@ -29,7 +29,7 @@ class StatsSpan(msgspec.Struct, frozen=True):
     tps: float
     """Sum per second."""
     avgpt: float
-    """Sum per addition."""
+    """Average of the added values: the sum divided by the number of additions."""
 
 
 class _Item:
@@ -46,7 +46,7 @@ class _Item:
         self.times = 0
         self.created_s = now_s
         self.born = self.seen = numbers
-        """Number of each series' newest snapshot: ``born`` at the counter's creation, ``seen`` at its last addition."""
+        """Number of the newest snapshot, for each series: ``born`` at the counter's creation, ``seen`` at its last addition."""
         self.marks: tuple[array[int], ...] = ()
         """Recorded snapshots of each series, with three numbers each: number of the snapshot, value, additions. A snapshot
         without a record has the values of the next recorded one, or the current values if none follows."""

@@ -42,7 +42,7 @@ def boot_topics(
 ) -> dict[str, TopicConfig]:
     """Return the topics that every broker has from its start, keyed by name.
 
-    A template is a topic whose queues and permission a topic gets that is created by a send.
+    A template is a topic whose number of queues and permission a send copies to the topic that it creates.
 
     Args:
         cluster: name of the cluster, which is also the name of a topic.
@@ -200,7 +200,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         """Return the configuration of the topic of a send. A topic that does not exist is created from a template.
 
         Args:
-            topic: a name that :func:`names.check_topic_name` has accepted.
+            topic: a name that :func:`~flintmq.core.broker.topic_name.check_topic_name` has accepted.
             default_topic: name of the template that the client asks for, usually ``TBW102``.
             remote_address: the sender's address, for the log.
             client_default_queue_nums: number of queues that the client asks for.

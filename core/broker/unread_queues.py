@@ -1,8 +1,8 @@
-"""Counts messages in queues that consumers do not read, because their topic has fewer read queues than before or than write
-queues.
+"""Counts messages in queues that consumers do not read.
 
-A pull from such a queue is refused. Clients do not try, because the route has only ``readQueueNums`` queues. RocketMQ's figures
-of lag do not include these messages.
+A topic has such queues if it once had more read queues than now, or if it has more write queues than read queues. A pull from
+such a queue is refused. Clients do not try, because the route has only ``readQueueNums`` queues. RocketMQ's figures of lag do
+not include these messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOBODY = ""
 
 
 def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int]:
-    """Return the number of messages in a queue that a group has not consumed, keyed by group.
+    """Return the number of messages in a queue that each group has not consumed, keyed by group.
 
     Only groups with a consumer offset before the queue's end are included. If no group has an offset in the queue, all its
     messages are counted for :data:`NOBODY`.
