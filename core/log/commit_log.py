@@ -78,8 +78,8 @@ class Appender:
         """Append messages in order.
 
         Returns:
-            An entry per item of ``messages``, in order: a dispatch request, an appended batch, or a list of requests; or the
-            error why it was not stored. The error is StoreFullError if the disk has no space for the next file. It is
+            An entry per item of ``messages``, in order: a dispatch request, an appended batch, a list of requests, or the error
+            that prevented the append. The error is StoreFullError if the disk has no space for the next file. It is
             RefusedError (MESSAGE_ILLEGAL) if the message does not fit in an empty file, or a field has a value that a record
             cannot hold.
 
@@ -170,7 +170,7 @@ class Appender:
             )
         at = physical_offset_bytes % self._queue.file_bytes
         if at + len(data) > self._queue.file_bytes or (at and file is None):
-            raise StoreError(f"{len(data)} bytes at position {physical_offset_bytes} are not of one file of the log")
+            raise StoreError(f"{len(data)} bytes at position {physical_offset_bytes} do not lie in one file of the log")
         if file is None:
             watermarks.set_all(physical_offset_bytes)
             watermarks.dispatched = physical_offset_bytes
@@ -258,7 +258,7 @@ class Appender:
                     len(body),
                 )
             except (struct.error, ValueError):
-                break  # :meth:`_record` reports the error
+                break  # The caller encodes this message with _record, which reports the error.
             next_queue_offset[key] = queue_offset + 1
             parts += (head, body, tail, stored)
             tags_code, keys, uniq_key = message.about
@@ -303,7 +303,7 @@ class Appender:
             self.next_queue_offset[key] = queue_offset + 1
         parts += pieces
         if sys_flag or len(pieces[0]) != rec.HEAD_V4_BYTES:
-            sys_flag = rec.sys_flag_at(pieces[0], 0)  # as stored: with the hosts' IPv6 bits
+            sys_flag = rec.sys_flag_at(pieces[0], 0)  # the stored flags, which include the bits of IPv6 hosts
         keys, uniq_key, prepared = get("KEYS", ""), get("UNIQ_KEY", ""), message.prepared_transaction_offset_bytes
         at, size = physical_offset_bytes, size_bytes
         return DispatchRequest(
@@ -460,11 +460,14 @@ class CommitLog(LogReader):
         self.appender.append_raw(physical_offset_bytes, data, store_timestamp_ms)
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
+        """Copy bytes of the transient pool into one file, and return the committed position.
+
+        See :meth:`flintmq.core.kernel.ports.FlushableLog.commit`.
+        """
         return self.durability.commit(least_pages, write)
 
     def flush(self, least_pages: int, *, written_through: bool = False) -> int:
-        """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
+        """Sync one file, and return the flushed position; see :meth:`flintmq.core.kernel.ports.FlushableLog.flush`."""
         return self.durability.flush(least_pages, written_through=written_through)
 
     def set_tail(self, offset_bytes: int, store_timestamp_ms: int) -> None:

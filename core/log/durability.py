@@ -57,9 +57,12 @@ class Durability:
         """Histogram of the durations of commits from the pool's buffers, in seconds."""
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
+        """Copy bytes of the transient pool into one file, and return the committed position.
+
+        See :meth:`flintmq.core.kernel.ports.FlushableLog.commit`.
+        """
         if not self._queue.pooled:
-            return self._watermarks.committed  # without a pool only the appender moves it
+            return self._watermarks.committed  # Without a pool, the appender moves this position.
         with self._commit_lock:
             if write is not None and self._watermarks.fence_reason is not None:
                 raise StoreFencedError(self._watermarks.fence_reason)
@@ -76,7 +79,7 @@ class Durability:
             committed = self._contiguous_committed()
             if committed > self._watermarks.committed:
                 self._watermarks.committed = committed
-                if not self._watermarks.synchronous:  # in synchronous mode the flush calls on_progress
+                if not self._watermarks.synchronous:  # In synchronous mode, only flush() makes records readable.
                     self._on_progress()
             return self._watermarks.committed
 
@@ -122,7 +125,7 @@ class Durability:
         return committed
 
     def flush(self, least_pages: int, *, written_through: bool = False) -> int:
-        """See :class:`flintmq.core.kernel.ports.FlushableLog`."""
+        """Sync one file, and return the flushed position; see :meth:`flintmq.core.kernel.ports.FlushableLog.flush`."""
         with self._flush_lock:
             watermarks = self._watermarks
             if watermarks.fence_reason is not None:

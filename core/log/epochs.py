@@ -141,7 +141,7 @@ class Epochs(msgspec.Struct, frozen=True):
             if content["format"] != FORMAT:
                 raise ValueError(f"format {content['format']!r}, this version reads {FORMAT}")
             if found != _checksum(content):
-                raise ValueError("the checksum is wrong")
+                raise ValueError("the content does not match its crc32")
             entries = tuple(Epoch(**entry) for entry in content["epochs"])
             epochs = cls(content["store_id"], entries)
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -151,7 +151,7 @@ class Epochs(msgspec.Struct, frozen=True):
 
     def _check(self) -> None:
         if not _is_hex(self.store_id, _STORE_ID_BYTES):
-            raise ValueError("store_id is not a store id")
+            raise ValueError(f"store_id must have {2 * _STORE_ID_BYTES} hexadecimal digits, found {self.store_id!r}")
         if not 0 < len(self.entries) <= _ENTRIES_MAX:
             raise ValueError(f"{len(self.entries)} epochs")
         number, start = 0, -1

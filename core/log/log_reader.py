@@ -112,7 +112,7 @@ class LogReader:
             if request.commit_log_offset_bytes != physical_offset_bytes:
                 raise StoreError(
                     f"{file.path}: no record at position {physical_offset_bytes}: "
-                    f"it says that it lies at {request.commit_log_offset_bytes}"
+                    f"the record there has physical offset {request.commit_log_offset_bytes}"
                 )
             yield request
             physical_offset_bytes += request.message_size_bytes

@@ -137,7 +137,7 @@ class MappedFile:
         """
         end = self.readable
         if not (written_through and self.buffer is not None and self.named and not self.unsynced):
-            self.unsynced = False  # before the sync: a cut during the sync sets it again
+            self.unsynced = False  # This precedes the sync, because a cut during the sync sets it again.
             try:
                 self.region.sync()
             except OSError:
@@ -145,7 +145,7 @@ class MappedFile:
                 raise
             self.named = True
         if end == self.size:
-            self.region.let_go()  # before `flushed` moves: another thread may delete a full, synced file
+            self.region.let_go()  # This precedes the new `flushed`, after which another thread may delete the file.
         self.flushed = end
         return end
 
@@ -332,7 +332,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                self._give_up(file)  # it is created again, not filled, when it is needed
+                self._give_up(file)  # The file is created again, without filling, when it is needed.
                 raise
         return file
 
@@ -412,7 +412,7 @@ class MappedFileQueue:
             file.set_positions(position)
             keep.append(file)
         self.files = keep
-        for file in reversed(go):  # the last file first, so that a crash in between leaves no gap
+        for file in reversed(go):  # The last file is deleted first, so that a crash in between leaves no gap.
             if file.buffer is not None and self._pool is not None:
                 buffer, file.buffer = file.buffer, None
                 self._pool.give_back(buffer)
@@ -454,7 +454,7 @@ class MappedFileQueue:
         self._disk.remove_folder(self.folder)
 
     def _discard(self, file: MappedFile) -> None:
-        self._disk.remove(file.path)  # before unmapping: if the removal fails, the file can still be read
+        self._disk.remove(file.path)  # This precedes unmapping: if it fails, the file can still be read.
         file.region.close()
 
     def _give_up(self, file: MappedFile) -> None:
