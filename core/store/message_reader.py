@@ -245,14 +245,14 @@ class MessageReader:
         memory = self._memory_bytes
         slices = result.slices
         count = total = 0
-        run_start = run_end = -1  # adjacent records become one slice
+        run_start = run_end = -1  # Adjacent records become one slice.
         skip_until = -1
         last_physical = max_offset
         scanned = read = 0
         until_s = self._now_s() + _READ_S
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE and not physical:
-                scanned += 1  # the unit of a lost message
+                scanned += 1  # This unit is a filler for a lost message.
                 continue
             last_physical = physical
             if physical < skip_until:

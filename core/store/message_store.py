@@ -198,7 +198,8 @@ class MessageStore:
         ends = None
         with store_errors(self.root), self._opened.lock:
             with self._opened.files:
-                self.watermarks.replicated = None  # no reader is left: dispatch all records, replicated or not
+                # No reader is left, so records that no slave has are dispatched, too.
+                self.watermarks.replicated = None
                 self.services.flush_service.stop()
                 if self._settle():
                     ends = self.noter.at_stop()
@@ -253,7 +254,7 @@ class MessageStore:
             self.fenced.publish(reason)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Apply the settings that may change while the store is open: those of reads and limits."""
+        """Apply the settings of a new configuration that may change while the store is open: those of reads and limits."""
         self.config = config
         self.reader.settings = config.store
 
