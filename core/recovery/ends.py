@@ -11,9 +11,10 @@ only synced data is recorded.
     <crc32, 8 hex digits> {"in_use":true}
     <crc32, 8 hex digits> {"deleted":["T",0]}
 
-The first line is replaced atomically and durably. The lines after it revoke parts of it: that the store is unchanged since a
-stop, because a broker uses it, or the end of a deleted queue. They are not synced. After a power failure the file ``abort``
-shows the first, and a topic's absence from ``topics.json`` the second.
+The first line is replaced atomically and durably. Each later line makes a part of it invalid. After ``in_use``, the ends are no
+longer exact, because a broker uses the store. After ``deleted``, the end of that queue no longer counts. The later lines are
+not synced. After a power failure, the file ``abort`` stands for ``in_use``, and the absence of a topic from ``topics.json`` for
+the ``deleted`` lines of its queues.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from flintmq.core.io.paths import ends_path
 
 FORMAT: Final = 1
 _NOTED_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Maximum size of a file whose content is recorded. For a larger file, such as a plugin's database, only the existence is."""
+"""Maximum size of a file whose content is recorded. For a larger file, such as a plugin's database, only its existence
+is recorded."""
 TAIL_BYTES: Final = 64
 _TABLES: Final = ("topics.json", "subscriptionGroup.json")
 
@@ -97,7 +99,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line after the first, which revokes a part of it."""
+    """A line after the first, which makes a part of the first line invalid."""
 
     in_use: bool = False
     deleted: tuple[str, int] | None = None
@@ -254,7 +256,7 @@ def _content(line: bytes) -> bytes:
     """Return the content of a line without its checksum. Raises ValueError if the checksum is wrong."""
     content = line[9:]
     if line[:9] != b"%08x " % zlib.crc32(content):
-        raise ValueError("its checksum is wrong")
+        raise ValueError("the line does not match its checksum")
     return content
 
 
