@@ -25,7 +25,7 @@ class _StoredKeyValues(msgspec.Struct, rename="camel"):
 
 
 class _Noted(msgspec.Struct, rename="camel"):
-    """The member of a journal's note that gives its order."""
+    """The part of a journal's note that gives the note's place in the order of changes."""
 
     data_version: DataVersion
 

@@ -134,9 +134,10 @@ class RouteInfoManager:
         topics = None if topics is None else list(topics)
         self._check_room(broker_name, broker_address, channel, 0 if topics is None else len(topics))
         before = self._live.get(broker_address)
-        if before is not None and before.broker_name != broker_name:  # otherwise the old name would never be removed
+        if before is not None and before.broker_name != broker_name:
+            # The broker was renamed. No expiry would ever remove its old name.
             self._remove_address(before.broker_name, broker_address)
-            self._left.pop(before.broker_name, None)  # it has not left; it has another name
+            self._left.pop(before.broker_name, None)  # A renamed broker does not count as removed.
         self._clusters.setdefault(cluster, {})[broker_name] = None
         addresses, is_new = self._enter_address(cluster, broker_name, broker_id, broker_address)
         self._left.pop(broker_name, None)
@@ -150,7 +151,7 @@ class RouteInfoManager:
                 broker_id=broker_id,
             )
         if broker_id == MASTER_ID and (is_new or live is None):
-            self.topics.end_wipe(broker_name)  # the broker was away in between, which ends the wipe
+            self.topics.end_wipe(broker_name)  # The broker was not registered in between, which ends the wipe.
         is_same_channel = live is not None and live.channel is channel
         if live is not None and is_same_channel and _is_older(data_version, live.data_version):
             topics, data_version = None, live.data_version
