@@ -210,9 +210,9 @@ class ConsumeQueueTable:
         if self._fills_gaps and 0 < group[0].queue_offset < queue.max_queue_offset:
             unit = queue.unit(group[0].queue_offset)
             if known < 0:
-                queue.files.destroy()  # the queue's first files were lost
+                queue.files.destroy()  # The first files of the queue were lost.
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                queue.cut(group[0].queue_offset)  # an incomplete unit that seemed to refer to a deleted message
+                queue.cut(group[0].queue_offset)  # This unit is incomplete and seemed to refer to a deleted message.
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
         for at, request in enumerate(group):
@@ -248,7 +248,7 @@ class ConsumeQueueTable:
         queue = ConsumeQueue(self._disk, self.root, topic, queue_id, self._file_bytes)
         if self._writes_ext:
             self._load_ext(queue)
-            queue.end_ext()  # existing extension units belong to a deleted queue
+            queue.end_ext()  # Existing extension units belong to a deleted queue.
         return queue
 
     def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:

@@ -100,7 +100,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         joined = cls.joined(parts)
         if len(parts) == 1:
             return joined
-        order = numpy.argsort(joined.physical, kind="stable")  # all entries of a record are of one part
+        order = numpy.argsort(joined.physical, kind="stable")  # All entries of a record are in the same part.
         return cls(joined.key_hash[order], joined.physical[order], joined.store_timestamp_ms[order])
 
     @classmethod
@@ -109,7 +109,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         counts = [len(batch) for batch in batches]
         text = b"".join([b"".join(batch.uniq_keys) for batch in batches])
         characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
-        hashes = numpy.einsum("ij,j->i", characters, falling_powers(length))  # of integers faster than dot
+        hashes = numpy.einsum("ij,j->i", characters, falling_powers(length))  # faster than numpy.dot for integers
         power = pow(31, length, 1 << 32)
         heads = [topic_head_hash(batch.topic) * power & 0xFFFFFFFF for batch in batches]
         hashes += numpy.repeat(numpy.array(heads, numpy.uint32), counts)

@@ -252,7 +252,10 @@ class IndexService:
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[int], int, int]:
-        """See :class:`flintmq.core.kernel.ports.IndexBuilder`. It follows one chain per file of the time range."""
+        """Find records by key, following one chain of entries in each file of the time range.
+
+        See :meth:`flintmq.core.kernel.ports.IndexBuilder.query`.
+        """
         return run_steps(self.query_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
 
     def query_steps(
