@@ -4,10 +4,10 @@
 
     from flintmq.plugins import spark as fs
 
-    spark = fs.session(master="local[2]")        # finds Java, sets the Python of the workers, stays on loopback
+    spark = fs.session(master="local[2]")        # finds Java, sets the workers' Python, listens on loopback
     df = spark.read.format("flintmq").option("subscribe", "orders").load("/data/store")
 
-Only this package imports PySpark, pyarrow and numpy, each at its first use: a broker runs without them.
+Only this package imports PySpark, pyarrow and numpy, each at its first use. A broker runs without them.
 ``pip install '.[spark]'`` installs them.
 """
 

@@ -19,9 +19,9 @@ from flintmq.plugins.spark.errors import RuntimeMissingError
 log = event_log("flintmq.spark")
 
 TASKS: Final = 8
-"""Number of tasks in the checking job. Each executor runs at least one, if there are no more executors than tasks."""
+"""Number of tasks in the job that checks. Executors that run none of these tasks are not checked."""
 TIMEOUT_S: Final = 120.0
-"""Seconds to wait for the job; a busy cluster may have no executor to give."""
+"""Seconds to wait for the job. A busy cluster may have no free executor."""
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ def check_executors(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOU
         timeout_s: how long the job may take.
 
     Raises:
-        RuntimeMissingError: modules are missing; names them, the Python, its executor, and the remedy.
+        RuntimeMissingError: modules are missing. The text names them, the Python, its executor and the remedy.
     """
     lacking = [one for one in worker_pythons(spark, needed, timeout_s) if one.missing]
     if lacking:
@@ -84,14 +84,14 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
     spark.addTag(tag)
     timer.start()
     try:
-        # a worker without pyarrow can run only such a function
+        # A worker that lacks pyarrow can run only functions that do not use Arrow.
         told = sql.udf(_looker(tuple(needed)), "string", useArrow=False)
         rows = spark.range(0, TASKS, 1, TASKS).select(told("id").alias("told")).collect()
     except PySparkException as error:
         if late.is_set():
             log.warning(
                 "spark.executors_silent",
-                "no executor has answered in %(seconds).0f s: not known whether flintmq is installed there",
+                "no executor has answered in %(seconds).0f s: whether flintmq is installed there is unknown",
                 seconds=timeout_s,
             )
             return []
@@ -104,8 +104,10 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
 
 
 def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
-    """Return the function that each task runs. Spark pickles a nested function by value, so workers need not have this
-    module."""
+    """Return the function that each task runs.
+
+    It is nested, because Spark pickles a nested function by value: workers that lack this module can run it.
+    """
 
     def look(_number: int) -> str:
         import importlib.util

@@ -1,4 +1,5 @@
-"""Readers of option values. Each takes the option's name and its text, and raises OptionError with the accepted forms."""
+"""Functions that read the values of options. Each takes an option's name and text, and raises OptionError with the accepted
+forms."""
 
 from __future__ import annotations
 
@@ -173,13 +174,15 @@ def _relative(option: str, value: str) -> Place | None:
 
 
 def start(option: str, value: str) -> Place:
-    """Return a :func:`place`, or a relative place such as ``-100`` (messages) or ``-10m`` (time)."""
+    """Return the place for a value that :func:`place` accepts, or for a relative one: ``-100`` messages or ``-10m``."""
     return _relative(option, value) or place(option, value)
 
 
 def start_time(option: str, value: str) -> int | Place:
-    """Return a :func:`time_ms`, or a relative place such as ``-10m``. A relative place is looked up once, at the query's
-    start."""
+    """Return a time in ms since 1970 like :func:`time_ms`, or the place for a time before now such as ``-10m``.
+
+    "Now" is the time at which the query starts.
+    """
     found = _relative(option, value)
     if found is not None and found.kind == "rows":
         raise OptionError(

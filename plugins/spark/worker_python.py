@@ -30,9 +30,9 @@ def check_worker_python(spark: Any) -> None:
         spark: a SparkSession.
 
     Raises:
-        RuntimeMissingError: modules are missing; names them, the Python and the remedy.
+        RuntimeMissingError: modules are missing. The text names them, the Python and the remedy.
     """
-    context = getattr(spark, "_sc", None)  # Spark Connect has none
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has no context
     if context is None or not context.master.startswith("local"):
         check_executors(spark, _NEEDED)
         return
@@ -53,7 +53,8 @@ def check_worker_python(spark: Any) -> None:
 
 
 def _is_this_python(found: Path) -> bool:
-    """Return whether an executable is this Python. A virtual environment's is a symbolic link, so its folder must match too."""
+    """Return whether an executable is this Python. The folder must match too, because the Python of a virtual environment is a
+    symbolic link to another Python."""
     mine = Path(sys.executable)
     return found.absolute().parent == mine.absolute().parent and found.resolve() == mine.resolve()
 

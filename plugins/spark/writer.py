@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 QUERY_ID: Final = "sql.streaming.queryId"
+"""Name of a Spark task's local property that has the id of its query."""
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Local properties of a Spark task with the ids of its query and its micro-batch."""
+"""Name of a Spark task's local property that has the number of its micro-batch."""
 
 
 @attrs.frozen
@@ -69,14 +70,14 @@ class _Writer:
         self._options = WriteOptions.parse(options)
         check_sent_columns(schema, has_topic=self._options.topic is not None)
         self._write_id = uuid.uuid4().hex
-        """The id in ``SPARK_TXN`` if Spark has no query id: a batch write's."""
+        """The id in ``SPARK_TXN`` of a batch write, for which Spark has no query id."""
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows, and return the counts. Called by Spark in a worker.
 
         Raises:
-            RowError: a row cannot be sent; says which and why.
-            SparkPluginError: the brokers refuse, or do not answer after all attempts.
+            RowError: a row cannot be sent. The text says which row and why.
+            SparkPluginError: a broker refuses a request, or does not answer any attempt.
         """
         settle()
         context = TaskContext.get()
