@@ -1,4 +1,4 @@
-"""The newest PySpark's interface for data sources, on every version from 4.0 on.
+"""The interface for data sources of the newest PySpark, for all versions of PySpark since 4.0.
 
 ========  ==========================================================================================================
 PySpark   lacks
@@ -45,7 +45,7 @@ try:
 except ImportError:
 
     class Filter:  # type: ignore[no-redef]
-        """A filter of a query; this version of PySpark never makes filters."""
+        """A filter of a query. This version of PySpark passes no filters to a source."""
 
     class EqualTo(Filter):  # type: ignore[no-redef]
         """``column = value``."""
@@ -108,7 +108,8 @@ except ImportError:
         max_bytes: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """A source that ends a query with the trigger AvailableNow itself; this version of PySpark ends it after one batch."""
+        """A source that decides itself where a query with the trigger AvailableNow ends. This version of PySpark ends such a
+        query after one batch."""
 
 
 HAS_FILTERS: Final = hasattr(DataSourceReader, "pushFilters")
@@ -203,7 +204,7 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
 
 
 def _with_maps(value: Any, arrow_type: pyarrow.DataType) -> Any:
-    """Return an Arrow value in the form that Spark takes: maps as dictionaries, which Arrow gives as lists of pairs."""
+    """Return an Arrow value with dictionaries for its maps, as Spark expects. Arrow returns a map as a list of pairs."""
     import pyarrow as pa
 
     if value is None:

@@ -111,7 +111,8 @@ class WireTransport:
         return {**end, **lag_of(self._between(start, end), self._message_bytes, self._open(), self._queues.contacts)}
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the furthest offset within the limit. The limit in bytes uses the average size of some messages."""
+        """Return the largest end within the limit. The limit in bytes is converted to messages by the average size of some
+        records."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
         self._fresh_edges = None  # the next batch may find other offsets
         known = WireOffset.from_json(start)
@@ -123,7 +124,7 @@ class WireTransport:
         new = {queue: edge.min_queue_offset for queue, edge in edges.items() if queue not in first.queues}
         ranges = ranges_between({**first.queues, **new}, last, {})
         if not ranges:
-            # Nothing new. This is also so if a broker is away, whose queues are in no route, or if a new queue is empty.
+            # There is no new message. New queues may be empty, and queues of brokers that are away are in no route.
             return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}
@@ -189,7 +190,7 @@ class WireTransport:
 
     def plan(self, start: Offset, end: Offset) -> Sequence[tuple[QueueRange, ...]]:
         ranges = self._between(start, end)
-        if end != self._planned:  # planned by an earlier run of this query: brokers may have deleted messages since
+        if end != self._planned:  # an earlier run of this query planned it: brokers may have deleted messages since
             ranges = self._lives.still_there(ranges, WireOffset.from_json(end))
         ranges = narrowed(ranges, self.bounds)
         if not ranges or (self.bounds.tags is not None and not self._tags()):

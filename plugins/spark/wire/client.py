@@ -1,7 +1,7 @@
 """A client of brokers for processes without an event loop: Spark's planners and workers.
 
-The event loop runs in a separate thread, so that answers arrive while Spark takes earlier rows. Closing the client ends the
-thread. A client is never pickled, and a task leaves none behind.
+The event loop runs in a separate thread, so that answers arrive while Spark processes earlier rows. Closing the client ends the
+thread. A client is never pickled. Each task makes and closes its own client.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class WireClient:
         return self.result(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine on the client's loop."""
+        """Start a coroutine on the client's loop, and return the future of its result."""
         return self._thread.start(work)
 
     def result(self, future: concurrent.futures.Future[T]) -> T:
@@ -204,7 +204,7 @@ class WireClient:
         return frozenset((await again(self.admin.cluster_info)).broker_addr_table)
 
     async def is_gone(self, queue: MessageQueue) -> bool:
-        """Return whether a queue or its topic was deleted: its broker is registered and lacks it. Raises like
+        """Return whether a queue or its topic was deleted, which is so if its broker is registered and lacks it. Raises like
         :meth:`registered`."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
@@ -236,16 +236,18 @@ class WireClient:
 
 
 async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patience_ms: int = 0) -> T:
-    """Repeat a request until it is answered. A connection may have been idle too long; a broker may be busy or restarting.
+    """Make a request until it is answered, and return the answer.
+
+    An attempt may fail because a connection was idle too long, or because a broker is busy or restarts.
 
     Args:
         ask: makes one attempt.
-        attempts: the number of attempts.
-        patience_ms: further attempts are made until this time has passed.
+        attempts: the least number of attempts before the request fails.
+        patience_ms: the least time in ms before the request fails.
 
     Raises:
-        RemotingError: the last attempt's error.
-        RefusedError: the last attempt's error, or a refusal that would not change.
+        RemotingError: the last attempt got no answer.
+        RefusedError: the last attempt was refused, or an attempt was refused for a reason that lasts.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + patience_ms / 1000
@@ -264,7 +266,7 @@ async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patie
 
 
 class DirectRoutes(RouteCache):
-    """A route cache that asks a single broker for its topics, in place of a name server. Loop thread only."""
+    """A route cache that asks a single broker for its topics, in place of a name server. For use on the loop's thread."""
 
     def __init__(self, instance: ClientInstance, address: str) -> None:
         super().__init__(instance.remoting, (), instance.clock)
@@ -274,7 +276,7 @@ class DirectRoutes(RouteCache):
 
     @property
     def broker_names(self) -> frozenset[str]:
-        """The broker's name, once it is known."""
+        """The name of the broker, as a set; empty until the name is known."""
         return frozenset() if self._broker_name is None else frozenset({self._broker_name})
 
     async def topics(self) -> list[str]:

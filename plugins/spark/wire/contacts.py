@@ -16,8 +16,8 @@ from flintmq.plugins.spark.options import ReadOptions
 class Contacts:
     """The brokers that a query's planner knows. Not thread-safe.
 
-    When a broker stops, its topics leave the name server's routes. Without this memory its queues would look deleted.
-    :meth:`know` adds the queues of a checkpoint.
+    When a broker stops, the name server removes it from the routes of its topics. Without this record its queues would look
+    deleted. :meth:`know` adds the queues of a checkpoint.
     """
 
     options: ReadOptions
@@ -26,7 +26,7 @@ class Contacts:
     _topics: dict[str, set[str]] = attrs.field(factory=dict)
     """Names of the brokers that had a topic, keyed by topic."""
     _contact_s: dict[str, float] = attrs.field(factory=dict)
-    """Time of each broker's last answer, or of its first mention if it has not answered, keyed by name."""
+    """Time in seconds of each broker's last answer, or of its first mention if it never answered, keyed by broker name."""
     _away: dict[str, str] = attrs.field(factory=dict)
     """Error text of the last attempt, keyed by the name of a broker that is away."""
 
@@ -37,7 +37,7 @@ class Contacts:
 
     @property
     def topics(self) -> list[str]:
-        """Topics that a broker is known to have had."""
+        """Topics that at least one broker is known to have."""
         return [topic for topic, names in self._topics.items() if names]
 
     def know(self, queues: Iterable[MessageQueue]) -> None:
@@ -87,11 +87,11 @@ class Contacts:
                 )
 
     def is_waited_for(self) -> bool:
-        """Return whether a broker is away, but not longer than ``maxBrokerAway`` yet."""
+        """Return whether a broker is away, and not yet for as long as ``maxBrokerAway``."""
         limit_ms, ages_ms = self.options.max_broker_away_ms or 0, self.ages_ms()
         return any(ages_ms[name] < limit_ms for name in self._away)
 
     def ages_ms(self) -> dict[str, int]:
-        """Return the ms since each broker's last answer, or since its first mention if it has not answered, keyed by name."""
+        """Return the ms since each broker's last answer, or since its first mention if it never answered, keyed by name."""
         now_s = self.clock()
         return {name: int((now_s - at_s) * 1000) for name, at_s in sorted(self._contact_s.items())}

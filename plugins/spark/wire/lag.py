@@ -14,7 +14,7 @@ from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.ranges import QueueRange
 
 LOOKED_AT: Final = 8
-"""Number of queues, those with the most unread messages, whose oldest unread message is fetched to find its age."""
+"""Most queues whose oldest unread message is fetched to find its age. Queues with more unread messages come first."""
 
 
 def lag_of(
@@ -27,9 +27,9 @@ def lag_of(
 
     Args:
         unread: the unread range of each queue.
-        message_bytes: returns the average size of a record in some ranges.
-        client: fetches the first messages.
-        contacts: the brokers' last answers.
+        message_bytes: function that returns the average size in bytes of a record in some ranges.
+        client: the client that fetches the oldest unread messages.
+        contacts: the times of the brokers' last answers.
     """
     messages = sum(one.rows for one in unread)
     return {

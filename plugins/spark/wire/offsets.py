@@ -1,8 +1,9 @@
-"""The offset of a read from brokers, as recorded in a checkpoint: the next message of each queue, and what queues held then.
+"""The offset of a read from brokers, as a checkpoint records it.
 
-Queue offsets alone do not show whether a queue is still the same. A topic that was deleted and recreated begins at 0 and may
-already have more messages than were read. Brokers report when a queue's first message was stored. If that is later than every
-message that the query saw, the topic was recreated.
+It has the queue offset of each queue's next message, and the state of the queues at that time. Queue offsets alone do not show
+whether a queue is still the same. A topic that was deleted and recreated begins at 0 and may already have more messages than
+were read. Brokers report when a queue's first message was stored. If that is later than every message that the query saw, the
+topic was recreated.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class WireOffset:
     """First queue offset in the batch that ends here, for queues that do not begin at the previous batch's end, such as new
     ones."""
     waiting: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """End of each queue that had more messages than were read."""
+    """Queue offset of the end of each queue that had more messages than were read, keyed by queue."""
     seen_ms: SeenMs | None = None
     """Store times of the newest known messages; None in a checkpoint of an earlier FlintMQ."""
 
@@ -75,20 +76,27 @@ class WireOffset:
 
     @classmethod
     def at(cls, queues: Mapping[MessageQueue, int], edges: Edges) -> WireOffset:
-        """Return the offset with some queue positions and the current state of the queues."""
+        """Return the offset with the given queue offsets and the given state of the queues."""
         return WireOffset({}).moved(queues, edges)
 
     def moved(
         self, queues: Mapping[MessageQueue, int], edges: Edges, began: Mapping[MessageQueue, int] | None = None
     ) -> WireOffset:
-        """Return the offset of the same query with some queues moved, and with the current state of the queues."""
+        """Return this offset with other queue offsets for some queues, and with the given state of the queues.
+
+        Args:
+            queues: the new queue offsets, keyed by queue.
+            edges: the first and last offsets of the queues now.
+            began: the value of :attr:`began` in the new offset; None for an empty one.
+        """
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}
         waiting = {queue: end for queue, end in ends.items() if queue in places and places[queue] < end}
         return WireOffset(places, began or {}, waiting, {**(self.seen_ms or {}), **newest_ms(edges)})
 
     def ranges_to(self, end: WireOffset, first: Mapping[MessageQueue, int]) -> list[QueueRange]:
-        """Return the messages of each queue up to another offset. A queue that is new begins at its position in ``first``."""
+        """Return the range of each queue between this offset and a later one. A queue that is new begins at its queue offset
+        in ``first``."""
         return ranges_between({**self.queues, **end.began}, end.queues, first)
 
     def has_seen_ms(self, queue: MessageQueue) -> int | None:

@@ -1,8 +1,8 @@
 """Pulls ranges of queues with several requests at a time, returns records in order, and reports missing messages.
 
 The offset of the next pull is known only when the previous answer has arrived. Ranges are therefore cut into parts that are
-pulled at the same time, and their records are returned in the order of the ranges. Memory is bounded: a part with much data
-returns it early and continues later.
+pulled at the same time, and their records are returned in the order of the ranges. To bound the memory, a part stops when it
+has much data, and pulls the rest after that data was returned.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STRETCH_BYTES: Final = 4 * 1024 * 1024
 QUEUE_OFFSET_AT: Final = 20
 """Position of the queue offset in a record (docs/internals/store-format.md, Commit log record)."""
 PATIENCE: Final = 8
-"""Attempts for a queue that lacks announced messages. A broker that restarts reads its log first."""
+"""Most attempts to pull messages that a queue should have but lacks. A broker that restarts must first read its log."""
 PATIENCE_PAUSE_S: Final = 0.5
 
 
@@ -75,7 +75,7 @@ class Puller:
     pipeline: int = 4
     """Number of requests that wait for an answer at the same time."""
     fail_on_data_loss: bool = True
-    """Whether missing messages are an error; else they are logged and skipped."""
+    """Whether missing messages are an error. If not, they are skipped, and a warning is logged."""
     patience_ms: int = 0
     """Time in ms to wait for a broker that is away."""
 
@@ -94,7 +94,7 @@ class Puller:
                 while waiting and len(under_way) < self.pipeline:
                     under_way.append(self.client.start(self._pull_stretch(waiting.popleft())))
                 done = self.client.result(under_way.popleft())
-                if done.wanted.rows:  # it returned early; the rest comes next
+                if done.wanted.rows:  # it returned early: the rest of its range comes next
                     under_way.appendleft(self.client.start(self._pull_stretch(done.wanted)))
                 yield from done.found
         finally:
@@ -172,12 +172,12 @@ class Puller:
     def _lost(self, wanted: QueueRange, end: int, why: str) -> None:
         message = f"{_place(wanted)}: messages before queue offset {end} are gone: {why}"
         if self.fail_on_data_loss:
-            raise DataLossError(f"{message}. With option failOnDataLoss=false the read continues behind them")
+            raise DataLossError(f"{message}. With option failOnDataLoss=false the read continues after them")
         log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: the read continues", what=message)
 
 
 def _ends_before(answer: PulledRecords, wanted: QueueRange) -> bool:
-    """Return whether the queue has no message at or after a position: it lost its end, or was recreated."""
+    """Return whether the queue has no message at or after the start of a range, because it lost its end or was recreated."""
     if answer.status is PullStatus.OFFSET_ILLEGAL:
         return answer.max_queue_offset < wanted.start and answer.next_begin_queue_offset <= wanted.start
     return answer.status is PullStatus.NO_NEW_MESSAGE

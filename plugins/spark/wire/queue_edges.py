@@ -27,9 +27,10 @@ from flintmq.remoting.wire.bodies import TopicOffset
 log = event_log("flintmq.spark")
 
 SETTLE_PAUSE_S: Final = 1.0
-"""Seconds between two requests to brokers that are away, if a query ends with their messages."""
+"""Seconds between two requests to brokers that are away, while a query that needs their last messages waits for them."""
 LOOKED_AT_ROWS: Final = 256
-"""Messages that are read at once to find the first one of a time; many may have the same millisecond."""
+"""Number of messages of a queue that are read in a step to find the first message stored at or after a time. Many messages may
+have the same time in ms."""
 
 
 class QueueEdges:
@@ -136,10 +137,15 @@ class QueueEdges:
         return edges
 
     def _unregistered(self, missing: Mapping[str, frozenset[str]], *, is_second_look: bool) -> dict[str, str] | None:
-        """Return the brokers that had a topic but are not registered now, with a reason, among those whose routes lack it.
+        """Return the brokers in ``missing`` that are not registered, with a text that says why each counts as away.
 
-        A registered broker without a route registered after the routes were asked for, or deleted the topic. Return None at
-        the first look, because the routes must be asked for again to find out. At the second look the topic counts as deleted.
+        A broker in ``missing`` had a topic, but is not in the topic's route. If it is registered, either it registered after
+        the routes were fetched, or it deleted the topic. To find out, the routes must be fetched again: the first look then
+        returns None. At the second look the topic counts as deleted.
+
+        Args:
+            missing: names of brokers, keyed by topic.
+            is_second_look: whether the routes were already fetched again.
         """
         if not any(missing.values()):
             return {}
@@ -213,10 +219,12 @@ class QueueEdges:
         return chosen is None or queue.queue_id in chosen.get(queue.topic, ())
 
     def since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return the first offsets of messages stored since a time. The decoder drops earlier messages that may be among them.
+        """Return, for each queue, the offset from which to read the messages stored since a time. Some earlier messages may
+        come first; the decoder leaves them out.
 
-        Brokers answer with the nearest message, and with any of several messages of the same millisecond. So the previous
-        millisecond is asked for. The answer is then a message before the wanted ones, or the first of them.
+        A broker answers with the message nearest to a time, and with any of several messages of the same millisecond. The
+        request therefore names the millisecond before. The answer is then a message before the wanted ones, or the first of
+        them.
 
         Raises:
             OptionError: nothing was stored since then, and the options make this an error.
@@ -232,7 +240,7 @@ class QueueEdges:
         )
 
     def _any_since(self, edges: Edges, timestamp_ms: int) -> bool:
-        """Return whether the last message of a queue was stored since a time."""
+        """Return whether any queue's last message was stored at or after a time."""
         last = [
             QueueRange(queue, edge.max_queue_offset - 1, edge.max_queue_offset)
             for queue, edge in edges.items()
@@ -243,7 +251,8 @@ class QueueEdges:
         return any(batch.num_rows for batch in batches(puller.pull(last), decoder, 1_000, 1 << 20))
 
     def first_since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return the exact first offsets of messages stored since a time; for reads that do not drop earlier messages."""
+        """Return, for each queue, the exact offset of the first message stored since a time. For reads whose decoder does not
+        leave out earlier messages."""
         found = self._searched(edges, timestamp_ms - 1)
         decoder = Decoder(
             ("topic", "brokerName", "queueId", "queueOffset"),
@@ -266,8 +275,8 @@ class QueueEdges:
         return found
 
     def before(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return the offsets just past the messages stored before a time. The decoder drops a later message that may be among
-        them."""
+        """Return, for each queue, the offset just past the messages stored before a time. A later message may be included; the
+        decoder leaves it out."""
         found = self._searched(edges, timestamp_ms)
         return {queue: min(place + 1, edges[queue].max_queue_offset) for queue, place in found.items()}
 
@@ -291,7 +300,7 @@ class QueueEdges:
 def placed(
     option: str, place: Place, edges: Edges, options: ReadOptions, *, unnamed: Literal["earliest", "latest"]
 ) -> dict[MessageQueue, int]:
-    """Return the queue offsets that an option names; other queues are at ``unnamed``.
+    """Return the queue offsets that an option names, keyed by queue. A queue that it does not name gets ``unnamed``.
 
     Raises:
         OptionError: the option names a queue that is not read.

@@ -1,7 +1,8 @@
-"""Checks whether the queues of a checkpoint are still the same: topics may be deleted, recreated, reduced, or lose messages.
+"""Checks whether the queues of a checkpoint are still the same. Topics may be deleted, be recreated, get fewer queues, or lose
+messages.
 
-Three rules apply: a queue's position is never dropped; unread messages that were known and are gone are a loss; a missing queue
-that was read to its end is not.
+The position of a queue is never removed from an offset. It is a data loss if messages were known, were not read, and are gone.
+If a queue that was read to its end is missing, no data is lost.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class QueueLives:
         self._client = client
 
     def settled(self, offset: WireOffset, edges: Edges) -> WireOffset:
-        """Return an offset whose positions exist in the queues. A queue of a recreated topic begins at its first message.
+        """Return the offset with positions that exist in the queues. A queue of a recreated topic begins at its first message.
 
         With ``failOnDataLoss`` off, missing messages are skipped.
 
@@ -42,7 +43,7 @@ class QueueLives:
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
         ends = self._ask(read_and_empty, lambda client, queue: client.api.max_offset(queue))
-        # Brokers leave empty queues that are no longer written out of a topic's numbers.
+        # A broker's statistics of a topic lack empty queues that are no longer written: they are not recreated.
         known = [queue for queue in known if not ends.get(queue)]
         remade = self._remade(offset, {queue: edges[queue] for queue in known})
         moved: dict[MessageQueue, int] = {}
@@ -53,7 +54,7 @@ class QueueLives:
                 place = 0
             elif place > edge.max_queue_offset:
                 self._options.lost(
-                    f"{queue_name(queue)}: the checkpoint stands at {place}, the queue ends at {edge.max_queue_offset}: its "
+                    f"{queue_name(queue)}: the checkpoint is at {place}, but the queue ends at {edge.max_queue_offset}: its "
                     "broker lost its end, or the topic was deleted and created again",
                     CheckpointError,
                 )
@@ -92,15 +93,15 @@ class QueueLives:
                 self._options.lost(f"{queue_name(queue)} does not exist any more", CheckpointError)
             elif end > place:
                 self._options.lost(
-                    f"{queue_name(queue)} does not exist any more: messages {place} to {end - 1} of it were not read",
+                    f"{queue_name(queue)} does not exist any more, and its messages {place} to {end - 1} were not read",
                     CheckpointError,
                 )
 
     def still_there(self, ranges: Sequence[QueueRange], end: WireOffset) -> list[QueueRange]:
-        """Return the ranges of a planned batch without those whose messages are gone because their queues were recreated since.
+        """Return the ranges of a planned batch without the ranges of queues that were recreated since it was planned.
 
         Raises:
-            DataLossError: messages are gone, unless ``failOnDataLoss`` is off.
+            DataLossError: a queue was recreated, so its planned messages are gone. Not raised if ``failOnDataLoss`` is off.
         """
         earliest_ms = self._earliest_ms([one.queue for one in ranges if end.has_seen_ms(one.queue) is not None])
         found = []
@@ -119,7 +120,7 @@ class QueueLives:
         place, end = offset.queues[queue], offset.waiting.get(queue, 0)
         if end > place:
             self._options.lost(
-                f"{queue_name(queue)}: the topic was deleted and created again, and messages {place} to {end - 1} of before "
+                f"{queue_name(queue)}: the topic was deleted and created again, and its earlier messages {place} to {end - 1} "
                 "were not read"
             )
         log.warning(
@@ -145,7 +146,7 @@ class QueueLives:
     def _ask(
         self, queues: Sequence[MessageQueue], what: Callable[[WireClient, MessageQueue], Awaitable[int]]
     ) -> dict[MessageQueue, int]:
-        """Return a broker's number for each queue, without the queues whose broker does not answer."""
+        """Return the number that ``what`` returns for each queue, without the queues whose broker does not answer."""
         if not queues:
             return {}
         client = self._client()
@@ -158,7 +159,7 @@ class QueueLives:
                 # The number stays unknown; the pull that follows reports the error.
                 log.warning(
                     "spark.unanswered",
-                    "%(queue)s: its broker does not answer a question: %(error)s",
+                    "%(queue)s: its broker did not answer a request for the state of the queue: %(error)s",
                     queue=queue_name(queue),
                     error=error,
                 )

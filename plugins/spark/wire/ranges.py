@@ -13,7 +13,7 @@ from flintmq.plugins.spark.ports import OFFSET_VERSION, Bounds, Offset, check_of
 
 _INT64_MAX: Final = 2**63 - 1
 SMALL_BYTES: Final = 8 * 1024 * 1024
-"""Smallest size of a task in bytes, if there is a choice (docs/spark.md)."""
+"""Size in bytes below which a task is not divided only to keep more processors busy (docs/spark.md)."""
 
 
 @attrs.frozen
@@ -34,8 +34,8 @@ class QueueRange:
 def ranges_between(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], first: Mapping[MessageQueue, int]
 ) -> list[QueueRange]:
-    """Return the messages of each queue between two offsets. A queue that ``start`` lacks begins at its position in
-    ``first``."""
+    """Return the range of each queue between two offsets, without empty ranges. A queue that ``start`` lacks begins at its
+    queue offset in ``first``."""
     found = (QueueRange(queue, start.get(queue, first.get(queue, 0)), end[queue]) for queue in ordered(end))
     return [one for one in found if one.rows > 0]
 
@@ -55,11 +55,11 @@ def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
 
 
 def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int | None, cores: int) -> int:
-    """Return the number of tasks: as few as ``max_partition_bytes`` allows, more if processors would be idle or more are
-    wanted."""
+    """Return the number of tasks: as few as ``max_partition_bytes`` allows, but more if processors would be idle or
+    ``min_partitions`` is larger."""
     least = -(-total_bytes // max_partition_bytes)
     if least > cores:
-        least = -(-least // cores) * cores  # so that all processors stay busy to the end
+        least = -(-least // cores) * cores  # a multiple, so that all processors stay busy to the end
     busy = min(cores, -(-total_bytes // SMALL_BYTES))
     return max(1, least, busy, min_partitions or 1)
 
@@ -122,7 +122,7 @@ def queues_of(offset: Mapping[str, Any]) -> dict[MessageQueue, int]:
 
 
 def queue_numbers(topics: Any) -> dict[MessageQueue, int]:
-    """Return the number of each queue in JSON by topic, broker and queue id. Raises CheckpointError."""
+    """Return the numbers in a JSON object that is keyed by topic, broker and queue id. Raises CheckpointError."""
     queues = {}
     try:
         for topic, brokers in topics.items():

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 ITEM_BYTES: Final = 512
-"""Assumed bytes of a message in a request besides body and properties; an upper bound."""
+"""Upper bound of the bytes that a message takes in a request besides its body and its properties."""
 REQUEST_BYTES: Final = 1024 * 1024
-"""Size in bytes at which a request is sent; larger ones are not faster."""
+"""Size in bytes at which a request is sent. Larger requests are not faster."""
 NOT_DURABLE: Final = (SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT)
 """Send results of messages that are stored less durably than the broker's settings require."""
 
@@ -40,10 +40,10 @@ _Lane = tuple[str, MessageQueue | None]
 """A topic and the queue for a sharding key, if there is one."""
 
 SPARK_TXN: Final = "SPARK_TXN"
-"""The property that identifies a row that was sent twice."""
+"""Name of the property with a row's id. Messages with equal ids come from one row that was sent more than once."""
 
 OWN_COLUMNS: Final = {props.TAGS: "tags", props.KEYS: "keys"}
-"""Properties that have a column. A value in the column overrides the property."""
+"""Column, keyed by the property that it sets. A value in the column overrides the property."""
 NOT_COPIED: Final = frozenset(
     {
         props.WAIT,
@@ -67,7 +67,7 @@ NOT_COPIED: Final = frozenset(
         SPARK_TXN,
     }
 )
-"""Properties that brokers and clients set on a message; a message that was read does not pass them on to the new one."""
+"""Properties that brokers and clients set on a message. If rows that were read are sent again, these are left out."""
 
 
 @attrs.frozen
@@ -174,7 +174,9 @@ class Sender:
         self.rows += 1
         over_bytes = self._options.compress_over_bytes
         compressed = over_bytes is not None and len(message.body) >= over_bytes
-        if message.delay_level or message.topic.startswith("%") or compressed:  # sent alone
+        if (
+            message.delay_level or message.topic.startswith("%") or compressed
+        ):  # a batch must not contain such a message
             self._submit(lane, [message])
             return
         pairs_bytes = sum(3 * (len(name) + len(value)) + 2 for name, value in message.properties.items())

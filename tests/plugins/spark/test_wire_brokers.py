@@ -117,7 +117,7 @@ def test_unread_messages_of_a_topic_recreated_at_one_broker_are_reported_lost(cl
     cluster.delete_topic(TOPIC)
     cluster.make_topic(TOPIC, 2)
     new = put_to_both(cluster, 70, "new")
-    with pytest.raises(DataLossError, match=r"created again, and messages 10 to 39 of before were not read"):
+    with pytest.raises(DataLossError, match=r"created again, and its earlier messages 10 to 39 were not read"):
         query.start().read()
     assert Counter(query.start(failOnDataLoss="false").read()) == Counter(new)
     assert query.start(failOnDataLoss="true").read() == []
