@@ -1,11 +1,14 @@
 """Converts records of the commit log to Arrow batches, without a Python step per record (docs/spark.md).
 
-Three steps make it fast. One strided view over the bytes gathers the fixed fields of all records in one C loop
-(:mod:`flintmq.core.record.heads`). A field of variable length becomes an Arrow array over the file's own bytes, whose offsets
-alternate value, gap, value, gap; taking its even items copies each value once (:mod:`slices`). Addresses and property names are
-dictionary-encoded first, so each distinct one is converted once (:mod:`slices`, :mod:`property_map`).
+Three methods make it fast:
 
-The decoder reads any ascending subset of records in any bytes: ranges of the log, single queues, the bodies of PULL answers.
+* One strided view over the bytes gathers the fixed fields of all records in one C loop (:mod:`flintmq.core.record.heads`).
+* A field of variable length becomes an Arrow array over the file's bytes, with alternate items for values and for the gaps
+  between them. Taking the items with even numbers copies each value once (:mod:`slices`).
+* Addresses and property names are dictionary-encoded, so that each distinct one is converted once (:mod:`slices`,
+  :mod:`property_map`).
+
+The decoder reads records at any ascending positions of any bytes: ranges of the log, single queues, the bodies of PULL answers.
 Each length in a record is checked against the record's size and the end of the bytes before it is used.
 """
 

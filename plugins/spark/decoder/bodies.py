@@ -1,4 +1,4 @@
-"""Message bodies: as stored, or decompressed, and checked against their CRC."""
+"""Makes columns of message bodies, as stored or decompressed, and checks bodies against their CRC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _METHOD_MASK: Final = 0x700
 _CODECS: Final = {0x100: "lz4", 0x200: "zstd"}
 _ZLIB: Final = (0, 0x300)
 _PLAIN_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
-"""The largest decompressed body in bytes: a few kilobytes can decompress to gigabytes."""
+"""The largest decompressed body in bytes. The limit is needed because a few kilobytes can decompress to gigabytes."""
 
 
 def is_compressed(heads: Heads) -> Bools:
@@ -54,8 +54,8 @@ def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Ite
 def body_column(data: npt.NDArray[np.uint8], heads: Heads, plain: list[bytes] | None) -> pa.Array:
     """Return the body of each record: as stored, or with the compressed bodies replaced by ``plain``.
 
-    A body that is marked as compressed but cannot be decompressed stays as stored. Clients choose the mark, so it must not be
-    able to stop a pipeline.
+    A body that is marked as compressed but cannot be decompressed stays as stored. Clients set the mark, so a wrong mark must
+    not stop a pipeline.
     """
     bodies = take_slices(data, heads.body_at, heads.body_length)
     return replaced(bodies, np.flatnonzero(is_compressed(heads)), plain) if plain else bodies

@@ -21,7 +21,7 @@ Bytes = npt.NDArray[np.uint8]
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""The largest ``batch_bytes``: a column of an Arrow batch then holds at most twice as much."""
+"""The largest accepted ``batch_bytes``. A column of an Arrow batch then has at most twice as many bytes."""
 
 
 @attrs.frozen
@@ -32,12 +32,12 @@ class Chain:
     end: int
     """Position just past the last record; the start of the walk if there is no record."""
     why: str
-    """The reason for the run's end: ``end`` of the bytes, a ``blank`` record, ``zero`` bytes, or ``bad`` bytes that are no
-    record."""
+    """The reason for the run's end: the ``end`` of the bytes, a ``blank`` record, ``zero`` bytes, or ``bad`` bytes that are not
+    a record."""
 
 
 def walk(data: Bytes, start: int, end: int) -> Chain:
-    """Find the complete records in ``data[start:end]``; the first one must begin at ``start``."""
+    """Return the complete records in ``data[start:end]``, of which the first must begin at ``start``."""
     found: list[Ints] = [np.empty(0, np.int64)]
     at = start
     while places := bulk_scan.chain(data.data, at, end, bulk_scan.ROWS_MAX):
@@ -47,8 +47,8 @@ def walk(data: Bytes, start: int, end: int) -> Chain:
 
 
 def in_batches(starts: Ints, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES) -> Iterator[Ints]:
-    """Yield the positions of records in batches of at most ``batch_rows`` records that begin within ``batch_bytes``; at least
-    one."""
+    """Yield the positions of records in batches. A batch has at most ``batch_rows`` records, which all begin within
+    ``batch_bytes`` of the first. It has at least one record."""
     at = 0
     while at < len(starts):
         full = int(np.searchsorted(starts, int(starts[at]) + min(batch_bytes, BATCH_BYTES_MAX)))

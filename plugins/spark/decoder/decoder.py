@@ -33,7 +33,7 @@ from flintmq.plugins.spark.schema import ALL_NAMES, PropertiesFormat, arrow_sche
 
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
-"""The times from year 1 to 9999 in ms; Python and Spark's text form cannot represent others."""
+"""First and last times in ms of the years 1 to 9999. Python and the text form of Spark cannot represent other times."""
 
 _INT64_MAX: Final = 2**63 - 1
 
@@ -230,7 +230,7 @@ def _timestamps(times_ms: Ints) -> pa.Array:
 def _bad(data: npt.NDArray[np.uint8], at: int, where: str) -> BadRecordError:
     try:
         decode_record(data.data, at)
-        reason = "the record there says that it lies elsewhere in the log"
+        reason = "the record there names another physical offset as its own"
     except RecordError as error:
         reason = str(error)
     return BadRecordError(

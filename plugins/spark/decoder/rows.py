@@ -31,7 +31,7 @@ class Life:
 
     topic: str
     queue_id: int | None
-    """The only queue that this is about; None for all queues of the topic."""
+    """The queue whose messages begin there; None for all queues of the topic."""
     begin: int
     """Physical offset from which on the messages count."""
 
@@ -47,7 +47,7 @@ class RowFilter:
     system_topics: bool = True
     """Whether system topics are accepted that :attr:`topics` does not name."""
     queues: tuple[tuple[str, frozenset[int]], ...] = ()
-    """Queue ids by topic, for the topics of which only some queues are read."""
+    """Topics with the ids of their accepted queues. If not empty, only these queues are accepted."""
     tags: frozenset[str] | None = None
     """The accepted tags; None for all messages, with or without a tag."""
     store_timestamp_ms: Range = ANY

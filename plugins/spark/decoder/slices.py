@@ -1,4 +1,4 @@
-"""Arrow arrays of values that lie scattered over some bytes, made without a Python step per value.
+"""Makes Arrow arrays of values that lie scattered over some bytes, without a Python step per value.
 
 Each value is copied once. Each distinct address is converted to text once, because few hosts send many messages.
 """
@@ -22,7 +22,8 @@ _INT32_MAX = 2**31 - 1
 def take_slices(data: npt.NDArray[np.uint8], at: Ints, length: Ints) -> pa.Array:
     """Return the values ``data[at:at+length]`` as a binary array.
 
-    The offsets of an Arrow array over *all* the bytes alternate value, gap, value, gap …; its even items are the values.
+    An Arrow array over all the bytes is made first. Its items are alternately a value and the gap that follows the value. The
+    items with even numbers are then taken.
 
     Args:
         data: the bytes.
@@ -66,7 +67,7 @@ def parts(values: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
 
 
 def placed(values: pa.Array, rows: Ints, items: Ints, count: int) -> pa.Array:
-    """Return an array of ``count`` items that holds ``values[items]`` at ``rows`` and null elsewhere."""
+    """Return an array of ``count`` items that has ``values[items]`` at the indices ``rows`` and null elsewhere."""
     if len(rows) == count:
         return values.take(pa.array(items))
     index = np.zeros(count, np.int64)

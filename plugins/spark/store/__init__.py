@@ -1,1 +1,1 @@
-"""Reads a store's files: which messages exist, how far they may be read, the bytes for each task, and offsets in the store."""
+"""Reads a store's files: finds its messages and how far they may be read, divides them among tasks, and converts offsets."""

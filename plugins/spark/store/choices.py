@@ -1,7 +1,7 @@
 """The queues that a query reads, as recorded in its checkpoint, and the parts of the log that it has read for them.
 
-A position in the log does not show for which topics it was reached. If a topic is added to a query, its history is read, as
-over the network. A topic that was left out for a while continues where it stopped.
+A position in the log does not show for which topics it was reached. If a topic is added to a query, all its messages are read,
+as in a read from brokers. A topic that was left out for a while continues where it stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Choice:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form in which an offset contains the choice."""
+        """Return the choice as a JSON object for an offset."""
         found: dict[str, Any] = {}
         if self.topics is not None:
             found["topics"] = list(self.topics)
@@ -80,7 +80,7 @@ class Choice:
         )
 
     def holds(self, other: Choice) -> bool:
-        """Return whether this choice certainly includes all queues of another one."""
+        """Return whether this choice certainly includes all queues of another choice. False if patterns must be compared."""
         if self == other:
             return True
         if self.topics is None or other.topics is None:
@@ -153,7 +153,7 @@ def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
 
 
 def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tuple[Stretch, ...]:
-    """Return the read parts of the log after everything before a position is also read for a choice."""
+    """Return the parts as they are once the whole log before a position has also been read for a choice."""
     found: list[Stretch] = []
     start = 0
     for one in stretches:
@@ -168,7 +168,13 @@ def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tupl
 
 
 def newly_read(before: Sequence[Stretch], after: Sequence[Stretch], end: int) -> list[Unread]:
-    """Return the parts of the log before ``end`` that one more choice was read for between two offsets."""
+    """Return the parts of the log before ``end`` that have been read for one more choice at a later offset.
+
+    Args:
+        before: the read parts at the earlier offset.
+        after: the read parts at the later offset.
+        end: the physical offset at which the search ends.
+    """
     found = []
     ends = sorted({min(one.end, end) for one in (*before, *after)})
     start = 0

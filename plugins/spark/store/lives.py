@@ -28,7 +28,7 @@ _TOPIC_FIELD: Final = bytes((len(DELETED_TOPIC),)) + DELETED_TOPIC.encode()
 def lives(
     root: Path, log: LogFiles, end: int, units_complete_to: int, rows: RowFilter | None = None
 ) -> tuple[Life, ...]:
-    """Return where the messages of topics and queues begin that may have been deleted and recreated.
+    """Return the beginnings of topics and queues that may have been deleted and recreated.
 
     Args:
         root: the store.
@@ -71,7 +71,7 @@ def _searched(log: LogFiles, start: int, end: int) -> Iterator[int]:
 
 
 def _named_at(log: LogFiles, position: int) -> str:
-    """Return the topic that the record at a position declares deleted; empty if it is no such record."""
+    """Return the topic that the record at a position declares deleted; empty if it declares none."""
     file = log.holding(position)
     data = map_file(file.path) if file is not None else None
     if file is None or data is None:
@@ -84,9 +84,10 @@ def _named_at(log: LogFiles, position: int) -> str:
 
 
 def _made_again(root: Path, log: LogFiles, units_complete_to: int, rows: RowFilter | None) -> Iterator[Life]:
-    """Yield where queues with queue offset 0 begin. A log from RocketMQ shows a recreated topic only in this way.
+    """Yield the position in the log of each queue's message with queue offset 0. A log from RocketMQ shows only in this way
+    that a topic was recreated.
 
-    Yields nothing for a store with many queues.
+    Yields nothing for a store with more than 256 queues.
     """
     queues: Sequence[QueueUnits] = [*islice(list_queues(root, rows), _ASKED_MAX + 1)] if units_complete_to else ()
     for queue in queues if len(queues) <= _ASKED_MAX else ():

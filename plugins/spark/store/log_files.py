@@ -1,4 +1,4 @@
-"""The current files of the commit log, mapped read-only. The maps are kept for further reads."""
+"""Lists the current files of a commit log, and maps files read-only. Maps are kept for further reads."""
 
 from __future__ import annotations
 

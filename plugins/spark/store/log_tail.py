@@ -1,7 +1,6 @@
-"""Finds the last messages of a log in its newest files instead of in all its consume queues, of which there may be thousands.
+"""Finds the last messages of a log in its newest files. There may be thousands of consume queues, so they are not all read.
 
-The records at the end name the queues to check. If a queue has the unit of a record, all messages before that record are
-dispatched.
+The last records name the queues to check. If a queue has the unit of a record, all messages before that record are dispatched.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _STEPS_BACK_MAX: Final = 10_000
 
 @attrs.frozen
 class LogTail:
-    """The records of a log's newest files, enough to contain all messages that may not be dispatched yet."""
+    """The records of a log's newest files, which include all messages that may not be dispatched yet."""
 
     log: LogFiles
     starts: Ints
@@ -35,7 +34,7 @@ class LogTail:
     end: int
     """Physical offset of the last record's end."""
     is_whole: bool
-    """Whether nothing follows the last record."""
+    """Whether no bytes but zeros follow the last record."""
 
     def last_named(self, root: Path) -> tuple[int, int] | None:
         """Return start and end of the last record with a consume queue unit; None if none of the last records has one.
@@ -60,13 +59,13 @@ class LogTail:
         return None
 
     def before(self, end: int, count: int) -> int:
-        """Return the physical offset of the record that ``count`` records follow up to ``end``; 0 if there are fewer
+        """Return the physical offset of the record that has ``count`` records between it and ``end``; 0 if there are fewer
         records."""
         index = int(np.searchsorted(self.starts, end)) - count - 1
         return int(self.starts[index]) if index >= 0 else 0
 
     def has_bad_body(self, count: int) -> bool:
-        """Return whether one of the last records is damaged. An incomplete end is always among them."""
+        """Return whether one of the last ``count`` records is damaged. A crash leaves incomplete records only at the end."""
         return any(
             self._record(position) is None for position in self.starts[max(0, len(self.starts) - count) :].tolist()
         )

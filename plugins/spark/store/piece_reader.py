@@ -102,8 +102,8 @@ class PieceReader:
     def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
         """Return the positions in the file of all records of the piece.
 
-        Consume queues are read first, which is several times as fast as walking the log. Hidden messages, deleted topics and
-        missing units leave gaps between the messages that they name; only the gaps are walked.
+        Consume queues are read first, because that is several times as fast as walking the log. Hidden messages, deleted topics
+        and missing units leave gaps between the messages that the queues name. Only these gaps are walked.
         """
         queues = self._few_queues() if piece.size >= ASKED_FROM_BYTES else None
         if queues is None:
@@ -157,7 +157,7 @@ class PieceReader:
                 )
             log.warning(
                 "spark.record_missing",
-                "%(path)s: no record at %(position)d; going on with the next one that a consume queue names",
+                "%(path)s: no record at %(position)d; the read continues with the next record that a consume queue names",
                 path=piece.path,
                 position=run.end,
             )

@@ -20,7 +20,7 @@ from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import STEP_UNITS, Ints, QueueUnits, merged
 
 _SMALL_BYTES = 8 * 1024 * 1024
-"""Smallest size of a task in bytes, if there is a choice (docs/spark.md)."""
+"""Size in bytes below which a task is not divided only to keep more processors busy (docs/spark.md)."""
 _SLACK = 32
 """A part may exceed its size by 1/32, because a small rest at the end of a log is not worth a task."""
 
@@ -54,9 +54,9 @@ class StorePart:
 
 
 def whole_pieces(log: LogFiles, start: int, end: int, *, by_units_to: int) -> list[Piece]:
-    """Return [start, end) as one piece per file; as two if consume queues are complete only up to the middle of the file.
+    """Return [start, end) as one piece per file. A file is two pieces if the consume queues are complete only up to its middle.
 
-    A record begins or ends at each of ``start``, ``end`` and ``by_units_to``.
+    A record must begin or end at ``start``, at ``end`` and at ``by_units_to``, up to which the consume queues are complete.
     """
     found = []
     for file in log.between(start, end):
@@ -98,8 +98,8 @@ def parted(
 
 
 def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int | None) -> int:
-    """Return the size of a part in bytes: as large as allowed, but smaller if processors would be idle or more parts are
-    wanted."""
+    """Return the size of a part in bytes: as large as allowed, but smaller if processors would be idle or ``min_partitions``
+    asks for more parts."""
     cores = os.cpu_count() or 1
     rounds = max(1, -(-total_bytes // (max_partition_bytes * cores)))
     wanted = max(-(-total_bytes // (rounds * cores)), min(_SMALL_BYTES, max_partition_bytes))
@@ -160,9 +160,9 @@ def always_fits(start: int, end: int, limit: Limit) -> bool:
 
 @attrs.frozen
 class Told:
-    """Counts messages with consume queues, and with the log where the queues are incomplete.
+    """Finds and counts messages by their consume queue units, and by walking the log after the units end.
 
-    They are incomplete in a copy of only a log, in a store after its broker's crash, and while a broker writes them.
+    The units are incomplete in a copy of only a log, in a store after its broker's crash, and while a broker writes them.
     """
 
     log: LogFiles
@@ -171,12 +171,12 @@ class Told:
     units_complete_to: int
     """Physical offset up to which the queues' units name every message."""
     rows: RowFilter
-    """Chooses the messages in the rest of the log."""
+    """The filter for messages in the rest of the log."""
 
     def cut(self, start: int, end: int, limit: Limit) -> int:
-        """Return the furthest position in (start, end] that is within a limit: ``end``, or the position of a message.
+        """Return the largest end of a batch from ``start`` within a limit: ``end``, or the position of a message before it.
 
-        At least one message lies before it.
+        The batch has at least one message, if there is any.
         """
         rows = size = 0
         for position, sizes in self._messages(start, end, limit.max_rows):

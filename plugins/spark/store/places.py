@@ -90,9 +90,11 @@ class Places:
         return Place("queues", queue_offsets=places)
 
     def at_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Return the offset of the first message among all queues' beginnings. Queues that are not named begin at the default.
+        """Return the offset of the first message in the log at which a queue begins. Queues that the place does not name begin
+        at the default.
 
-        The offset records where each queue begins, up to the current end of the log. After that end all queues are read.
+        The offset records where each queue begins. These beginnings apply up to the current end of the log; after it all
+        messages are read.
         """
         resolved = self._resolved(place, "startingOffsets")
         start = end = self.view.end.end
@@ -112,7 +114,8 @@ class Places:
         return attrs.evolve(StoreOffset.at(start, self.view.epochs, limits), starts_until=end)
 
     def _resolved(self, place: Place, option: str) -> dict[tuple[str, int], int]:
-        """Return the queue offsets of a place by topic and queue id, with earliest and latest resolved."""
+        """Return the queue offsets of a place, keyed by topic and queue id. The first and last offsets of the queues replace -2
+        and -1."""
         queues = {(queue.topic, queue.queue_id): queue for queue in list_queues(self.root, self.rows)}
         found = {}
         for (topic, broker, queue_id), queue_offset in place.queue_offsets.items():
@@ -145,7 +148,7 @@ class Places:
             return queue_offset
         self.options.lost(
             f"{self.root}: option {option} names queue offset {queue_offset} of queue {queue.queue_id} of {queue.topic!r}, "
-            f"which holds {low} to {high}",
+            f"which has {low} to {high}",
             OutOfRangeError,
         )
         return low if queue_offset < low else high
@@ -162,7 +165,7 @@ class Places:
         (position,) = brokers.values()
         if not self.view.log.start <= position <= self.view.end.end:
             self.options.lost(
-                f"{self.root}: option {option} names physical offset {position}, the log holds {self.view.log.start} to "
+                f"{self.root}: option {option} names physical offset {position}, but the log has {self.view.log.start} to "
                 f"{self.view.end.end}",
                 OutOfRangeError,
             )
@@ -172,7 +175,7 @@ class Places:
         return position
 
     def _is_boundary(self, position: int) -> bool:
-        """Return whether a record begins at a position: a consume queue must name it, or a file must begin there."""
+        """Return whether a record is known to begin at a position, because a consume queue names it or a file begins there."""
         file = self.view.log.holding(position)
         if file is not None and file.start == position:
             return True
@@ -308,7 +311,8 @@ class StoreOffset:
         return attrs.evolve(self, choice=choice, read=self.stretches)
 
     def read_up_to(self, physical_offset: int, history_from: int) -> StoreOffset:
-        """Return the offset after the current choice was read between two positions before the offset's own."""
+        """Return this offset once the log from ``history_from`` to ``physical_offset`` has also been read for its choice. Both
+        positions lie before this offset's position."""
         assert self.choice is not None
         found = self._with(read_up_to(self.stretches, physical_offset, self.choice))
         return attrs.evolve(found, history_from=history_from)
@@ -333,7 +337,7 @@ def check_reached(offset: StoreOffset, end: int, where: object) -> None:
     """Raise CheckpointError if the log ends before an offset."""
     if offset.physical_offset > end:
         raise CheckpointError(
-            f"{where}: the checkpoint stands at {offset.physical_offset}, but the log ends at {end}: it is a checkpoint of "
+            f"{where}: the checkpoint is at {offset.physical_offset}, but the log ends at {end}: it is a checkpoint of "
             f"another store, or the log lost its end. {_WAY_OUT}"
         )
 
@@ -349,19 +353,19 @@ def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> 
     if epochs is None or epochs.store_id != offset.store_id:
         found = epochs.store_id if epochs is not None else "none"
         raise CheckpointError(
-            f"{where}: the checkpoint belongs to the store with id {offset.store_id}, this one's is {found}. {_WAY_OUT}"
+            f"{where}: the checkpoint belongs to the store with id {offset.store_id}, this store's id is {found}. {_WAY_OUT}"
         )
     epoch = next((one for one in epochs.entries if one.id == offset.epoch_id), None)
     if epoch is None:
         if offset.physical_offset <= epochs.entries[0].start_offset_bytes:
             return  # the epoch was deleted with its messages; the caller reports missing messages
         raise CheckpointError(
-            f"{where}: the checkpoint stands at {offset.physical_offset} in an epoch that the log no longer has: a crash "
+            f"{where}: the checkpoint is at {offset.physical_offset}, in an epoch that the log no longer has: a crash "
             f"removed it, and messages that this query has read are not in the log. {_WAY_OUT}"
         )
     cut = epochs.end_offset_bytes(epoch, _INT64_MAX)
     if offset.physical_offset > cut:
         raise CheckpointError(
-            f"{where}: the checkpoint stands at {offset.physical_offset}, but a crash cut the log at {cut} and other messages "
+            f"{where}: the checkpoint is at {offset.physical_offset}, but a crash cut the log at {cut} and other messages "
             f"were written since: this query has read messages that are not in the log. {_WAY_OUT}"
         )

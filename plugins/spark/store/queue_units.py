@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 STEP_UNITS: Final = 262_144
 """Number of units that :func:`merged` reads for all queues in a step."""
 _LEAST_STEP_UNITS: Final = 1_024
-"""Least number of units that it reads of one queue in a step."""
+"""Least number of units that :func:`merged` reads from one queue in a step."""
 _ON_DISK: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _QUEUE_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -88,7 +88,7 @@ class QueueUnits:
 
     @property
     def end_unit(self) -> int:
-        """The queue offset just past the last unit; searched once."""
+        """The queue offset just past the last unit. The first access searches for it."""
         if self._used is None:
             self._used = next((self._end(file) for file in reversed(self.files) if self._end(file)), 0)
         return self._used
@@ -122,7 +122,8 @@ class QueueUnits:
         return self._real_from(queue_offset, limit)[0]
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
-        """Return the first queue offset in [queue_offset, limit) that is no filler, with its unit; None for a missing unit."""
+        """Return the first queue offset in [queue_offset, limit) whose unit is not a filler, and the unit; None for a missing
+        unit."""
         while queue_offset < limit:
             unit = self.unit(queue_offset)
             if unit is None or not (unit[0] == 0 and unit[1] == FILLER_SIZE):

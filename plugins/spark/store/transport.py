@@ -67,7 +67,7 @@ class StoreTransport:
     options: ReadOptions
     bounds: Bounds = attrs.field(factory=Bounds)
 
-    # where to begin and end
+    # the begin and the end of a read
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         self._view()  # reports an unusable folder first, before missing topics
@@ -85,7 +85,7 @@ class StoreTransport:
         return self.latest()
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """Return an end with the lag behind it. ``bytes`` includes other topics; ``contactAgeMs`` is the age of the feed."""
+        """Return ``end`` with the lag. ``bytes`` includes messages of other topics. ``contactAgeMs`` is the age of the feed."""
         view = self._view()
         first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
         first = max(first, view.log.start)
@@ -108,8 +108,8 @@ class StoreTransport:
     # a stream's batches
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the furthest offset within a limit. An empty batch comes only once per :data:`QUIET_MAX_BYTES` of other
-        messages."""
+        """Return the largest end of a batch within a limit. If there are no new messages, return ``start``, but after
+        :data:`QUIET_MAX_BYTES` of other messages the end of an empty batch."""
         first = StoreOffset.from_json(start).of(Choice.of(self.options))
         last = StoreOffset.from_json(end).physical_offset
         view = self._view()
@@ -124,7 +124,7 @@ class StoreTransport:
                 return first.read_up_to(place, history_from=part.start if lacks else low).to_json()
         here = first.physical_offset
         if here >= last:
-            return start  # also if a restarting broker does not show yet how far its log goes
+            return start  # a broker that restarts may not have published the end of its log yet
         told = self._told(view)
         if last - here < QUIET_MAX_BYTES and not told.count(here, last, 1):
             return start
@@ -145,18 +145,18 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
-        found = found.of(Choice.of(self.options))  # messages that are left out now no longer count
+        found = found.of(Choice.of(self.options))  # messages of topics that are no longer chosen do not count
         for part in unread(found.stretches, Choice.of(self.options)):
             if self._lacks(part, view):
                 self.options.lost(
-                    f"{self.root}: the log begins at {view.log.start}, and messages of topics or queues are gone that this "
+                    f"{self.root}: the log begins at {view.log.start}, and messages are gone of topics or queues that this "
                     f"query left out from {part.start} to {part.end}"
                 )
         here = found.physical_offset
         if here < view.log.start and _may_hold(self.root, here, view.log.start, self._rows()):
             self.options.lost(
-                f"{self.root}: the query stands at {found.physical_offset}, the log begins at {view.log.start}: retention has "
-                "deleted what lay between; keep messages longer (fileReservedTime)"
+                f"{self.root}: the query is at {found.physical_offset}, but the log begins at {view.log.start}: retention has "
+                "deleted the messages between them; keep messages longer (fileReservedTime)"
             )
         if found.physical_offset < view.log.start:
             return found.moved_to(view.log.start, view.epochs).to_json()
@@ -240,8 +240,8 @@ class StoreTransport:
         return wanted
 
     def _without_gone(self, view: StoreView, low: int, high: int, rows: RowFilter) -> int:
-        """Return the position from which messages exist, if the oldest part is deleted. Raises DataLossError unless
-        ``failOnDataLoss`` is off."""
+        """Return the first existing position in [low, high). If messages to read were deleted, raise DataLossError, or log a
+        warning with ``failOnDataLoss`` off."""
         files = view.log.between(low, high)
         borders = [low, *(file.end for file in files)]
         holes = [(end, file.start) for end, file in zip(borders, files, strict=False) if file.start > end]
@@ -257,7 +257,7 @@ class StoreTransport:
         return max(low, files[0].start) if files else high
 
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
-        """Return [low, high) without the ends that the query's filters exclude, as far as they are quick to find."""
+        """Return [low, high) without a beginning and an end that the query's filters exclude, if they are found quickly."""
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = list(list_queues(self.root, self._rows())) if physical != ANY or stored != ANY else []
         if physical.low > low:
@@ -289,7 +289,8 @@ class StoreTransport:
         return Places(self.root, self.options, self._view(), self._rows())
 
     def _rows(self, choice: Choice | None = None, read: tuple[Choice, ...] = ()) -> RowFilter:
-        """Return the filter for rows: those of a choice or else of the options, without those that were already read."""
+        """Return the filter for the rows of a choice, by default that of the options, without the rows of the choices in
+        ``read``."""
         options = self.options
         rows = (Choice.of(options) if choice is None else choice).rows()
         return attrs.evolve(

@@ -1,13 +1,14 @@
 """Makes rows from consume queues alone. A unit has 20 bytes and contains topic, queue, queue offset, position and size.
 
 The units of all queues are merged into the order of the log, a step at a time. They are used only while they agree with the
-log. Where they do not, a :class:`Span` is returned, which is then read from the log:
+log. If they do not agree, a :class:`Span` is returned, which the caller reads from the log:
 
 * If all messages are read, each message must end where the next one begins. Hidden messages, deleted topics, missing units and
-  the blank record at a file's end leave gaps. Each gap becomes a span; after it units are used again.
-* If a unit lies inside the previous message (two queues name one position, or a size is wrong), all that follows is one span. *
-The first and last unit of each queue in a step, the units beside a gap, and every :data:`SAMPLED` th unit are compared with
-  their records' heads. If one differs, all that follows is one span.
+  the blank record at a file's end leave gaps. Each gap becomes a span. After it units are used again.
+* If a unit lies inside the previous message, the rest of the piece becomes one span. Two queues then name one position, or a
+  size is wrong.
+* Some units are compared with the heads of their records: the first and last unit of each queue in a step, the units beside a
+  gap, and one in :data:`SAMPLED` others. If one differs, the rest of the piece becomes one span.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from flintmq.plugins.spark.store.pieces import Piece
 from flintmq.plugins.spark.store.queue_units import Ints, QueueUnits, Step, merged
 
 SAMPLED: Final = 1_024
+"""Distance, in units, between units that are compared with the log."""
 _GAPS_MAX: Final = 1_000
 _LMQ_PREFIX: Final = "%LMQ%"
 """Prefix of queues that messages of other topics name (docs/internals/store-format.md, Special topics)."""
@@ -52,7 +54,7 @@ class Span:
 
 
 class UnitRows:
-    """Makes rows from the units of some queues: those whose messages are read, or all queues of the store (:meth:`read`)."""
+    """Makes rows from the units of some queues: either the queues to read, or all queues of the store (see :meth:`read`)."""
 
     def __init__(self, queues: Sequence[QueueUnits], decoder: Decoder, batch_rows: int) -> None:
         self._queues = queues
@@ -76,7 +78,7 @@ class UnitRows:
     def read(self, data: Bytes, piece: Piece, *, complete: bool) -> Iterator[pa.RecordBatch | Span]:
         """Yield the rows of a piece and the spans between them, in the order of the log.
 
-        ``complete`` says whether the queues are all queues of the store, and so should name every message of the file.
+        If ``complete`` is set, the queues are all queues of the store. They should then name every message of the piece.
         """
         at = piece.start
         gaps = 0

@@ -5,14 +5,14 @@ A running broker that feeds Spark writes both into ``flint/feed``. For other sto
 ========================  =====================================  ================================================
 the store                 is read up to                          consume queues are complete
 ========================  =====================================  ================================================
-being written, with feed  what the feed says                     all the way
-being written, no feed    the last message in a consume queue    but for the last :data:`IN_FLIGHT` messages
-stopped                   the end of the last whole record       up to the last message in one of them
-crashed                   the same, if nothing torn follows      not to be relied on: a crash may have lost some
+being written, with feed  the end that the feed records          up to that end
+being written, no feed    the last message in a consume queue    except for the last :data:`IN_FLIGHT` messages
+stopped                   the end of the last whole record       up to the last message in a consume queue
+crashed                   the same, if no broken record follows  nowhere for certain: a crash may have lost units
 ========================  =====================================  ================================================
 
-Where the queues are not complete, the log itself is walked. The log of a running broker is never walked beyond the end, because
-it may end in an incomplete record.
+If the queues are not complete, the rest of the log is walked. The log of a running broker is never walked beyond the end in the
+table, because an incomplete record may follow.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, lis
 IN_FLIGHT: Final = 2_048
 """Most messages that FlintMQ passes to its dispatchers at once; their units are written queue by queue."""
 _FEED_MAX_AGE_MS: Final = 30_000
-"""Age in ms from which on a feed counts as left behind. A broker writes it once a second; clocks may differ a little."""
+"""Age in ms from which on a feed is ignored, because its broker no longer runs. A broker writes its feed once a second. Clocks
+may differ a little."""
 _STEPS_BACK_MAX: Final = 10_000
 TOPICS_ASKED_MAX: Final = 64
 """Most topics whose queues are all read to find the log's end. With more topics the newest log file is walked instead."""
@@ -131,7 +132,7 @@ def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
 
 
 def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
-    """Return the end of the last valid message that a queue names, and the position of the last named message at all.
+    """Return the end of the last valid message that a queue names, and the largest position that a queue names, valid or not.
 
     The position is -1 if no queue names a message.
     """
@@ -168,8 +169,8 @@ def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_to
     claimed_is_torn = claimed >= end and _is_anything(log, claimed)
     if not reads_torn and ((crashed and not whole) or claimed_is_torn):
         raise UnsettledStoreError(
-            f"{root}: the commit log is torn at {end}, the broker {'crashed' if crashed else 'lost its end'}. Start the broker "
-            "once, which recovers the log, or read up to this position with option badRecords=skip"
+            f"{root}: the commit log is torn at {end}: {'the broker crashed' if crashed else 'the log lost its end'}. Start "
+            "the broker once, which recovers the log, or read up to this position with option badRecords=skip"
         )
     return VisibleEnd("crashed" if crashed else "stopped", end, 0 if crashed or claimed_is_torn else last)
 
@@ -192,7 +193,8 @@ def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple
 
 
 def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
-    """Return the position of the first damaged record among the last ones; an incomplete end is always among them."""
+    """Return the position of the first damaged record among the last :data:`IN_FLIGHT` records; None if they are whole. A crash
+    leaves incomplete records only at the end."""
     for start in found.starts[-IN_FLIGHT:].tolist():
         try:
             decode_record(data.data, start)
@@ -202,8 +204,8 @@ def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
 
 
 def _is_anything(log: LogFiles, position: int) -> bool:
-    """Return whether bytes other than zero lie at a position without a record, within the largest gap that an append can
-    leave."""
+    """Return whether other bytes than zeros follow a position at which no record begins. Only the next 4096 bytes are checked,
+    because an append leaves no larger gap."""
     file = log.holding(position)
     found = log.bytes_at(position, min(4096, file.end - position)) if file is not None else None
     return found is not None and any(found)
@@ -222,14 +224,14 @@ class StoreView:
 
 
 def root_of(options: ReadOptions) -> Path:
-    """Return the store's folder, also if Spark made a ``file:`` address of it."""
+    """Return the store's folder, even if Spark has converted the path to a ``file:`` address."""
     assert options.path is not None
     path = options.path
     return Path(unquote(urlsplit(path).path) if path.startswith("file:") else path)
 
 
 def open_view(root: Path, options: ReadOptions) -> StoreView:
-    """Return the log, its end and its epochs, as they belong together.
+    """Return a store's log, its end and its epochs, all as they were at one moment.
 
     Raises:
         OptionError: there is no store in the folder.
