@@ -28,7 +28,7 @@ class CheckpointEntry:
 
     batch: int
     metadata: str
-    """The query's settings at its first start, as Spark's JSON."""
+    """The query's settings at its first start, as JSON that Spark wrote."""
     sources: tuple[str, ...]
     """The offset at which the batch ends, as JSON, for each source of the query; ``-`` if a source has none."""
     is_done: bool
@@ -62,7 +62,7 @@ class Checkpoint:
         """Return the newest planned batch.
 
         Raises:
-            CheckpointError: the folder holds no checkpoint, or one of an unknown version.
+            CheckpointError: the folder has no checkpoint, or the checkpoint has an unknown version.
         """
         batches = self._batches("offsets")
         if not batches:

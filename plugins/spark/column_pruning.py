@@ -1,10 +1,10 @@
 """Column pruning, which Spark lacks for data sources in Python: a query reads only the message columns that it uses.
 
 Spark plans a read of such a source with all its columns, even for ``count()``. This module adds an optimizer rule to the
-session through ``spark.experimental.extraOptimizations``. The rule is Java. Janino, which also compiles Spark's queries,
-compiles it in the session's process. The rule replaces the schema of the planned scan by the used columns, and the reader
-treats that like a schema from ``.schema(…)``. If the plan differs from what the rule expects, the plan stays as it is; the
-query is then slower.
+session through ``spark.experimental.extraOptimizations``. The rule is written in Java. Janino, which also compiles Spark's
+queries, compiles it in the session's process. The rule replaces the schema of the planned scan by the used columns, and the
+reader treats that like a schema from ``.schema(…)``. If the rule does not recognize a plan, the plan stays unchanged, and the
+query is slower.
 
 Sessions of Spark Connect do not have the rule, and streams are planned without it. Both read the columns of the option
 ``columns``.
@@ -180,7 +180,7 @@ def prune_columns(spark: Any) -> bool:
         spark: a SparkSession.
 
     Returns:
-        Whether the session has the rule now; one of Spark Connect has not.
+        Whether the session has the rule now. A session of Spark Connect cannot have it.
     """
     from py4j.protocol import Py4JError
 
@@ -196,7 +196,7 @@ def prune_columns(spark: Any) -> bool:
     except (Py4JError, TypeError, AttributeError) as error:
         log.warning(
             "spark.columns_not_pruned",
-            "columns are not pruned in this session, name them with the option columns: %(error)s",
+            "queries of this session read all columns; name the needed ones with the option columns: %(error)s",
             error=str(error)[:500],
         )
         return False

@@ -110,13 +110,15 @@ def transport_of(options: ReadOptions) -> MessageTransport:
 
 
 class BatchReader(DataSourceReader):
-    """Reads the messages between two offsets. Spark plans it in a helper process of the driver and reads in workers."""
+    """Reads the messages between two offsets. Spark calls :meth:`partitions` in a helper process of the driver, and
+    :meth:`read` in workers."""
 
     def __init__(self, transport: MessageTransport) -> None:
         self._transport = transport
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each task. Spark needs a list; it makes one task of an empty list. Raises SparkPluginError."""
+        """Return a list with one partition for each task. Spark runs one task even for an empty list. Raises
+        SparkPluginError."""
         start, end = self._transport.initial("earliest"), self._transport.final()
         parts = [InputPartition(part) for part in self._transport.plan(start, end)]
         self._transport.close()
@@ -142,7 +144,7 @@ def _rows(transport: MessageTransport, partition: InputPartition) -> Iterator[py
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches in a helper process of the driver that runs as long as the query; reads them in workers.
+    """Plans micro-batches in a helper process of the driver, which runs as long as the query, and reads them in workers.
 
     Spark writes the offsets into the query's checkpoint before it runs a batch. The messages between two offsets never change,
     so a batch that is repeated after a crash has the same rows. A sink that applies each batch once processes every message
@@ -164,14 +166,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Whether the next batch is limited, for a PySpark that passes no limit to :meth:`latestOffset`."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the offset at which a query without a checkpoint begins; the same at each call. Raises SparkPluginError."""
+        """Return the offset at which a query without a checkpoint begins. Each call returns the same. Raises
+        SparkPluginError."""
         self._is_checked = True
         if self._stands_at is None:
             self._stands_at = self._transport.initial("latest")
         return self._stands_at
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that Spark then passes to :meth:`latestOffset`. Spark takes one limit only; :meth:`latestOffset`
+        """Return the limit that Spark passes to :meth:`latestOffset`. Spark accepts only one limit, but :meth:`latestOffset`
         uses all limits of the options."""
         most_rows, most_bytes = self._options.max_offsets_per_trigger, self._options.bytes_per_trigger
         return ReadMaxRows(most_rows) if most_rows is not None else ReadMaxBytes(most_bytes)
@@ -180,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next batch; ``start`` if there is none. Raises SparkPluginError.
 
         PySpark before 4.2 passes neither the query's offset nor a limit. With the trigger AvailableNow it calls this method
-        only once. So the first batch of a run has no limit there.
+        only once. With these versions the first batch of a run therefore has no limit.
         """
         if limit is None:
             limit = self.getDefaultReadLimit() if self._is_limited else ReadAllAvailable()
@@ -190,9 +193,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_checked:
             start = self._transport.checked(start)
             self._is_checked = True
-            if self._end is not None:  # the transport knows only now which brokers must answer
+            if self._end is not None:  # only the call above showed the transport which brokers must answer
                 self._end = self._transport.settled()
-        # Spark reports a finished batch only when it has the next one.
+        # Spark reports that a batch is finished only once the next batch exists, so commit it here.
         self._transport.commit(start)
         self._at = start
         end = self._end if self._end is not None else self._transport.latest()
@@ -220,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = self._transport.settled()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the latest offset and the lag of the planned batches behind it, for the query's progress. Raises
+        """Return the latest offset, with the lag of the planned batches, for the query's progress report. Raises
         SparkPluginError."""
         latest = self._transport.latest()
         return self._transport.reported(self._at, latest) if self._at is not None else latest
@@ -299,7 +302,8 @@ def _range(one: Filter, whole: Sequence[Range]) -> Range:
 
 
 def _whole(value: Any, *, is_time: bool) -> Range:
-    """Return the range around a filter's value: the number itself, or the milliseconds around a time; else every number."""
+    """Return the range around a filter's value: the number itself, or the two milliseconds between which a time lies. For other
+    values return :data:`ANY`."""
     if is_time and isinstance(value, datetime):
         since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
         below = since // timedelta(milliseconds=1)

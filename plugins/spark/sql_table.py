@@ -1,7 +1,7 @@
 """Tables of Spark's catalog: ``CREATE TABLE t USING flintmq OPTIONS (…)``.
 
-Spark passes a table's options to the source only once, when it creates the table. It passes each twice (``x`` and
-``option.x``), with other properties (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns
+Spark passes a table's options to the source only when it creates the table. It then passes each option under two names (``x``
+and ``option.x``), with other properties (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns
 but not its options. This module therefore stores the options in the metadata of the columns, which the catalog keeps.
 """
 
@@ -32,7 +32,7 @@ _WRITE: Final = _names(WRITE_OPTIONS)
 
 
 def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a table that is being created; None if these are the options of a read or a write.
+    """Return the options of a table that Spark creates; None if ``given`` are the options of a read or a write.
 
     Raises:
         OptionError: an option is known neither to reads nor to writes.
@@ -58,7 +58,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def read_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read: the given ones, which override those of the table."""
+    """Return the options of a read: the table's options in the metadata of a schema, overridden by the given options."""
     return _together(given, schema, _READ)
 
 
@@ -68,14 +68,14 @@ def reads(table: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write: the given ones, which override those of the table."""
+    """Return the options of a write: the table's options in the metadata of a schema, overridden by the given options."""
     return _together(given, schema, _WRITE)
 
 
 def _together(given: Mapping[str, str], schema: StructType, known: frozenset[str]) -> dict[str, str]:
     own = {name.lower(): value for name, value in given.items()}
     carried = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
-    # rows of a table keep their metadata when they are written to another sink
+    # If rows of a table are written to another sink, their schema still has the table's metadata.
     if carried is None or not _ADDRESSES.isdisjoint(own):
         return dict(given)
     return {name.lower(): value for name, value in json.loads(carried).items() if name.lower() in known} | own

@@ -1,8 +1,8 @@
-"""The thread that makes a landing zone follow the log, at its own speed.
+"""The thread that copies the log to a landing zone. Dispatch never waits for it.
 
-The feeder receives positions, not messages: it reads the messages from the log, so waiting messages cost no memory. A batch
-that the broker dispatches only moves a number. If more than ``queue_bytes`` wait, the feeder ignores further batches (*catching
-up*). It then lands the log part by part until it is near the end. Dispatch never waits for the feeder.
+The feeder receives positions, not messages. It reads the messages from the log, so waiting messages cost no memory. If more
+than ``queue_bytes`` wait, the feeder ignores further positions (*catching up*). It then lands the log part by part until it is
+near the end.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class FeederState(enum.Enum):
     CATCHING_UP = "catching_up"
     """More than ``queue_bytes`` of the log wait to land."""
     RETRYING = "retrying"
-    """The last step failed and will be tried again."""
+    """The last step failed, and will be repeated after a pause."""
     STOPPED = "stopped"
-    """Landing failed for a reason that an operator must remove; the error says how."""
+    """Landing failed for a reason that an operator must remove. The error's text says how."""
 
 
 class LanderHandle(Protocol):
-    """A lander, in this process or in another."""
+    """The interface of a lander, which runs in this process or in a separate one."""
 
     @property
     def committed_bytes(self) -> int: ...
@@ -53,14 +53,14 @@ class LanderHandle(Protocol):
 
 
 class LandingFeeder:
-    """Makes a landing zone follow the log. :meth:`offer` is for the loop thread, :meth:`run_once` for the feeder's thread.
+    """Copies the log to a landing zone. :meth:`offer` is for the loop thread, :meth:`run_once` for the feeder's thread.
 
     Args:
         make_lander: opens the landing zone; its argument is the physical offset at which a new zone begins.
         settings: when to land, and how much at once.
-        readable_bytes: the physical offset up to which the log is dispatched and on disk. Any thread.
-        begin_bytes: the physical offset at which a new landing zone begins.
-        committed_bytes: the physical offset up to which the zone has landed, or None if it is not known before opening.
+        readable_bytes: function that returns the physical offset up to which the log is dispatched and on disk. Any thread.
+        begin_bytes: function that returns the physical offset at which a new landing zone begins.
+        committed_bytes: the physical offset up to which the log has landed; None if it is unknown until the zone is opened.
         clock: the clock.
     """
 
@@ -93,7 +93,7 @@ class LandingFeeder:
         self._error = ""
         self._rows = self._files = self._file_bytes = self._commits = 0
         self._failures = 0
-        """Number of failed steps that were tried again."""
+        """Number of failed steps that were, or will be, repeated."""
         self._lost_bytes = 0
         """Bytes of the log that were deleted before they could land."""
         self._skipped = 0
@@ -107,7 +107,7 @@ class LandingFeeder:
         self._thread.start()
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Record that the log is dispatched up to a position, and wake the feeder if enough waits. Never blocks."""
+        """Record that the log is dispatched up to a position, and wake the feeder if ``roll_bytes`` wait. Never blocks."""
         if self._behind:
             self._skipped += 1
             return
@@ -155,8 +155,8 @@ class LandingFeeder:
     def runtime_info(self) -> dict[str, str]:
         """Return counts since the broker started, with the names of request 28. Any thread.
 
-        ``CommittedOffset`` is empty while it is unknown. ``LagMillis`` is how long the oldest waiting bytes have waited at
-        least. ``Error`` is present only if the feeder is stopped or tries again.
+        ``CommittedOffset`` is empty while it is unknown. ``LagMillis`` is the least time that the oldest waiting bytes have
+        waited. ``Error`` is present only while landing has stopped or a failed step will be repeated.
         """
         lag = max(0, self._readable() - max(self._read_to, self._committed or 0))
         since_s = self._waits_since_s
@@ -197,7 +197,7 @@ class LandingFeeder:
             self._close_lander()
 
     def run_once(self) -> float:
-        """Do the next step if it is due. Return the seconds until the next call, 0 for at once."""
+        """Do the next step if it is due. Return the seconds until the next call; 0 if the next step is due now."""
         if self._state is FeederState.STOPPED:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()

@@ -52,7 +52,7 @@ class Lander:
         self._start = begin_offset_bytes if committed is None else committed
         """Physical offset at which the next commit begins."""
         self._at = self._start
-        """Physical offset at which reading continues; past the next commit's begin if the bytes between held no row."""
+        """Physical offset at which reading continues. It is larger than ``_start`` if the bytes between have no row."""
         self._unsettled = False
 
     @property
@@ -65,13 +65,13 @@ class Lander:
 
         Args:
             limit_offset_bytes: the physical offset, between two records, up to which the log may be read.
-            max_bytes: about how many bytes of the log to land.
-            skip_lost: continue after messages that retention deleted, and record the gap in the commit.
+            max_bytes: the approximate number of bytes of the log to land.
+            skip_lost: whether to continue after messages that retention deleted, and to record the gap in the commit.
 
         Raises:
             LandingLossError: messages were deleted before they could land, and ``skip_lost`` is not set.
             BadRecordError: the log is damaged.
-            StoreError, OSError: the zone cannot be written; the step may be repeated.
+            StoreError, OSError: the zone cannot be written. The caller may repeat the step.
         """
         if self._unsettled:
             # Only the zone knows whether the last commit was completed; opening it completes or removes the commit.
@@ -120,11 +120,11 @@ class Lander:
 class ZoneLock:
     """Locks a landing zone against other landers, from construction until :meth:`release`.
 
-    After a broker was killed, its lander process finishes its current step before it exits; the next lander waits for that.
+    If a broker is killed, its lander process finishes its current step before it exits. The next lander waits for that.
 
     Args:
         root: the landing zone's folder.
-        wait_s: how long to wait while another process holds the lock.
+        wait_s: the longest time in seconds to wait while another process has the lock.
 
     Raises:
         LandingTroubleError: another process holds the lock.
@@ -143,7 +143,7 @@ class ZoneLock:
                 if time.monotonic() >= until_s:
                     self._file.close()
                     raise LandingTroubleError(
-                        f"{root}: another broker's landing zone; stop that broker, or set spark_feed.landing.path"
+                        f"{root}: another broker uses this landing zone; stop that broker, or set spark_feed.landing.path"
                     ) from error
             time.sleep(_LOCK_TRY_S)
 

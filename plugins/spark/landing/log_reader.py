@@ -1,4 +1,4 @@
-"""Reads a part of a log's files, without the broker."""
+"""Reads parts of a commit log from its files, without the broker, for the lander."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 TABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""The most memory in bytes for the rows of one read, plus a batch. Bodies may be many times their stored size."""
+"""Memory in bytes at which a read ends; the last batch may exceed it. Decompressed bodies may be much larger than stored."""
 
 
 class LogReader:
@@ -35,7 +35,8 @@ class LogReader:
         self._decoder = decoder
 
     def read(self, start_offset_bytes: int, limit_offset_bytes: int, max_bytes: int) -> tuple[pyarrow.Table, int]:
-        """Return rows from a record boundary on, from at most ``max_bytes`` of one file but from at least one record.
+        """Return the rows of the records that follow a position. They lie in one file and have at most ``max_bytes``, but
+        there is at least one record.
 
         Args:
             start_offset_bytes: the physical offset of a record or of the blank end of a file.
@@ -47,13 +48,13 @@ class LogReader:
 
         Raises:
             LandingLossError: retention has deleted the file.
-            BadRecordError: there is no record at a boundary; names file and position.
+            BadRecordError: there is no record at a boundary. The text names file and position.
             StoreError, OSError: the log cannot be read.
         """
         file = self._file(start_offset_bytes)
         at = start_offset_bytes - file.start
         end = min(file.size, limit_offset_bytes - file.start)
-        # Mapped at each call: a map that is kept would hold the disk space of a file that retention deletes.
+        # Mapped at each call, because a map that is kept would prevent the release of a deleted file's disk space.
         data = np.asarray(np.memmap(file.path, np.uint8, "r", shape=(file.size,)))
         chain = walk(data, at, min(end, at + max_bytes))
         starts = chain.starts
@@ -92,11 +93,11 @@ class LogReader:
             return file
         beyond = next((file.start for file in log.files if file.start > position_bytes), None)
         if beyond is None:
-            raise BadRecordError(f"{self._folders[0]}: no file holds position {position_bytes}")
+            raise BadRecordError(f"{self._folders[0]}: no file contains position {position_bytes}")
         raise LandingLossError(
             f"the log's files between position {position_bytes} and {beyond} are deleted, before their messages "
             "could land. Raise store.file_reserved_hours or store.retention_bytes; set "
-            "spark_feed.landing.fail_on_data_loss to false to continue behind the gap",
+            "spark_feed.landing.fail_on_data_loss to false to continue after the gap",
             position_bytes,
             beyond,
         )

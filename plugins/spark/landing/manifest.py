@@ -1,8 +1,8 @@
 """The manifest of a landing zone: one small file per commit with the part of the log that it landed.
 
-``_flintmq/commit-<start>-<end>.json`` says that the log between two physical offsets has landed, and in which files. Commits
-follow each other without gap or overlap. A commit is published in one step, before its files get their names. After a crash it
-therefore decides about files: those of a published commit get their names, all others are removed.
+``_flintmq/commit-<start>-<end>.json`` records that the log between two physical offsets has landed, and in which files. Commits
+follow each other without gap or overlap. A commit is published in one step, before its files get their final names. After a
+crash, the files of published commits get their final names, and all other files are removed.
 
 From time to time, old commits are joined into ``_flintmq/joined-<start>-<end>.jsonl``, one per line.
 """
@@ -90,7 +90,7 @@ class Commit:
 
 
 class Manifest:
-    """The commits of one landing zone. Not thread-safe, and for one process at a time.
+    """The commits of one landing zone. Not thread-safe. Only one process may use a zone's manifest at a time.
 
     Args:
         disk: the disk that holds the zone.
@@ -124,10 +124,10 @@ class Manifest:
                 yield Commit.from_json(line, path)
 
     def join_old(self, at: int = JOIN_AT) -> bool:
-        """Join all commits but the newest into one file if there are at least ``at``, to keep the folder small.
+        """Join all single commits but the newest into one file if there are at least ``at``, to keep the folder small.
 
-        Return whether commits were joined. A crash may leave the joined file beside some of its single commits; :meth:`clean`
-        removes those.
+        Return whether commits were joined. After a crash, some single commits may remain beside the joined file;
+        :meth:`clean` removes them.
         """
         single = [found for found in self._ranges[:-1] if _COMMIT.fullmatch(found[2])]
         if len(single) < at:
@@ -174,12 +174,13 @@ def check_source(root: Path, source: LogSource, last: Commit) -> None:
     if cut is not None:
         raise LandingError(
             f"{root}: the log has landed up to position {last.end_offset_bytes}, but a recovery cut it at {cut} since: "
-            "the rows behind that are no longer in the log. Set spark_feed.landing.path to another folder"
+            "the rows after that position are no longer in the log. Set spark_feed.landing.path to another folder"
         )
 
 
 def committed_position(disk: Disk, root: Path) -> int | None:
-    """Return the physical offset up to which a zone has landed, from the names of its commits; None if it has none."""
+    """Return the physical offset up to which the log has landed in a zone, from the names of its commits; None if it has no
+    commit."""
     ranges = _ranges(disk, root / MANIFEST_FOLDER)
     return ranges[-1][1] if ranges else None
 
@@ -195,7 +196,7 @@ def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
     kept: list[tuple[int, int, str]] = []
     for one in found:
         if kept and one[1] <= kept[-1][1] and kept[-1][2].startswith("joined-"):
-            continue  # a joined file has it
+            continue  # a joined file contains this commit
         kept.append(one)
     return kept
 

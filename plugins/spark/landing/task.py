@@ -10,7 +10,7 @@ from flintmq.core.errors import FlintError
 
 @attrs.frozen
 class LogSource:
-    """The log that lands. A landing zone holds only one history of one log."""
+    """The log to copy to a landing zone. A zone accepts only one history of one log."""
 
     store_id: str
     """The store's id, from ``flint/epochs``."""
@@ -62,7 +62,7 @@ class Landed:
     committed_bytes: int
     """Physical offset up to which everything has landed durably."""
     read_to_bytes: int
-    """Physical offset up to which the log was read. Past ``committed_bytes`` if the bytes between held no row."""
+    """Physical offset up to which the log was read. Larger than ``committed_bytes`` if the bytes between have no row."""
     rows: int = 0
     files: int = 0
     file_bytes: int = 0
@@ -79,7 +79,7 @@ class LandingLossError(LandingError):
 
     Args:
         message: which messages are gone, and the settings to change.
-        lost_from_bytes: the physical offset up to which the zone had landed.
+        lost_from_bytes: the physical offset up to which the log had landed.
         lost_to_bytes: the physical offset at which the log begins now.
     """
 

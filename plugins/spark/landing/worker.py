@@ -1,7 +1,7 @@
 """Runs the lander in a separate process, with JSON lines on its standard input and output.
 
-The broker sends one request at a time and waits on a thread. The process ends at the end of its input, also if the broker has
-died. It may be killed at any time: the next opening of the landing zone repairs what that leaves.
+The broker sends one request at a time and waits on a thread. The process ends at the end of its input, which comes also if the
+broker dies. The process may be killed at any time: the next opening of the landing zone repairs an interrupted commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _STOP_S: Final = 5.0
 class LanderProcess:
     """Runs a :class:`flintmq.plugins.spark.landing.lander.Lander` in a process. Not thread-safe, except for :meth:`abort`.
 
-    Raises the lander's errors. StoreError and OSError become LandingTroubleError, which is also raised if the process has died.
+    Its methods raise the lander's errors, except that StoreError and OSError become LandingTroubleError. They also raise
+    LandingTroubleError if the process has died.
     """
 
     def __init__(self, task: LandingTask, begin_offset_bytes: int) -> None:

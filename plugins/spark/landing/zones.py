@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = event_log("flintmq.landing")
 
 ROW_GROUP_BYTES: Final = 128 * 1024 * 1024
-"""The largest row group in bytes: a reader holds a whole row group in memory."""
+"""The largest row group in bytes. It is limited because a reader holds a whole row group in memory."""
 _ROW_GROUP_ROWS: Final = 1_048_576
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """The folder name that Hive, Spark and pyarrow read as null."""
@@ -34,7 +34,8 @@ _DELTA_COMPRESSION: Final[dict[str, _Codec]] = {"zstd": "ZSTD", "snappy": "SNAPP
 
 
 class LandingZone(Protocol):
-    """A place where a part of the log lands in one step. The lander's lock keeps other users out."""
+    """The interface of a folder to which the lander copies the log, one part in each step. The lander's lock excludes other
+    users."""
 
     def open(self) -> int | None:
         """Open the zone, completing or undoing a commit that a crash interrupted.
@@ -43,7 +44,7 @@ class LandingZone(Protocol):
             the physical offset up to which the log has landed; None if nothing has.
 
         Raises:
-            LandingError: the zone belongs to another log, or is damaged; says what to change.
+            LandingError: the zone belongs to another log, or is damaged. The text says what to change.
         """
         ...
 
@@ -58,7 +59,7 @@ class LandingZone(Protocol):
             the commit with its files.
 
         Raises:
-            StoreError, OSError: the commit is not durable; it is undone, or the next opening completes it.
+            StoreError, OSError: the commit may not be durable. The next opening undoes or completes it.
         """
         ...
 
@@ -140,7 +141,7 @@ class ParquetZone:
             elif not self._disk.exists(path):
                 # A published file always has one of the two names, so this file was deleted afterwards.
                 log.warning(
-                    "landing.file_missing", "%(path)s has landed and is not there any more; who removed it?", path=path
+                    "landing.file_missing", "%(path)s has landed, but was removed afterwards from outside", path=path
                 )
 
     def _sweep(self) -> None:
@@ -243,10 +244,11 @@ def dates(rows: pyarrow.Table) -> pyarrow.ChunkedArray:
 
 
 def topic_folder(topic: str) -> str:
-    """Return a topic's folder, such as ``topic=Orders``. Other characters than letters, digits, ``-`` and ``_`` become ``%25``.
+    """Return a topic's folder, such as ``topic=Orders``.
 
-    Readers decode that. Topics come from clients and may contain any character in a store of another maker, so the encoding
-    keeps the path inside the zone. A name that is too long for a file system ends in a hash; the manifest has the whole name.
+    Characters other than letters, digits, ``-`` and ``_`` are written as ``%`` and two hex digits, which readers decode. A
+    topic in a store of another broker may contain any character, so this keeps the path inside the zone. A name that is too
+    long for a file system ends in a hash. The manifest has the whole name.
     """
     value = "".join(
         one if _PLAIN.fullmatch(one) else "".join(f"%{byte:02X}" for byte in one.encode("utf-8", "replace"))

@@ -6,5 +6,5 @@
 
 The same tasks run one after the other (``inline``), in processes of this machine (``process``), or on Spark (``spark``).
 Spark's workers need FlintMQ installed and the store at the same path. A piece begins at the start of a file, or at a record
-that a walk from there passed. It never begins at bytes that only look like a record.
+that a walk from the file's start found. It never begins at bytes that only look like a record.
 """

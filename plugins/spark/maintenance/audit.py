@@ -36,7 +36,7 @@ class AuditTask(PieceTask):
     """A piece of the log to audit."""
 
     uniq_path: str | None
-    """File for the hashes of the piece's unique keys; None if duplicates are not searched."""
+    """Path of the file that gets the hashes of the piece's unique keys; None if duplicates are not searched."""
 
 
 @attrs.define
@@ -57,7 +57,7 @@ class TopicCount:
 
 @attrs.define
 class Findings:
-    """The findings in consecutive records: a task's in its piece, the driver's in the whole log."""
+    """The findings in consecutive records. A task makes the findings of a piece; the driver adds them up for the whole log."""
 
     records: int = 0
     topics: dict[str, TopicCount] = attrs.field(factory=dict)
@@ -72,7 +72,7 @@ class Findings:
     wrong_crc_count: int = 0
 
     def add(self, columns: RecordColumns, data: Any) -> None:
-        """Add the records that follow in the log; ``data`` holds the bytes of their file."""
+        """Add the findings in the next records of the log. ``data`` has the bytes of their file."""
         self.records += len(columns)
         bad = wrong_crc(data, read_heads(data, columns.begin_at))
         if bad is not None:
@@ -183,7 +183,8 @@ def audit(
     Args:
         files: the store; if a broker runs on it, give ``end_offset_bytes``.
         engine: runs the tasks.
-        duplicates: also search for messages with the same unique key, with 16 bytes of disk and of memory per message.
+        duplicates: whether to search for messages with the same unique key. This needs 16 bytes of disk and of memory per
+            message.
         end_offset_bytes: the physical offset at which reading ends; see :func:`flintmq.plugins.spark.maintenance.pieces.plan`.
         work: a folder for the hashes that every worker can reach; by default the system's temporary folder.
         report: called to report progress.
@@ -192,7 +193,7 @@ def audit(
         Counts and findings, ready for JSON; ``sound`` is true if there are neither gaps nor damaged bodies.
 
     Raises:
-        MaintenanceError: the log is damaged; names the place.
+        MaintenanceError: the log is damaged. The text names the place.
     """
     began_s = time.monotonic()
     pieces = plan(files, engine.parallelism, end_offset_bytes)
@@ -211,9 +212,9 @@ def audit(
 
 
 def _duplicates(files: StoreFiles, paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the number of messages with a unique key that an earlier message has, and the first ones.
+    """Return the number of messages whose unique key an earlier message has, and the first of these messages.
 
-    Equal hashes of different keys are recognized among the first ones only.
+    The number counts equal hashes. Only for the first messages are the keys themselves compared.
     """
     keys = np.concatenate([np.fromfile(path, _UNIQ) for path in paths]) if paths else np.empty(0, _UNIQ)
     keys = keys[np.argsort(keys["hash"], kind="stable")]

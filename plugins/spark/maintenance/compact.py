@@ -33,7 +33,7 @@ class NewestTask(PieceTask):
 
     rows: RowFilter
     path: str
-    """File for the newest position of each key."""
+    """Path of the file that gets the newest position of each key."""
 
 
 @attrs.frozen
@@ -141,8 +141,8 @@ def compact(
 
 
 def _merge(paths: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the positions that are the newest of all pieces, ascending. Pieces are merged one by one, so that only distinct
-    keys are in memory."""
+    """Return the newest position of each key in all pieces, ascending. Pieces are merged one by one, so that only distinct keys
+    are in memory."""
     import pyarrow as pa
     import pyarrow.feather as feather
 

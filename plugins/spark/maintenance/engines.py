@@ -22,7 +22,7 @@ class Task(Protocol):
 
     @property
     def size(self) -> int:
-        """The task's share of the progress."""
+        """The size of the task, to compute the progress of all tasks."""
         ...
 
 
@@ -53,7 +53,7 @@ class Engine(abc.ABC):
             report: called with the total size of the finished tasks.
 
         Raises:
-            Exception: a task's error; with Spark a MaintenanceError with its text.
+            Exception: a task's error. With Spark it is a MaintenanceError with the text of the task's error.
         """
         done, total = 0, sum(task.size for task in tasks)
         results: dict[int, R] = {}
@@ -175,7 +175,7 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
 
 
 def _from_spark(error: Exception) -> Exception:
-    """Return a task's error without Spark's text around it: the last line of the Python traceback."""
+    """Return a MaintenanceError with the text of a task's error, without the text that Spark puts around it."""
     lines = [line.strip() for line in str(error).splitlines()]
     named = [line for line in lines if line.startswith("flintmq.") and ": " in line]
     return MaintenanceError(named[0].partition(": ")[2] if named else f"Spark failed: {str(error)[:2000]}")

@@ -25,12 +25,13 @@ from flintmq.plugins.spark.ports import Range
 from flintmq.programs.doctor.files import StoreFiles
 
 SLACK_MS: Final = 600_000
-"""Milliseconds by which store times may decrease along the log, when a broker's clock is set. Used to leave out pieces."""
+"""Milliseconds by which store times may decrease along the log after a broker's clock was set. A piece is left out only if its
+times differ from the range by more."""
 
 
 @attrs.frozen
 class PartTask(PieceTask):
-    """A piece of the log to write as a Parquet file."""
+    """A piece of the log that a task writes as a Parquet file."""
 
     folder: str
     rows: RowFilter

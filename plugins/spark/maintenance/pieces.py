@@ -1,4 +1,4 @@
-"""Pieces of a log: the input of one task, and how it is read."""
+"""Divides a log into pieces, one for each task, and reads pieces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 PIECE_BYTES: Final = 64 * 1024 * 1024
-"""The smallest piece in bytes, if a file has to be divided: starting a task costs more than reading a record."""
+"""Size in bytes of the smallest piece into which a file is divided. Smaller pieces would not be worth a task."""
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ class PieceTask:
 
 
 def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) -> list[Piece]:
-    """Divide a log into pieces: its files, or parts of files if there are fewer files than wanted.
+    """Return the pieces of a log: its files, or parts of files if there are too few files for ``wanted`` tasks.
 
     Args:
         files: the store.
@@ -90,7 +90,7 @@ def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) ->
 
 
 def _cuts(file: FileView, end: int, parts: int) -> list[int]:
-    """Return the positions in a file at which its parts begin. Each is a record that a walk from the file's start passed."""
+    """Return the positions in a file at which its parts begin. A walk from the file's start has found a record at each."""
     starts = walk(np.frombuffer(file.view, np.uint8), 0, end).starts
     if not len(starts):
         return [0]
@@ -133,7 +133,7 @@ def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
 
 
 def damage(piece: Piece, at: int) -> MaintenanceError:
-    """Return the error for bytes that are no record at a position where one must be."""
+    """Return the error for a position at which a record must be and is not."""
     return MaintenanceError(
         f"{piece.path}: no record at position {piece.base + at}: the log is damaged there, or torn. "
         "flintmq store repair mends it; flintmq store explain says more"
@@ -172,7 +172,8 @@ def new_folder(out: Path) -> None:
 
 
 def present_lives(files: StoreFiles, end_offset_bytes: int | None) -> tuple[Life, ...]:
-    """Return the beginnings of recreated topics, with the arguments of :func:`plan`. Raises StoreError."""
+    """Return the beginnings of recreated topics in the log before ``end_offset_bytes``, or in the whole log if it is None.
+    Raises StoreError."""
     log = LogFiles(files.log_folders)
     end = log.end if end_offset_bytes is None else end_offset_bytes
     return lives(files.root, log, end, end if files.is_clean or end_offset_bytes is not None else 0)

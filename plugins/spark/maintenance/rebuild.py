@@ -1,20 +1,25 @@
 """Rebuilds queues and index of a large store in parallel, with the same bytes that the broker writes.
 
-A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. So each task writes the units
-of its piece at their places, without sorting or exchanging them. This requires the conditions below (docs/large-stores.md,
-"Rebuild and repair"), which are checked. If one does not hold, the third column says what happens. "The broker's code" means
-that the broker's own code makes the queue, in the log's order.
+A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. Each task therefore writes
+the units of its piece at their places, without sorting or exchanging them (docs/large-stores.md, "Rebuild and repair").
 
-1. the queue offsets of a queue form one run, without repeats or gaps, and its topic was
-   not deleted                                                                              else: the broker's code
-2. a queue that begins above 0 begins with filler units                                     made so
-3. prepared and rolled back messages have no units                                          left out
-4. in the schedule topic the tags code is the time of delivery                              as the store notes its delay levels
-5. files have the size that the store's files have, or the configuration's, and a zero tail made so
-6. no message belongs to several queues (INNER_MULTI_DISPATCH)                              else: refused
-7. there are no extension files, whose content depends on past filters                      else: refused
-8. an index file holds as many keys as fit; its name is a time                              named by its first key
-9. no broker runs on the store; new folders are made, verified, and then swapped in         else: refused
+The rebuild checks these conditions:
+
+1. The queue offsets of each queue form one run, without repeats or gaps, and its topic was not deleted. Otherwise the broker's
+   own code makes the queue, in the log's order.
+2. No message belongs to several queues (INNER_MULTI_DISPATCH). Otherwise the rebuild is refused.
+3. There are no extension files, whose content depends on past filters. Otherwise the rebuild is refused.
+4. No broker runs on the store. Otherwise the rebuild is refused.
+
+The rebuild makes files like the broker's:
+
+* A queue that begins above 0 begins with filler units.
+* Prepared and rolled back messages have no units.
+* In the schedule topic the tags code is the time of delivery, by the delay levels that the store records.
+* Queue files have the size of the store's files, or the configured size if there are none. Their unused ends are zeros.
+* An index file has as many keys as fit. Its name is the time of its first key.
+
+New folders are made and verified, and then replace the old ones.
 """
 
 from __future__ import annotations
@@ -100,14 +105,15 @@ def rebuild(
     Args:
         root: the store. No broker may run on it, and its last broker must have stopped in order.
         config: the broker's configuration, for the index, the delay levels and file sizes.
-        delay_level_ms: milliseconds by delay level, from the operator, if the store does not record them.
+        delay_level_ms: delay in ms, keyed by delay level, if the store does not record them.
         engine: runs the tasks.
-        out: a new folder for ``consumequeue`` and ``index``, and the store is not changed. None to replace the store's folders.
+        out: a new folder that gets ``consumequeue`` and ``index``; the store is then not changed. None to replace the store's
+            folders.
         report: called to report progress.
 
     Raises:
         StoreLockedError: a broker runs on the store.
-        MaintenanceError: the store cannot be rebuilt in this way; names the remedy. Nothing has changed.
+        MaintenanceError: the store cannot be rebuilt in this way, and was not changed. The text names the remedy.
         StoreError: the new queues cannot be written, or a broker cannot start on them.
     """
     began_s = time.monotonic()
@@ -159,7 +165,7 @@ def _check(files: StoreFiles, config: BrokerConfig) -> None:
 
 @attrs.frozen
 class _Job:
-    """One rebuild, from the pieces to folders that can replace the store's."""
+    """One rebuild: makes new folders that can replace the store's folders."""
 
     _files: StoreFiles
     _config: BrokerConfig
@@ -222,8 +228,7 @@ class _Job:
                 write_units(self._folder(key), size, first * UNIT_BYTES - fill, _FILLER * (fill // UNIT_BYTES))
 
     def _make_in_order(self, pieces: Sequence[Piece], irregular: frozenset[QueueKey]) -> None:
-        """Make the queues whose offsets have gaps or repeats. Their content depends on the order in which a broker saw the
-        messages."""
+        """Make the queues whose offsets have gaps or repeats, by dispatching their messages in the order of the log."""
         settings = self._config.store
         table = ConsumeQueueTable(
             OS_DISK,
@@ -265,7 +270,7 @@ class _Job:
 
 
 def _dispatch(table: ConsumeQueueTable, requests: Sequence[DispatchRequest], queues: Set[QueueKey]) -> None:
-    """Dispatch the records of some queues to a table, and end topics that were deleted between them."""
+    """Dispatch the records of some queues to a table. End a topic at each record that declares it deleted."""
     begin = 0
     for at, request in enumerate([*requests, None]):
         topic = deleted_topic(request) if request is not None else ""
@@ -333,7 +338,8 @@ def _sync_tree(work: Path, report: Report) -> None:
 def _swap(root: Path, work: Path) -> Path | None:
     """Move the old folders to ``flint/replaced`` and the new ones to their places.
 
-    If the process is killed in between, the next broker rebuilds the missing files from the log.
+    Return the folder with the old ones; None if there were none. If the process is killed in between, the next broker rebuilds
+    the missing files from the log.
     """
     kept = set_aside(root)
     for name in _DERIVED:

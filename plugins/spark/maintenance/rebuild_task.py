@@ -1,4 +1,5 @@
-"""The tasks of a rebuild: one writes a piece's consume queue units and keys, another makes an index file from keys."""
+"""The two kinds of tasks of a rebuild: :func:`rebuild_piece` writes consume queue units and keys, :func:`build_index` writes an
+index file from keys."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ _DISPATCHED_TO_MANY: Final = b"INNER_MULTI_DISPATCH"
 
 @attrs.frozen
 class RebuildTask(PieceTask):
-    """A piece of the log to rebuild queues and keys from."""
+    """A piece of the log from which a task rebuilds queues and keys."""
 
     out: str
     """Folder in which the new queues are made."""
     queue_file_bytes: int
     delays: DelayTimes
-    """The delay of every level that a message may have."""
+    """The delays of the levels that a message may have."""
     keys_path: str | None
     """Path of the file that gets the piece's index keys; None if no index is built."""
 
@@ -72,7 +73,7 @@ class PieceDone:
     end_offset_bytes: int
     """Physical offset just past the last record, or just past the file if a blank record ends it."""
     ends_log: bool
-    """Whether zeros follow the last record. No later piece may then hold a record."""
+    """Whether zeros follow the last record. If so, no later piece may contain a record."""
     queues: dict[QueueKey, QueueRun]
     deleted: frozenset[str]
     """Topics that were deleted in this piece."""
@@ -119,7 +120,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
 
 
 def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the positions in the file of the property name ``INNER_MULTI_DISPATCH``, also outside of properties."""
+    """Return the positions in the file at which the bytes ``INNER_MULTI_DISPATCH`` lie, whether in properties or elsewhere."""
     found: list[int] = []
     mapped = view.obj
     if isinstance(mapped, mmap.mmap):
@@ -131,7 +132,7 @@ def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype
 
 
 def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    """Raise MaintenanceError for a message in several queues: only the broker that dispatched it knew its offsets there."""
+    """Raise MaintenanceError if a message belongs to several queues. The log does not record its offsets in these queues."""
     begins = columns.begin_at
     rows = np.unique(np.searchsorted(begins, mentions, "right") - 1)
     for row in rows[rows >= 0].tolist():
@@ -184,7 +185,8 @@ def _write_all(task: RebuildTask, queues: Mapping[QueueKey, QueueRun]) -> None:
 
 
 def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> None:
-    """Write units at their places, into as many files as needed. A new file gets its full size, filled with zeros."""
+    """Write consecutive units at a position of a queue, into as many files as needed. A new file has its full size, filled with
+    zeros."""
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
     while done < len(data):
@@ -204,7 +206,7 @@ def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> No
 
 _INT_MAX: Final = 0x7FFFFFFF
 _CHUNK: Final = 2_000_000
-"""Number of keys that are read at a time, so that a file of twenty million keys does not fill the memory."""
+"""Number of keys that are read at a time. This bounds the memory, because a file may have twenty million keys."""
 
 
 @attrs.frozen
@@ -232,7 +234,7 @@ class IndexTask:
 
 
 def build_index(task: IndexTask) -> None:
-    """Write an index file with the same bytes as the broker's own builder. Raises OSError."""
+    """Write an index file with the same bytes that the broker would write. Raises OSError."""
     slots = np.zeros(task.slots, ">i4")
     entries_at = HEADER_BYTES + task.slots * SLOT_BYTES
     count, used = 1, 0
@@ -260,7 +262,7 @@ def build_index(task: IndexTask) -> None:
 
 
 def _chunks(task: IndexTask) -> list[np.ndarray[tuple[int], np.dtype[np.void]]]:
-    """Return the keys in chunks; each is a memory map of its file."""
+    """Return the keys in chunks, each as a memory map of a key file."""
     found = []
     for part in task.keys:
         keys = np.memmap(part.path, KEY, "r", 0)[part.first : part.first + part.count]
