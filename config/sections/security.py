@@ -64,10 +64,11 @@ class AclSection:
     """Accounts with the field names of ``plain_acl.yml``. An account in a file replaces one with the same access key here."""
     global_white_remote_addresses: tuple[str, ...] = option(())
     """With ``compat: safe``, the only addresses from which requests are accepted (empty for all). With ``strict``, addresses
-    that need no signature. The ``globalWhiteRemoteAddresses`` of the files are added."""
+    from which requests need neither a signature nor a permission. The ``globalWhiteRemoteAddresses`` of the files are
+    added."""
     compat: str = option("safe", choices=("safe", "strict"))
-    """With ``safe``, lists of addresses only restrict access. With ``strict``, requests from listed addresses need no
-    signature, as in RocketMQ."""
+    """With ``safe``, lists of addresses only restrict access. With ``strict``, requests from listed addresses need neither a
+    signature nor a permission, as in RocketMQ."""
     file_mode: str = option("refuse", choices=("refuse", "warn", "ignore"))
     """Reaction if other users than its owner can read or write a file with secret keys (``chmod 600`` prevents that)."""
     reload_interval_ms: int = option(5_000, minimum=100, maximum=DAY_MS)
@@ -75,8 +76,9 @@ class AclSection:
     list_accounts: bool = option(False)
     """Answers request 54 (mqadmin getAclConfig) to administrators, without secret keys. If false, it is not supported."""
     replay_window_ms: int = option(0, minimum=0, maximum=DAY_MS)
-    """Age at which signed requests are refused. Repeated requests are refused, too. Only FlintMQ's client dates its requests,
-    so requests of all other clients are refused. 0 switches this check off."""
+    """Largest difference between the time in a signed request and the server's time. Requests with a larger difference and
+    repeated requests are refused. Only FlintMQ's client puts the time into its requests, so requests of all other clients are
+    refused. 0 switches this check off."""
     extra_codes: tuple[str, ...] = option(
         (), pattern=r"-?\d{1,9}=(public|client|admin)", expects="a list of CODE=public, CODE=client or CODE=admin"
     )

@@ -1,4 +1,4 @@
-"""Defines accounts in the form that checks of requests use."""
+"""Converts accounts from the configuration to the form against which requests are checked."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Account:
     access_key: str
     secret: Secret = attrs.field(repr=False)
     white: AddressPatterns
-    """Addresses from which the account may be used (``acl.compat: safe``); without patterns, all addresses."""
+    """Addresses of the account. With ``acl.compat: safe``, the account may be used only from them, or from everywhere if there
+    are none. With ``strict``, requests from them are accepted without a signature and without permissions."""
     admin: bool
     default_topic: Permission
     default_group: Permission

@@ -32,11 +32,11 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @attrs.frozen
 class AccountTable:
-    """The accounts and global addresses with which requests are checked. A change replaces the whole table."""
+    """The accounts and global addresses that apply to requests. A change replaces the whole table."""
 
     accounts: Mapping[str, Account]
     written: Mapping[str, AclAccount]
-    """The same accounts as they are in the configuration, keyed by access key."""
+    """The same accounts in the form of the configuration, keyed by access key."""
     global_white_texts: tuple[str, ...]
     global_white: AddressPatterns
 
@@ -47,10 +47,10 @@ class AccountStore:
     Args:
         section: the section ``acl`` of the configuration.
         file: the file of new accounts; it need not exist.
-        clock: dates changes.
+        clock: the clock for the times of changes.
 
     Raises:
-        ConfigError: a file or an account is wrong, or no account is given.
+        ConfigError: a file or an account is not valid, or no account is given.
     """
 
     def __init__(self, section: AclSection, file: Path, clock: Clock) -> None:
@@ -70,7 +70,7 @@ class AccountStore:
         if self.table.global_white and section.compat == "safe":
             log.warning(
                 "acl.only_from",
-                "requests are taken only from %(addresses)s (acl.compat: safe)",
+                "requests are accepted only from %(addresses)s (acl.compat: safe)",
                 addresses=", ".join(self.table.global_white_texts),
             )
 
@@ -89,7 +89,7 @@ class AccountStore:
         except ConfigError as error:
             if str(error) != self._failed:
                 self._failed = str(error)
-                log.error("acl.not_read_again", "the accounts stay as they are: %(error)s", error=error)
+                log.error("acl.not_read_again", "the accounts stay unchanged: %(error)s", error=error)
             return False
         self._files, self.table, self._failed = files, table, None
         log.info("acl.read_again", "%(accounts)d accounts read again", accounts=len(table.accounts))
@@ -186,7 +186,7 @@ class AccountStore:
         self._write(path, attrs.evolve(content, globalWhiteRemoteAddresses=tuple(addresses)))
 
     def versions(self) -> dict[str, FileVersion]:
-        """Return the files' versions, keyed by path. The first one is the version of ``acl.file``."""
+        """Return the versions of the account files, keyed by path. The version of ``acl.file`` comes first."""
         found = {str(self._file): self._content(self._file).version}
         return found | {str(path): read.content.version for path, read in self._files.items()}
 
@@ -276,7 +276,7 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", key="acl.file", file=str(path)) from error
     if mode & _OTHERS and file_mode != "ignore":
-        problem = f"others than its owner may use it (mode {mode:04o}): chmod 600"
+        problem = f"users other than its owner can read or write it (mode {mode:04o}): chmod 600"
         if file_mode == "refuse":
             raise ConfigError(f"{problem}, or set acl.file_mode: warn", key="acl.file_mode", file=str(path))
         log.warning("acl.file_exposed", "%(path)s: %(problem)s", path=path, problem=problem)

@@ -37,11 +37,12 @@ class AclAuthenticator:
     Args:
         store: the accounts.
         trace_topic: the topic of message traces (``topics.trace_topic_name``).
-        extra: rules from the configuration, keyed by request code; they replace declared rules.
-        clock: compares the time of requests.
-        strict: whether a listed address is accepted without further checks, like in RocketMQ.
-        replay_window_ms: largest difference between a request's time and now; 0 switches the check off.
-        reload_interval_s: interval between checks of the account files.
+        extra: rules from the configuration, keyed by request code. They replace declared rules.
+        clock: the clock to which the times of requests are compared.
+        strict: whether requests from listed addresses are accepted without signature and permissions, as in RocketMQ. A request
+            from an account's address must name the account. If false, lists of addresses only restrict access.
+        replay_window_ms: the largest difference in ms between a request's time and now; 0 switches off the replay check.
+        reload_interval_s: the interval in seconds between checks of the account files.
     """
 
     def __init__(
@@ -68,11 +69,12 @@ class AclAuthenticator:
         self._window = ReplayWindow(replay_window_ms) if replay_window_ms else None
 
     def reload(self) -> bool:
-        """Read changed account files again; return whether the accounts were replaced."""
+        """Read changed account files again, and return whether the accounts were replaced."""
         return self.store.reload()
 
     def authenticate(self, caller: Caller) -> None:
-        """Check a request. Raises ``RefusedError``, code 1 or for unsupported requests 3, which names the failed check."""
+        """Check a request. Raises ``RefusedError`` with code 1, or with code 3 for an unsupported request. The text names the
+        failed check."""
         try:
             self._check(caller)
         except RefusedError:
@@ -138,10 +140,11 @@ def _refuse(message: str, reason: str, key: str = "") -> NoReturn:
 
 
 class ReplayWindow:
-    """Remembers recent signatures, so that repeated requests are refused. Loop thread.
+    """Finds requests whose time differs too much from now, and repeated requests, by their signatures. Loop thread.
 
     Args:
-        window_ms: largest difference between a request's time and now, in both directions.
+        window_ms: the largest difference in ms between a request's time and now, in both directions. Signatures are kept for
+            twice this time.
     """
 
     def __init__(self, window_ms: int) -> None:
@@ -150,13 +153,13 @@ class ReplayWindow:
         self._order: deque[tuple[int, str]] = deque()
 
     def problem(self, ext_fields: Mapping[str, str], now_ms: int) -> str | None:
-        """Return why a correctly signed request is refused. If it is new, remember it and return None."""
+        """Return why a correctly signed request must be refused. If it is new, record its signature and return None."""
         written, _, _nonce = ext_fields.get(SIGNED_AT, "").partition("-")
         if not written.isdecimal() or len(written) > 15:
             return f"the request is not dated ({SIGNED_AT})"
         off_ms = abs(now_ms - int(written))
         if off_ms > self._window_ms:
-            return f"the request is {off_ms} ms off"
+            return f"the request's time differs from the server's by {off_ms} ms, more than {self._window_ms} ms"
         while self._order and self._order[0][0] < now_ms:
             self._seen.discard(self._order.popleft()[1])
         signature = ext_fields[SIGNATURE]

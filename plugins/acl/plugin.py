@@ -72,7 +72,7 @@ def make_authenticator(config: BrokerConfig) -> AclAuthenticator:
     """Return the authenticator for a configuration.
 
     Raises:
-        ConfigError: an account or a file is wrong, or no account is given.
+        ConfigError: an account or a file is not valid, or no account is given.
     """
     from flintmq.plugins.acl.account_store import AccountStore
     from flintmq.plugins.acl.authenticator import AclAuthenticator
@@ -110,7 +110,10 @@ def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | No
 
 
 def topic_of_record(api: BrokerApi, commit_log_offset_bytes: int) -> str | None:
-    """Return the topic of a record; for a record that waits, the topic to which it will be delivered."""
+    """Return the topic of the record at a physical offset; None if no record is found.
+
+    For a record that waits for its delivery in an internal topic, return the topic to which it will be delivered.
+    """
     record = api.outlet.message_at(commit_log_offset_bytes)
     if record is None:
         return None
@@ -124,7 +127,7 @@ class AclProcessor(DeclaredProcessor):
 
     Args:
         api: the broker.
-        store: the accounts; None while access control is off.
+        store: the accounts; None if access control is off.
     """
 
     def __init__(self, api: BrokerApi, store: AccountStore | None) -> None:
@@ -192,7 +195,8 @@ class AclProcessor(DeclaredProcessor):
 
     @contextlib.contextmanager
     def _changing(self, code: int) -> Iterator[AccountStore]:
-        """Provide the accounts, and answer the errors of a change with a code."""
+        """Provide the accounts to the block. Raise RefusedError with ``code`` if access control is off, or if the block raises
+        ConfigError or StoreError."""
         if self._store is None:
             raise RefusedError(code, "access control is off", reason="acl.off", key="acl.enable (aclEnable)")
         try:
