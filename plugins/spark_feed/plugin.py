@@ -2,7 +2,7 @@
 
 ``dispatchers: [consume_queue, index, spark_feed]`` publishes the positions up to which other programs may read the log. With
 ``spark_feed.landing.path``, messages are also copied to files. A broker without the dispatcher removes the feed of an earlier
-run, which nothing updates any more.
+run, because that feed would no longer be updated.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _remove_old(folder: FeatureFolder) -> None:
         from flintmq.dispatchers.spark_feed.spark_feed import remove_feed
 
         remove_feed(folder.disk, folder.path)
-    except (OSError, StoreError) as error:  # the broker can still serve, but readers must be warned
+    except (OSError, StoreError) as error:  # the broker starts all the same, but readers of the files must be warned
         log.error(
             "feed.not_removed",
             "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %(error)s",
@@ -144,7 +144,7 @@ def _landing(context: DispatcherContext[object]) -> LandingFeeder | None:
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"'spark_feed.landing.path' is set, and {', '.join(missing)} is not installed: "
+            f"'spark_feed.landing.path' is set, but {', '.join(missing)} is not installed: "
             f"pip install '.[{extra}]' in FlintMQ's folder, or remove the key",
             key="spark_feed.landing.path",
         )

@@ -1,7 +1,7 @@
 """Decodes bodies with Python in Spark's workers: from an Arrow array of bodies to an Arrow array of structs.
 
-Spark's own ``from_avro`` and ``from_protobuf`` need jars that no wheel contains; this needs only fastavro or protobuf. A body
-that cannot be decoded becomes null; the pipeline's ``on_error`` decides what happens to it.
+Spark's own ``from_avro`` and ``from_protobuf`` need jars that no wheel contains. This module needs only fastavro or protobuf. A
+body that cannot be decoded becomes null, and the pipeline's ``on_error`` decides about its message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
 
     Args:
         column: the column of bodies.
-        make: makes the decoder, once per task; must be picklable.
+        make: a picklable function that makes the decoder. It is called once per task.
         result: the type of the decoder's values.
     """
     from flintmq.plugins.spark.spark_api import arrow_column, to_arrow_type

@@ -1,7 +1,8 @@
-"""The Spark type of an Avro schema, and the decoder of Avro bodies: plain, with a schema registry's header, or with Avro's own.
+"""Converts Avro schemas to Spark types, and decodes Avro bodies. A body may have no header, a schema registry's header, or the
+single-object header of Avro.
 
 A union of null and one type becomes that type. A union of ``int`` and ``long``, or ``float`` and ``double``, becomes the wider
-type. Other unions and recursive types have no Spark type; the error names the field.
+type. Other unions and recursive types have no Spark type. The error then names the field.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _LOGICAL: Final = {
     "time-micros": "StringType",
     "uuid": "StringType",
 }
-"""Spark types of the logical types that fastavro decodes, besides decimals. Other logical types become their plain type."""
+"""Spark types, keyed by the logical types that fastavro decodes, except for decimals. A value of another logical type gets the
+Spark type of its underlying Avro type."""
 _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
@@ -83,8 +85,8 @@ def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...
     Args:
         schema: the part.
         where: the part's name in errors.
-        named: the named types of the schema up to this part; the part's are added.
-        inside: the names of the records around the part.
+        named: the named types of the schema before this part, keyed by name. The named types of this part are added.
+        inside: the names of the records that contain the part.
     """
     from pyspark.sql import types as spark
 
@@ -161,7 +163,7 @@ class AvroDecoder:
             except (struct.error, AssertionError, fastavro.read.SchemaResolutionError) as error:
                 raise ValueError(str(error)) from error
             if stream.read(1):
-                raise ValueError("bytes behind the record")
+                raise ValueError("bytes after the record")
             return plain(value)
 
         return decode
@@ -176,7 +178,7 @@ def fingerprint(schema_json: str) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return fastavro's value in the form that Arrow takes: times of day and UUIDs become text, as Spark has no such types."""
+    """Return a value from fastavro with its times of day and UUIDs as text, because Spark has no such types."""
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -23,7 +23,7 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
     """Return the messages with their bodies decoded by the pipeline's ``decode`` section.
 
     Raises:
-        ConfigError: the schema cannot be read or used, the column is missing, or names would collide; names the line.
+        ConfigError: the schema cannot be read or used, the column is missing, or names would collide. The error has the line.
     """
     section = loaded.pipeline.decode
     if section.format == "binary":

@@ -1,8 +1,8 @@
 """Writes Delta tables without a jar: tasks write Parquet files, and the driver commits them with delta-rs in one transaction.
 
 Readers ignore files that no commit names, so neither a killed task nor a killed driver leaves rows. A stream's commit contains
-the query's id and the batch's number (Delta's ``txn`` action). A batch that runs again is recognized by them and not committed
-again. Streams are therefore exactly-once.
+the query's id and the batch's number (Delta's ``txn`` action). A repeated batch is recognized by them and not committed again.
+A stream therefore writes each row exactly once.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ class WrittenFiles(WriterCommitMessage):
 
 
 class DeltaSource(DataSource):
-    """``format("flintmq_delta")``: a sink, not a source. Its options are ``path``, a local or shared folder; ``partitionBy``,
-    column names; ``mergeSchema``."""
+    """Spark's format ``flintmq_delta``, which only writes.
+
+    Its options are ``path`` (a local or shared folder), ``partitionBy`` (column names) and ``mergeSchema``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -86,7 +88,7 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
 
     @property
     def arrow_schema(self) -> pyarrow.Schema:
-        """The table's columns, timestamps in UTC."""
+        """The table's columns as an Arrow schema, with timestamps in UTC."""
         return to_arrow_schema(StructType.fromJson(json.loads(self.schema_json)))
 
     def check(self) -> None:

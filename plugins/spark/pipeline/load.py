@@ -1,4 +1,4 @@
-"""Reads a pipeline's YAML. This needs no Spark, and each error names its line and suggests the nearest known key."""
+"""Reads a pipeline's YAML, without Spark. Each error names a line, and suggests a similar known key for an unknown one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SINKS: Final[Mapping[str, type[Sink]]] = {
 """Models of the sinks, keyed by format."""
 
 SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Most bytes of a schema file. A descriptor set with all its imports has about a megabyte."""
+"""The largest schema file in bytes. A descriptor set with all its imports has about a megabyte."""
 
 _SECTIONS: Final[Mapping[str, Any]] = {
     "source": Mapping[str, Text],
@@ -67,8 +67,8 @@ class LoadedPipeline:
     """Removes the secrets from texts."""
 
     def origin(self, key: str) -> Origin:
-        """Return the file and line of a dotted key such as ``steps[1].sql``; of the nearest outer key if it is not in the
-        file."""
+        """Return the file and line of a dotted key such as ``steps[1].sql``. If the key is not in the file, return those of the
+        nearest key that contains it."""
         node: RawNode | None = self.raw
         origin = self.raw.origin
         for part in re.findall(r"[^.\[\]]+", key):
@@ -84,7 +84,7 @@ class LoadedPipeline:
 
     @contextlib.contextmanager
     def placed(self, key: str) -> Iterator[None]:
-        """Add a key's line to a ConfigError without a line that the block raises."""
+        """Add a key's line to a ConfigError that the block raises, unless the error already has a line."""
         try:
             yield
         except ConfigError as error:
@@ -124,13 +124,14 @@ def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
         overrides: ``key=value`` texts that override the file, for example ``source.path=/data/store``.
 
     Raises:
-        ConfigError: the file cannot be read or is not a valid pipeline; names the line.
+        ConfigError: the file cannot be read or is not a valid pipeline. The error has the line.
     """
     return _load(parse_yaml(read_limited(file), str(file)), file, file.stem, overrides)
 
 
 def load_pipeline_text(text: str, *, name: str = "pipeline", overrides: Sequence[str] = ()) -> LoadedPipeline:
-    """Return the pipeline in a YAML text; see :func:`load_pipeline`. ``name`` stands in errors, and is the default name."""
+    """Return the pipeline in a YAML text; see :func:`load_pipeline`. ``name`` is the text's name in errors, and the pipeline's
+    default name."""
     return _load(parse_yaml(text, name), None, name, overrides)
 
 

@@ -1,7 +1,7 @@
-"""The pipeline as an immutable value: :class:`Pipeline`, with the defaults of every section.
+"""Defines a pipeline as an immutable value: :class:`Pipeline`, with the defaults of every section.
 
-Keys in the file have the fields' names, in snake case. Options that are passed on to Spark or to the source keep their names
-there (``startingOffsets``, ``maxBytesPerTrigger``).
+Keys in the file are the names of the fields, in snake case. Options for Spark or for the source keep their own names
+(``startingOffsets``, ``maxBytesPerTrigger``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Watermark:
     column: str
     """The timestamp column, for example ``storeTimestamp``."""
     delay_ms: int = option(600_000, unit="ms", minimum=0)
-    """How many ms a row may be older than the newest row and still count."""
+    """Largest age in ms of a row, relative to the newest row, at which the row still counts."""
 
 
 @attrs.frozen(kw_only=True)

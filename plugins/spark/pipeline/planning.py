@@ -1,4 +1,5 @@
-"""Makes a pipeline's Spark session and data frames: source, decode, steps. Spark analyzes every query; no message is read."""
+"""Makes a pipeline's Spark session and the data frames of its source, decoding and steps. Spark analyzes every query, but no
+message is read."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def check_source(loaded: LoadedPipeline) -> dict[str, str]:
     """Return the checked options of the source, with their secrets. Needs no Spark.
 
     Raises:
-        ConfigError: an option is unknown or has an unusable value; names its line.
+        ConfigError: an option is unknown or has an unusable value. The error has the option's line.
     """
     options = loaded.revealed("source", loaded.pipeline.source)
     with source_placed(loaded, options):
@@ -75,8 +76,11 @@ def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterato
 
 
 def named_option(options: Mapping[str, str], error: str) -> str | None:
-    """Return the option that an error is about: named as an option, named at all, or the option whose value begins the
-    error."""
+    """Return the option that the text of an error is about; None if no option is found.
+
+    The first match counts: a name after the word "option", a name elsewhere in the text, or the value with which the text
+    begins.
+    """
     for before in (r"\boption ", r"\b"):
         for name in options:
             if re.search(rf"{before}{re.escape(name)}\b", error, re.IGNORECASE):
@@ -92,7 +96,7 @@ def plan(spark: SparkSession, loaded: LoadedPipeline) -> PlannedPipeline:
         loaded: the pipeline.
 
     Raises:
-        ConfigError: a secret, a schema or a column is missing, or a query is wrong; names the line.
+        ConfigError: a secret, a schema or a column is missing, or a query is not valid. The error has the line.
     """
     pipeline = loaded.pipeline
     options = check_source(loaded)
@@ -159,7 +163,7 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
     """Yield a Spark session for a pipeline, and stop it afterwards.
 
     Args:
-        loaded: the pipeline; its ``spark`` section applies if the command line gives no master.
+        loaded: the pipeline. The master in its ``spark`` section applies if ``master`` is None.
         master: see :class:`~flintmq.plugins.spark.pipeline.models.SparkSection`.
 
     Raises:
@@ -189,8 +193,8 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
 
 
 def _few_partitions(master: str) -> dict[str, str]:
-    """Return the setting for as many shuffle partitions as a local session has cores. Spark's default of 200 slows each batch
-    down by seconds."""
+    """Return the setting that gives a local session as many shuffle partitions as cores; empty for other sessions. Spark's
+    default of 200 slows each batch down by seconds."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
     if found is None:
         return {}

@@ -26,7 +26,7 @@ def check_places(loaded: LoadedPipeline) -> None:
     """Check that the source can be read and that each sink's destination can be written.
 
     Raises:
-        ConfigError: it cannot; names the line of the path, the address or the topic.
+        ConfigError: one of them cannot be read or written. The error has the line of the path, the address or the topic.
     """
     from flintmq.plugins.spark.source import transport_of
 

@@ -1,4 +1,4 @@
-"""The Spark type of Protobuf messages, from a descriptor set, and the decoder of Protobuf bodies, without generated code.
+"""Converts Protobuf message types in a descriptor set to Spark types, and decodes Protobuf bodies, without generated code.
 
 The types are those of ``from_protobuf``. ``uint32`` becomes ``bigint`` and ``uint64`` becomes ``decimal(20,0)``, because Spark
 has no unsigned types. An enum becomes its name, ``google.protobuf.Timestamp`` a timestamp, and ``Duration`` an interval. A
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _VARINT_MAX_BYTES: Final = 10
 
 Convert = Callable[[Any], Any]
-"""Function from protobuf's value to Arrow's."""
+"""Function that converts a value from protobuf to the value for Arrow."""
 
 
 def message_descriptor(descriptor_set: bytes, message: str) -> Any:
@@ -99,7 +99,7 @@ def behind_registry_header(body: bytes) -> bytes:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Return the zigzag-coded number at a position, never negative here, and the position after it."""
+    """Return the zigzag-coded number at a position, and the position after it. The number must not be negative."""
     value = 0
     for place, byte in enumerate(body[position : position + _VARINT_MAX_BYTES]):
         value |= (byte & 0x7F) << (7 * place)
@@ -109,7 +109,8 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:
-    """Return a message's Spark type and the function that converts its values; ``inside`` are the messages around it."""
+    """Return a message's Spark type and the function that converts its values. ``inside`` has the names of the messages that
+    contain it."""
     from pyspark.sql import types as spark
 
     name = descriptor.full_name

@@ -1,4 +1,5 @@
-"""Secrets of a pipeline. The file names where they are: in the environment or in files. They are never shown."""
+"""Reads the secrets of a pipeline, and removes them from texts. The pipeline's file only names environment variables or files
+that contain the secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from flintmq.config.loading.raw import DEFAULT, Origin
 from flintmq.config.secret import SHOWN
 
 SECRET_FILE_MAX_BYTES: Final = 64 * 1024
-"""The largest secret file in bytes; a secret is a password or a key."""
+"""The largest file of a secret, in bytes. A password or a key is much smaller."""
 
 _SECRET_NAME = re.compile(r"password|passwd|secret|token|credential|private.?key|access.?key", re.IGNORECASE)
 
@@ -56,7 +57,7 @@ class Reference:
 
 
 def read_file(file: Path, max_bytes: int, what: str) -> bytes:
-    """Return a file's content. Raises ConfigError, with ``what`` as the file's name, if it cannot be read or is too large."""
+    """Return a file's content. Raises ConfigError if it cannot be read or is too large; its text names the file as ``what``."""
     try:
         with file.open("rb") as stream:
             content = stream.read(max_bytes + 1)
@@ -127,7 +128,7 @@ def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:
         origin: the line of the key that asks for the feature.
 
     Raises:
-        ConfigError: the package is missing; says what to install.
+        ConfigError: the package is missing. The text says what to install.
     """
     module, extra = EXTRAS[what]
     try:

@@ -36,9 +36,9 @@ class SinkResult:
     name: str
     format: str
     rows: int | None
-    """Number of rows written in this run; None if it is unknown: on the console, and with ``mode: ignore``."""
+    """Number of rows written in this run. None if it is unknown, as for a console sink or with ``mode: ignore``."""
     batches: int
-    """Number of micro-batches; for a batch 1, or 0 if nothing was written."""
+    """Number of micro-batches. For a batch pipeline 1, or 0 if nothing was written."""
     seconds: float
 
 
@@ -55,7 +55,7 @@ def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundS
     """Return the pipeline's sinks after checking them.
 
     Raises:
-        ConfigError: a sink cannot be written; names the line.
+        ConfigError: a sink cannot be written. The error has the line.
     """
     sinks = [BoundSink(planned, place, show) for place in range(len(planned.loaded.pipeline.sinks))]
     for sink in sinks:
@@ -68,7 +68,7 @@ def run(planned: PlannedPipeline, *, show: ShowRows = print, bars: Progress | No
 
     Args:
         planned: the pipeline.
-        show: called with the name and the table of a console sink.
+        show: function that is called with the name and the rows of a console sink, as a text table.
         bars: displays the tasks of batches and the rows of streams; None for no display.
 
     Raises:
@@ -190,8 +190,8 @@ class StreamCount:
 def _observed_rows(observed: Any) -> int:
     """Return the count in an observed metric; 0 if there is none.
 
-    Its form depends on the session: a row in this process; a row from the server's JSON, maybe without names, through Spark
-    Connect; and a dict in older versions. It always has one value.
+    The metric always has one value, but its form depends on the session. In this process it is a row. Through Spark Connect it
+    is a row from the server's JSON, perhaps without names. In older versions it is a dictionary.
     """
     if observed is None:
         return 0

@@ -73,14 +73,14 @@ class BoundSink:
 
     @property
     def is_remote(self) -> bool:
-        """Return whether the session is one of Spark Connect, which has no JVM in this process."""
+        """Whether the session is one of Spark Connect, which has no JVM in this process."""
         return is_remote(self.spark)
 
     def check(self) -> None:
         """Check that the sink can be written, before anything is written.
 
         Raises:
-            ConfigError: a column, a package or a secret is missing, or the destination already exists; names the line.
+            ConfigError: a column, a package or a secret is missing, or the destination already exists. The error has the line.
         """
         sink = self.sink
         if isinstance(sink, FileSink):
@@ -102,7 +102,7 @@ class BoundSink:
         """Write a batch.
 
         Args:
-            frame: :attr:`frame`, or the same rows observed.
+            frame: the rows of :attr:`frame`, perhaps with an observed metric that counts them.
 
         Returns:
             False if ``mode: ignore`` left an existing destination unchanged.
@@ -117,12 +117,13 @@ class BoundSink:
                 return False
             mode = "overwrite" if mode == "overwrite" else "append"
         with analysed(self.loaded, self.key):
-            # Spark Connect accepts only this mode's other name.
+            # Spark Connect does not accept the name "errorifexists".
             self._into(frame.write.mode("error" if mode == "errorifexists" else mode)).save()
         return True
 
     def start(self, frame: DataFrame) -> StreamingQuery:
-        """Start the stream into the sink. ``frame`` is :attr:`frame`, or the same rows observed."""
+        """Start the stream into the sink, and return its query. ``frame`` has the rows of :attr:`frame`, perhaps with an
+        observed metric that counts them."""
         stream = self.loaded.pipeline.stream
         assert stream is not None
         sink = self.sink
@@ -248,7 +249,7 @@ def console_batches(sink: ConsoleSink, show: ShowRows) -> Callable[[DataFrame, i
 
 
 def jdbc_batches(options: dict[str, str], batch_column: str | None) -> Callable[[DataFrame, int], None]:
-    """Return a function that writes each micro-batch to a table, at least once."""
+    """Return a function that writes each micro-batch to a table. A repeated batch is written again."""
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         if batch_column is not None:
