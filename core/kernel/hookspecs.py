@@ -1,6 +1,7 @@
-"""The plugin author's manual: every hook FlintMQ calls.
+"""The manual for authors of plugins: every hook that FlintMQ calls, with the types of its arguments.
 
-A plugin is any object with functions of these names, marked with ``flintmq.core.kernel.hookspecs.hookimpl``::
+A plugin is a module, a class or another object with functions that have the names of hooks. The decorator ``hookimpl`` marks
+these functions::
 
     from flintmq.core.kernel.hookspecs import hookimpl
 
@@ -11,11 +12,15 @@ A plugin is any object with functions of these names, marked with ``flintmq.core
     def flintmq_dispatchers(register: RegisterDispatcher) -> None:
         register("audit", make_audit)
 
-Plugins come from the built-ins, from entry points in the group ``flintmq``, and from ``plugins:`` in the configuration:
-``package.module`` for a module as the one above, ``package.module:object`` for an object or a class in one. Hooks are called
-once, while a broker is assembled, and register things under names; what is called per message afterwards is a plain tuple of
-callables. Two plugins may register the same name: the configuration says
-which is used (``plugin/name``), and without it a third party's replaces the built-in. Every hook is optional.
+FlintMQ loads its built-ins, the entry points of the group ``flintmq``, and the plugins that the setting ``plugins`` lists.
+``package.module`` in that list names a module like the one above; ``package.module:object`` names an object or a class in a
+module.
+
+Hooks are called once, while a broker is assembled. They register factories and other objects under names. Later calls, such as
+the calls for each message, go directly to the registered objects. Every hook is optional.
+
+Two plugins may register the same name. The configuration then selects one with ``plugin/name``. Without such a setting, the
+registration of a third party replaces the built-in.
 """
 
 from __future__ import annotations
@@ -88,14 +93,14 @@ class PoolContext(PluginContext[S_co]):
     buffers: int
     """Number of buffers of the pool."""
     size_bytes: int
-    """Size of each buffer, which is that of a commit log file."""
+    """Size of each buffer in bytes, equal to the size of a commit log file."""
 
 
 @attrs.frozen(kw_only=True)
 class FolderContext(PluginContext[S_co]):
-    """The context for the factories of index builders and of ``consume_queue``.
+    """The context for the factories of index builders and of the dispatcher ``consume_queue``.
 
-    It has no open store, because the start recovers the log with the objects that these factories make."""
+    It has no open store, because the recovery of the store uses the objects that these factories return."""
 
     folder: StoreFolder
     """Folder of the store, before the recovery of its log."""
@@ -113,12 +118,12 @@ class DispatcherContext(FolderContext[S_co]):
     def bodies(self, batch: RecordBatch) -> Iterator[tuple[DispatchRequest, bytes]]:
         """Yield each record of a batch with its body. Call it within :meth:`CommitLogDispatcher.dispatch`.
 
-        A batch has the positions of records, but not their bytes, which most dispatchers do not need. This method reads them
-        from the log; after ``dispatch`` has returned, retention may have deleted them. Bodies are yielded as they are
-        stored: compressed if ``request.sys_flag & 1``.
+        A batch has the positions of records, but not their bytes, which most dispatchers do not need. This method reads the
+        bytes from the log. After ``dispatch`` has returned, retention may delete them. A body is yielded as it is stored, which
+        is compressed if ``request.sys_flag & 1`` is not 0.
 
         Raises:
-            StoreError: the log has no such record any more.
+            StoreError: a record is no longer in the log.
         """
         from flintmq.core.record.record import decode_record  # imported lazily: most dispatchers read no bodies
 
@@ -134,9 +139,10 @@ DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[PoolContext[S]], TransientStorePool]
 IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
 IntakeStepFactory = Callable[[ApiContext[S]], IntakeStep | None]
-"""Makes an intake step, or returns None if the configuration needs none. Called before any service is started."""
+"""Function that returns an intake step, or None if the configuration needs none. Called before any service is started."""
 FilterFactory = Callable[[PluginContext[S]], MessageFilterFactory]
-"""Returns a function that makes a message filter from an expression and its set of tags codes."""
+"""Function that returns a :data:`MessageFilterFactory`, which makes a message filter from an expression and its set of tags
+codes."""
 AuthenticatorFactory = Callable[[PluginContext[S]], Authenticator]
 
 
@@ -167,7 +173,7 @@ class RegisterProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """Register ``factory(context)``, which makes the processor; see ``flintmq_request_processors``."""
+        """Register a factory, which returns the processor; see ``flintmq_request_processors``."""
 
 
 class RegisterFilter(Protocol):
@@ -188,22 +194,22 @@ class RegisterDefaultProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """``factory(context)`` makes an object with ``handle(request)``; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+        """Register a factory that returns an object with ``handle(request)``; see ``flintmq_default_processors``."""
 
 
 class RegisterServerPart(Protocol):
     def __call__(self, name: str, factory: Callable[..., object], *, at: str = "broker") -> None:
-        """``factory(context)`` is given an :class:`ApiContext`; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+        """Register a factory, which is called with an :class:`ApiContext`; ``at`` is ``broker``, ``nameserver`` or ``both``."""
 
 
 class RegisterService(Protocol):
     def __call__(self, name: str, factory: ServiceFactory) -> None:
-        """``factory(context)`` is given an :class:`ApiContext`."""
+        """Register a factory, which is called with an :class:`ApiContext`."""
 
 
 class RegisterIntakeStep(Protocol):
     def __call__(self, name: str, factory: IntakeStepFactory[S], *, essential: bool = True) -> None:
-        """``factory(context)`` is given an :class:`ApiContext`."""
+        """Register a factory, which is called with an :class:`ApiContext`."""
 
 
 class RegisterSystemTopic(Protocol):
@@ -212,183 +218,226 @@ class RegisterSystemTopic(Protocol):
 
 class RegisterConfigSection(Protocol):
     def __call__(self, name: str, model: type[object]) -> None:
-        """``model`` is an attrs class. It validates the YAML section of this name, which contexts have as ``settings``."""
+        """Register an attrs class as the model of a section. It validates the YAML section ``name``, and contexts have the
+        result as ``settings``."""
 
 
 class RegisterCommand(Protocol):
     def __call__(self, name: str, command: click.Command, *, help: str = "") -> None:
-        """``help`` replaces the command's own help."""
+        """Register a subcommand of ``flintmq``. ``help`` replaces the help text of the command, unless it is empty."""
 
 
 class FlintSpecs:
-    """**Mistakes are found at the start**, and by ``flintmq config check``, which calls the factories that a start would
-    call, with a store in a scratch folder. A hook is a plain function whose arguments have the names below; a hook with
-    ``register`` returns None. A factory is a plain function of one argument, the context. It makes an object with the
-    methods of its port in ``core/kernel/ports/``, all of them plain methods. An error names the plugin, the hook, the
-    registered name, the expected thing and the found one. Built-ins are not checked at the start, but by mypy and tests.
+    """**Form of a plugin.** A hook is a plain function that takes the arguments below, by these names. A hook that registers
+    something returns nothing. A factory is a plain function of one argument, the context. It returns an object with the
+    methods of its port in ``core/kernel/ports/``, as plain methods unless the port allows ``async def``.
 
-    **Failures while the broker runs** are counted for the plugin that registered the failed part. A wrong result and
-    ``sys.exit()`` are failures too; a ``RefusedError`` is an answer, not a failure. The first failure of each kind is logged
-    with a traceback, the tenth, the hundredth and so on with one line. ``flintmq status``, ``flintmq plugins --trace -b
-    HOST:PORT`` and request 28 show them: ``pluginErrors_<plugin>`` is the number of failures, ``pluginLastError_<plugin>``
-    the last error, and ``pluginSwitchedOff_<plugin>`` lists the parts that are off, with the reasons.
+    **Mistakes are found at the start** of a broker, and by ``flintmq config check``. The check calls the same factories as a
+    start, with a store in a scratch folder. The error names the plugin, the hook and the registered name, and says which form
+    was expected and which was found. Built-ins are not checked at the start, but by mypy and the tests.
 
-    **An optional part is switched off after** ``plugin_failures_max`` **failures**, until the broker is restarted.
-    After the restart, dispatchers and index builders get the records they missed (``committed()``), except those that
-    retention has deleted meanwhile. While a processor is off, its request codes are refused (``plugin.off``). While a
-    filter is off, its pulls are refused, so that no consumer skips messages. Listeners, timers and figures are not called.
-    Clients can make processors, filters and intake steps fail: only their consecutive failures count.
+    **Failures while the broker runs** are counted for the plugin that registered the failing part. A wrong result and
+    ``sys.exit()`` count as failures; a ``RefusedError`` is an answer and does not count. The log has a traceback for the first
+    failure of a kind, and one line for the tenth, the hundredth and so on. ``flintmq status``,
+    ``flintmq plugins --trace -b HOST:PORT`` and request 28 show three figures for each plugin:
 
-    Some parts are counted, but never switched off: flush strategies, pools, ``essential`` parts, processors that replace a
-    built-in's code, authenticators and RPC hooks. An authenticator or RPC hook that fails refuses the request.
+    * ``pluginErrors_<plugin>``: the number of failures;
+    * ``pluginLastError_<plugin>``: the last error, with the call that failed;
+    * ``pluginSwitchedOff_<plugin>``: the parts that are switched off, each with the reason.
 
-    **All clients share the loop.** A call that blocks it longer than ``listen.loop_blocked_warn_ms`` is logged, with the
-    stack of the loop, and counted: ``loopBlockedTimes``, ``loopBlockedMaxMillis``, ``loopBlockedBy``. Run blocking work in
-    a pool of threads (``flintmq_request_processors``) or in the plugin's threads. Use the parts of the broker on the
-    loop's thread only, unless they are documented as thread-safe. Other threads may call ``broker.put(...)`` and
-    ``asyncio.run_coroutine_threadsafe(work(), broker.api.work.loop)``.
+    **An optional part is switched off** after ``plugin_failures_max`` failures, until the broker is restarted. Clients can
+    make processors, filters and intake steps fail, so for these parts only consecutive failures count. The consequence depends
+    on the kind of part:
+
+    * Dispatchers and index builders get no records. After the restart they get the records that they missed, from the position
+      that ``committed()`` returns. Records that retention has deleted meanwhile are lost to them.
+    * The request codes of a processor are refused (``plugin.off``).
+    * Pulls that use a filter are refused, so that consumers do not skip messages that the filter has not seen.
+    * Listeners, timers and figures are not called.
+
+    Some parts are never switched off, and their failures are only counted: flush strategies, pools, parts registered as
+    ``essential``, and processors that answer the request code of a built-in. Authenticators and RPC hooks are not switched off
+    either, because they decide whether a request may pass: a failure refuses the request.
+
+    **All connections share one event loop.** If a call blocks the loop for longer than ``listen.loop_blocked_warn_ms``, the log
+    has a line with the loop's stack, and the figures ``loopBlockedTimes``, ``loopBlockedMaxMillis`` and ``loopBlockedBy``
+    change. Run blocking work in a pool of threads (``flintmq_request_processors``) or in threads that the plugin starts. Call
+    methods of the broker only on the loop's thread, unless they are documented as thread-safe. Other threads may call
+    ``broker.put(...)`` and ``asyncio.run_coroutine_threadsafe(work(), broker.api.work.loop)``.
     """
 
     @hookspec
     def flintmq_dispatchers(self, register: RegisterDispatcher) -> None:
-        """Register commit log dispatchers: ``register(name, factory, essential=False)``. Order is ``dispatchers:`` of the
-        configuration.
+        """Register commit log dispatchers: ``register(name, factory, essential=False)``.
 
-        An optional dispatcher that raises loses that batch. While it is off, it loses all batches until the broker is
-        restarted. It must not count them in ``committed()``. An essential dispatcher that raises stops acknowledgements.
-        A dispatcher whose data becomes durable later than the store's returns its position from ``committed()``; the start
-        dispatches the missing records. A dispatcher that replaces ``consume_queue`` is a
-        :class:`flintmq.core.kernel.ports.ConsumeQueues`, made from a :class:`FolderContext`: consumers,
-        retention and the next start read its units.
+        The setting ``dispatchers`` lists the dispatchers in use, in the order of their calls.
 
-        A batch has the positions of records. Their bodies are in the log: ``context.bodies(batch)``, of the
-        :class:`DispatcherContext` that the factory is given, yields each record's request and its body."""
+        If an optional dispatcher raises, it loses that batch; while it is switched off, it loses all batches until the broker
+        is restarted. ``committed()`` must not count lost batches as dispatched. If an essential dispatcher raises, the broker
+        acknowledges no messages until it works again.
+
+        A dispatcher whose data becomes durable later than the store's returns its durable position from ``committed()``. The
+        next start dispatches the records from that position on.
+
+        A dispatcher that replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`. Its factory is
+        called with a :class:`FolderContext`, because consumers, retention and the next start read its units. The factories of
+        all other dispatchers are called with a :class:`DispatcherContext`.
+
+        A batch has the positions of records, but not their bodies. ``context.bodies(batch)`` reads the bodies from the log and
+        yields the request and the body of each record."""
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:
-        """Register flush strategies: ``register(FlushStrategy(...))``. ``flush.strategy`` of the configuration picks
-        one by name.
+        """Register flush strategies: ``register(FlushStrategy(...))``. The setting ``flush.strategy`` selects one by name.
 
-        What is appended while ``submit`` raises, or returns no ``FlushWaiter``, is not acknowledged."""
+        If ``submit`` raises or returns no ``FlushWaiter``, the messages of that append are not acknowledged."""
 
     @hookspec
     def flintmq_transient_store_pools(self, register: RegisterPool) -> None:
-        """Register transient store pools: ``register(name, factory)``, made of a :class:`PoolContext`. ``flush.pool`` picks
-        one."""
+        """Register transient store pools: ``register(name, factory)``. The setting ``flush.pool`` selects one by name.
+
+        The factory is called with a :class:`PoolContext`."""
 
     @hookspec
     def flintmq_index_builders(self, register: RegisterIndexBuilder) -> None:
-        """Register index builders: ``register(name, factory)``, made of a :class:`FolderContext`. ``index.builder`` picks one.
+        """Register index builders: ``register(name, factory)``. The setting ``index.builder`` selects one by name.
 
-        The dispatcher ``index`` of the configuration feeds it, also with records that a recovery dispatches again. If its data
-        becomes durable only after ``dispatch`` has returned, it returns its position from ``committed()``. If it ignores
-        records by their position, ``truncate(end_offset_bytes)`` says which records the log has lost.
+        The factory is called with a :class:`FolderContext`. The dispatcher named ``index`` passes every record to the index
+        builder, and passes records again after a recovery.
+
+        If its data becomes durable only after ``dispatch`` has returned, the index builder returns its durable position from
+        ``committed()``. If it ignores records by their position, it needs ``truncate(end_offset_bytes)``. This method is
+        called with the end of the log at each start and whenever the log has lost records.
         The kit ``flintmq.testing.index_kit`` checks an index builder."""
 
     @hookspec
     def flintmq_request_processors(self, register: RegisterProcessor) -> None:
-        """Register request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``. A
-        code has one processor. ``at`` says which server has it: ``broker``, ``nameserver`` or ``both``.
+        """Register request processors: ``register(name, codes, factory, at="broker", pool="admin", threads=None)``.
 
-        ``factory(context)`` is given an :class:`ApiContext` and makes a ``RequestProcessor``, an object with
-        ``handlers()``: a mapping of each code to a function of the request that returns a ``Response``, or None when no
-        answer is due. Or it makes a ``BatchProcessor`` with ``process(batch)``, which takes all requests of a read and
-        answers each with ``request.channel.respond``. A wrong ``Response`` (a body that is not bytes, fields that are not
-        text) is not sent: the answer says that the request failed, and why.
+        Each code has one processor. ``at`` names the servers that use it: ``broker``, ``nameserver`` or ``both``.
 
-        A class whose methods are decorated with ``@handles(code, header=…, pool=…, needs=…, audited=…)`` declares its codes
-        itself: ``codes`` is then ``declared_by(TheClass)``, and access control and the audit log follow from it. A code
-        that is given by its number alone waits in ``pool`` and is refused under access control, unless
-        ``acl.extra_codes`` names it; one that a built-in declares keeps what the built-in says of it.
+        The factory is called with an :class:`ApiContext` and returns one of these objects:
+
+        * a ``RequestProcessor``, which has a method ``handlers()``. The method returns a mapping of codes to functions. Each
+          function takes a request and returns a ``Response``, or None if no answer is due;
+        * a ``BatchProcessor``, which has a method ``process(batch)``. The method takes all requests of one read and answers
+          each with ``request.channel.respond``.
+
+        A ``Response`` of wrong types (a body that is not bytes, fields that are not text) is not sent. The client gets an error
+        with the reason instead.
+
+        A class can declare its codes itself: decorate its methods with
+        ``@handles(code, header=…, pool=…, needs=…, audited=…)`` and pass ``declared_by(TheClass)`` as ``codes``. Access control
+        and the audit log use these declarations. A code that is registered as a number waits in ``pool``, and access control
+        refuses it unless ``acl.extra_codes`` lists it. If a built-in declares the same code, the access rule, the audit and the
+        header of the built-in apply.
         The kit ``flintmq.testing.processor_kit`` checks a processor.
 
-        ``pool`` bounds how many requests may be under way; further ones are SYSTEM_BUSY. The pools ``send``, ``pull``,
-        ``reply``, ``end_transaction``, ``query``, ``heartbeat``, ``client``, ``consumer`` and ``admin`` are the broker's:
-        their handlers run on the loop, where ``async def`` ones may wait and plain ones must not block. A pool of any
-        other name has ``threads`` threads (four, if it is left out), which run plain handlers, several at a time; ``async
-        def`` ones stay on the loop. Its capacity is ``admission.admin_queue``. A handler in a thread reads its request
-        and returns a ``Response``; ``request.channel`` and ``api`` belong to the loop. A stop waits two seconds
-        for handlers in threads, then names those that are stuck and leaves them behind."""
+        A pool limits the number of requests that are not answered yet. Further requests are refused with SYSTEM_BUSY. There are
+        two kinds of pools:
+
+        * The broker's pools are ``send``, ``pull``, ``reply``, ``end_transaction``, ``query``, ``heartbeat``, ``client``,
+          ``consumer`` and ``admin``. Their handlers run on the loop: an ``async def`` handler may wait, and a plain handler
+          must not block.
+        * A pool of any other name has ``threads`` threads, four by default, and the capacity ``admission.admin_queue``. The
+          threads run plain handlers, several at the same time; ``async def`` handlers run on the loop. A handler in a thread
+          may only read its request and return a ``Response``. It must not use ``request.channel`` or ``api``, which belong to
+          the loop's thread. When the broker stops, it waits two seconds for handlers in threads. Then it logs the names of
+          handlers that still run, and stops without them."""
 
     @hookspec
     def flintmq_message_filters(self, register: RegisterFilter) -> None:
         """Register message filters by expression type (``TAG``, ``SQL92``, your own): ``register(expression_type, factory)``.
 
-        ``factory(context)`` returns a function ``make(expression, codes)`` that makes the filter of an expression. ``make``
-        raises ``RefusedError`` for an expression that does not parse; it is called with ``*`` at the start, to see what it
-        makes. A message for which a filter raises is not delivered to that subscription, as in RocketMQ when an expression
-        cannot be evaluated; others get it.
+        The factory is called with a :class:`PluginContext` and returns a function ``make(expression, codes)``. ``make`` returns
+        the filter for an expression, and raises ``RefusedError`` for an expression that it cannot parse. The start calls
+        ``make`` with the expression ``*`` to check the returned filter.
 
-        Only SQL92 needs ``pull.property_filter``, and only of SQL92 bit maps are looked at."""
+        If a filter raises for a message, the message is not delivered to that subscription, as in RocketMQ when an expression
+        cannot be evaluated. Other subscriptions get it.
+
+        The setting ``pull.property_filter`` allows SQL92 and has no effect on other types. Bit maps in the consume queue are
+        used only for SQL92."""
 
     @hookspec
     def flintmq_authenticators(self, register: RegisterAuthenticator) -> None:
-        """Register authenticators: ``register(name, factory)``. ``authenticators:`` of the configuration lists a
-        broker's in force, ``nameserver.authenticators`` a name server's.
+        """Register authenticators: ``register(name, factory)``. The settings ``authenticators`` for a broker and
+        ``nameserver.authenticators`` for a name server list the authenticators in use.
 
-        ``authenticate(caller)`` raises ``RefusedError`` to refuse and returns None to let a request pass. Whatever else
-        it raises or returns refuses the request, too (``authenticator.failed``); figures then show the error's type
-        only. One with ``reload()`` and ``reload_interval_s`` is asked to read its files again at that interval."""
+        The factory is called with a :class:`PluginContext`. ``authenticate(caller)`` returns None to let a request pass and
+        raises ``RefusedError`` to refuse it. Any other exception or result refuses the request, too
+        (``authenticator.failed``). The figures then show only the type of the error, because its text may hold credentials.
+
+        An authenticator can have a method ``reload()`` and an attribute ``reload_interval_s``. The server then calls ``reload``
+        at this interval, so that it reads changed files."""
 
     @hookspec
     def flintmq_default_processors(self, register: RegisterDefaultProcessor) -> None:
-        """Register a processor of all codes that no other processor answers: ``register(name, factory, at="broker",
-        pool="admin")``.
+        """Register a processor for all codes that no other processor answers: ``register(name, factory, at="broker",
+        pool="admin", threads=None)``. RocketMQ's name for this is ``registerDefaultProcessor``.
 
-        RocketMQ's ``registerDefaultProcessor``. The factory is given an :class:`ApiContext` and makes an object
-        with ``handle(request)``, plain or ``async def``, that returns a ``Response``, or None if no answer is due. ``at``
-        says which server has it: ``broker``, ``nameserver`` or ``both``; each has one at most. ``pool`` and ``threads`` are
-        as of request processors."""
+        The factory is called with an :class:`ApiContext`. It returns an object with ``handle(request)``, plain or ``async
+        def``, which returns a ``Response``, or None if no answer is due. ``at`` names the servers that use it: ``broker``,
+        ``nameserver`` or ``both``. Each server has at most one default processor. ``pool`` and ``threads`` have the same
+        meaning as for request processors."""
 
     @hookspec
     def flintmq_connection_listeners(self, register: RegisterServerPart) -> None:
-        """Register listeners for connections: ``register(name, factory, at="broker")``. All that are registered are called.
+        """Register listeners for connections: ``register(name, factory, at="broker")``. All registered listeners are called.
 
-        RocketMQ's ``ChannelEventListener``. The factory makes an object with some of
+        A listener is RocketMQ's ``ChannelEventListener``. The factory returns an object with at least one of these methods:
 
-        * ``on_channel_connect(channel)``, called with each connection that is taken;
-        * ``on_channel_close(channel)``, called once for each of these, whichever side ended it;
-        * ``on_channel_exception(channel, error)``: of the network, or bytes that are no frame; close follows;
-        * ``on_channel_idle(channel)``, called before a connection is closed because nothing happens on it.
+        * ``on_channel_connect(channel)`` is called for each accepted connection.
+        * ``on_channel_close(channel)`` is called once at the end of each accepted connection, whichever side closed it.
+        * ``on_channel_exception(channel, error)`` is called after a network error, or if the received bytes are not a valid
+          frame. ``on_channel_close`` follows.
+        * ``on_channel_idle(channel)`` is called before a connection is closed because it is idle.
 
-        The loop calls them: they must not block. What they raise is counted for the plugin and changes nothing."""
+        The methods are called on the loop and must not block. Their exceptions are counted for the plugin and have no other
+        effect."""
 
     @hookspec
     def flintmq_rpc_hooks(self, register: RegisterServerPart) -> None:
-        """Register hooks around requests: ``register(name, factory, at="broker")``. All that are registered are called,
-        in their order.
+        """Register hooks around requests: ``register(name, factory, at="broker")``. All registered hooks are called, in the
+        order of registration.
 
-        The server's side of RocketMQ's ``RPCHook``. The factory makes an object with one or both of
+        A hook is the server's side of RocketMQ's ``RPCHook``. The factory returns an object with one or both of these methods:
 
-        * ``do_before_request(request)``, called when the authenticators let a request pass, before its processor. A
-          ``RefusedError`` refuses it with that code and remark; anything else that is raised refuses it with SYSTEM_ERROR
-          and is counted for the plugin. It may change ``request.ext_fields``;
-        * ``do_after_response(request, response)``, called with each answer before it is sent, refusals and answers to held
-          pulls included. It may change the response, but not to something that cannot be sent; what it raises is counted.
+        * ``do_before_request(request)`` is called after the authenticators have accepted a request and before its processor.
+          It may change ``request.ext_fields``. A ``RefusedError`` refuses the request with the error's code and remark. Any
+          other exception refuses it with SYSTEM_ERROR and is counted for the plugin.
+        * ``do_after_response(request, response)`` is called with each answer before it is sent, including refusals and the
+          answers to held pulls. It may change the response, as long as the response can still be sent. Its exceptions are
+          counted for the plugin.
 
-        The loop calls them: they must not block. A server without any pays nothing; with one, requests are read and (where
-        there is an ``after``) answered the general way, which costs some of the speed of sends and pulls. Puts in the same
-        process are no requests."""
+        The methods are called on the loop and must not block. A server with a hook decodes all requests completely, and
+        encodes answers in the slower general way if the hook has ``do_after_response``. This costs some speed of sends and
+        pulls. A server without hooks loses no speed. Puts in the same process are not requests, so hooks do not see them."""
 
     @hookspec
     def flintmq_services(self, register: RegisterService) -> None:
-        """Register services of a broker: ``register(name, factory)``. All that are registered run.
+        """Register services of a broker: ``register(name, factory)``. All registered services run.
 
-        ``factory(context)`` makes a :class:`~flintmq.core.kernel.ports.service.Service`: an object with ``start()`` and
-        ``stop()``, plain or ``async def``. ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``, ``health()``,
-        ``alarms()``, ``ready_words()``, ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)`` are optional.
-        The factory returns None if the configuration needs no such service. The optional methods
-        ``on_stored(stored)``, ``on_answered()`` and ``on_handed_out(handed_out)`` are called for appends, answers and pulls
-        (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`). ``read_older(topic, queue_id, queue_offset,
-        max_count)`` is called for pulls of messages that retention has deleted
-        (:class:`~flintmq.core.kernel.ports.older.ServesOlderMessages`). ``context.api`` is a
-        :class:`~flintmq.core.broker.api.BrokerApi`; periodic work is ``api.work.every(seconds, work, name)`` in ``start``.
-        A service for masters or for slaves starts and stops its work with ``api.role.run_while``.
+        The factory is called with an :class:`ApiContext` and returns a :class:`~flintmq.core.kernel.ports.service.Service`, or
+        None if the configuration does not need the service. ``context.api`` is a
+        :class:`~flintmq.core.broker.api.BrokerApi`. A service has the methods ``start()`` and ``stop()``, plain or ``async
+        def``. All other methods are optional:
 
-        Services are made after recovery, started in the order of their registration before the broker listens, and stopped
-        in the reverse order after it has stopped listening. The broker does not start if a built-in raises in ``start``. The
-        failure of another service is counted and logged, and the broker continues without the service. A coroutine that
-        waits for longer than ten seconds is such a failure.
+        * ``ready()``, ``withdraw()``, ``persist()``, ``runtime_info()``, ``health()``, ``alarms()``, ``ready_words()``,
+          ``metrics()``, ``positions_for_slaves()`` and ``follow(positions)`` are described in
+          ``core/kernel/ports/service.py`` and ``core/kernel/ports/metrics.py``.
+        * ``on_stored(stored)``, ``on_answered()`` and ``on_handed_out(handed_out)`` are called for appends, answers and pulls
+          (:class:`~flintmq.core.kernel.ports.follow.FollowsMessages`).
+        * ``read_older(topic, queue_id, queue_offset, max_count)`` is called for pulls of messages that retention has deleted
+          (:class:`~flintmq.core.kernel.ports.older.ServesOlderMessages`).
+
+        For periodic work, call ``api.work.every(seconds, work, name)`` in ``start``. If a service works only on a master or
+        only on a slave, ``api.role.run_while`` starts and stops its work.
+
+        Services are created after the recovery of the store. They are started in the order of registration, before the broker
+        listens, and stopped in the reverse order, after it has stopped listening. If a built-in raises in ``start``, the broker
+        does not start. If a third party's service raises there, the failure is counted and logged, and the broker continues
+        without the service. The same happens if a coroutine of its methods takes longer than ten seconds.
         The kit ``flintmq.testing.service_kit`` checks a service."""
 
     @hookspec
@@ -396,44 +445,56 @@ class FlintSpecs:
         """Register steps that may redirect or refuse a message before it is stored: ``register(name, factory,
         essential=True)``.
 
-        ``factory(context)`` makes an :class:`~flintmq.core.kernel.ports.intake.IntakeStep`: an object with
-        ``property_names`` and ``topic_prefixes``, which select its messages, and ``take(message, sent)``, which changes or
-        redirects the message and returns whether the chain ends with it. ``would_take(properties)`` and
-        ``check_batch(shared, batch)`` are optional. The factory returns None if the configuration needs no step. A
-        ``RefusedError`` refuses the message. Any other error of a third party's step is counted and logged, and refuses the
-        message too. With ``essential=False``, a step that is switched off is skipped. Other messages cost nothing.
+        The factory is called with an :class:`ApiContext` and returns an
+        :class:`~flintmq.core.kernel.ports.intake.IntakeStep`, or None if the configuration does not need the step. A step has
+        these members:
 
-        The order is that of registration: the built-ins (retry, transactions, delay, timer), then others, then
-        ``trylast`` ones. ``@hookimpl(tryfirst=True)`` puts a step in front of the built-ins.
+        * ``property_names`` and ``topic_prefixes`` select its messages. Other messages do not become slower.
+        * ``take(message, sent)`` changes or redirects a message. It returns True if no later step is to be called for the
+          message.
+        * ``would_take(properties)`` and ``check_batch(shared, batch)`` are optional.
+
+        A ``RefusedError`` refuses the message. Any other exception of a third party's step is counted and logged, and refuses
+        the message, too. A step that is registered with ``essential=False`` can be switched off, and is then skipped.
+
+        Steps are called in the order of registration: first the built-ins (retry, transactions, delay, timer), then the steps
+        of other plugins, then those of hooks marked ``trylast``. ``@hookimpl(tryfirst=True)`` puts a step before the built-ins.
         The kit ``flintmq.testing.intake_kit`` checks an intake step."""
 
     @hookspec
     def flintmq_system_topics(self, register: RegisterSystemTopic) -> None:
         """Register topics that belong to a feature: ``register(SystemTopic(name, …))``.
 
-        A :class:`~flintmq.core.kernel.ports.system_topic.SystemTopic` says how many queues the topic has from the first start
-        on, whether clients may write to it, what its tags codes mean, and what retention and statistics do with it."""
+        A :class:`~flintmq.core.kernel.ports.system_topic.SystemTopic` defines the number of queues that the first start
+        creates, whether clients may write to the topic, the meaning of its tags codes, and how retention and statistics treat
+        the topic."""
 
     @hookspec
     def flintmq_config_sections(self, register: RegisterConfigSection) -> None:
-        """Register sections of the configuration that belong to the plugin: ``register(name, model)``, an attrs class.
+        """Register sections of the configuration that belong to the plugin: ``register(name, model)``. ``model`` is an attrs
+        class.
 
-        A section is checked at the start, even if nothing uses it. The contexts of the plugin's factories have the section
-        of the registered name as ``context.settings``, or else the plugin's only section. A flush strategy with a
-        ``settings_model`` gets ``flush.<name>``."""
+        The start checks each section, even if nothing uses it. The factories of the plugin get their section as
+        ``context.settings``: the section with the name under which the factory is registered, or else the only section of the
+        plugin. A flush strategy with its own model gets the section ``flush.<name>``."""
 
     @hookspec
     def flintmq_cli_commands(self, register: RegisterCommand) -> None:
-        """Register subcommands of ``flintmq``: ``register(name, command, help="")``. The command is a ``click.Command``,
-        which ``@click.command()`` makes of a function; FlintMQ's own commands are made in the same way. A command with a
-        parameter ``namesrv`` also gets the options for access control and TLS. If the function raises, ``flintmq`` prints
-        one line that names the plugin, and ends with exit code 2."""
+        """Register subcommands of ``flintmq``: ``register(name, command, help="")``.
+
+        The command is a ``click.Command``, which ``@click.command()`` makes from a function, as for FlintMQ's own commands. A
+        command with a parameter ``namesrv`` also gets the options for access control and TLS. If the function raises,
+        ``flintmq`` prints one line that names the plugin, and ends with exit code 2."""
 
     @hookspec
     def flintmq_broker_starting(self, api: BrokerApi) -> None:
-        """React when the broker is assembled and recovered, but does not listen yet. As with the hooks below, a plugin
-        that raises here is counted and named, and the others are called all the same."""
+        """React to the start of a broker, after it is assembled and recovered and before it listens.
+
+        If a built-in raises here, the broker does not start. If another plugin raises, the failure is counted and logged, and
+        the remaining plugins are called nevertheless."""
 
     @hookspec
     def flintmq_broker_fenced(self, api: BrokerApi, reason: str) -> None:
-        """React when a sync has failed: the broker acknowledges nothing until it is restarted. Called once."""
+        """React to a failed sync, after which the broker acknowledges nothing until it is restarted. Called once.
+
+        If a plugin raises here, the failure is counted and logged, and the other plugins are called nevertheless."""
