@@ -35,7 +35,7 @@ from flintmq.remoting.wire.codes import ResponseCode
 
 LINGER_MAX_BYTES: Final = 256 * 1024
 TOGETHER_S: Final = 0.01
-"""Seconds by which deadlines in a batch can differ and still count as the earliest one, so that few batches need a timer."""
+"""Largest difference, in seconds, of deadlines in a batch that are treated as equal, so that few batches need a timer."""
 
 _LaneKey = tuple[str, bool, MessageQueue | None, int]
 """The topic, ``wait_store``, the queue if the caller chose one, and otherwise the timeout in ms (0 with a queue)."""
@@ -56,9 +56,11 @@ class _Entry(msgspec.Struct, gc=False):
     """Whether a request with the message was sent, so that it may be stored even if no answer arrives."""
 
     def expire(self) -> None:
-        """Fail the send with a timeout error, which says whether the message was sent at all."""
+        """Fail the send with a timeout error. Its text says whether the message was sent to a broker."""
         topic = self.message.topic
-        what = f"a message of {topic} was sent and not answered" if self.is_sent else f"{topic} was not sent to"
+        what = (
+            f"a message of {topic} was sent and not answered" if self.is_sent else f"a message of {topic} was not sent"
+        )
         self.fail(RemotingTimeoutError(f"{what} within {self.timeout_ms} ms"))
 
     def fail(self, failure: Exception) -> None:
@@ -79,7 +81,7 @@ class _Lane(msgspec.Struct):
     """The time of the planned departure, on the loop's clock."""
     is_leaving: bool = False
     expiry: asyncio.TimerHandle | None = None
-    """Timer at the earliest deadline of the lane's messages, or before it; None if the next send's timeout covers them all."""
+    """Timer at the earliest deadline of the lane's messages, or before it; None if the timeout of the next send is enough."""
 
 
 class ProduceAccumulator:
@@ -101,7 +103,7 @@ class ProduceAccumulator:
     def __init__(self, sender: Sender, preparer: Preparer, linger_ms: float, max_bytes: int = LINGER_MAX_BYTES) -> None:
         if linger_ms < 0:
             raise InvalidArgumentError(
-                f"linger_ms is {linger_ms:g}, and must be 0 or more, or None, with which messages are not gathered"
+                f"linger_ms is {linger_ms:g}, and must be 0 or more; None sends each message by itself"
             )
         self._sender = sender
         self._preparer = preparer
@@ -211,7 +213,7 @@ class ProduceAccumulator:
         lane.expiry = asyncio.get_running_loop().call_at(deadline_s, self._expire, lane)
 
     def _expire(self, lane: _Lane) -> None:
-        """Fail the messages of a lane whose deadlines have passed; the others wait on."""
+        """Fail the messages of a lane whose deadlines have passed. The others continue to wait."""
         lane.expiry = None
         now_s = asyncio.get_running_loop().time()
         waiting = [entry for entry in (*lane.leaving, *lane.entries) if not entry.stored.done()]

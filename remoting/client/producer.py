@@ -292,7 +292,7 @@ class Producer(InstanceUser):
 
         Args:
             message, queue, sharding_key: as for :meth:`send`.
-            timeout_ms: the limit until the message is written to the connection, which includes the route and the connect.
+            timeout_ms: the limit for all steps: the route, the connection, and the write of the message to the connection.
 
         Raises:
             ValueError, RefusedError, RemotingError: as :meth:`send`, except that a broker's refusal is not seen.

@@ -6,7 +6,7 @@ of them, as RocketMQ's ``DefaultLitePullConsumer`` does::
     assign ──▶ position of each queue ◀── seek, seek_to_time
                   │ poll: one pull per queue, held by its broker until a message arrives
                   ▼
-              messages, then commit: the positions behind them
+              messages, then commit stores the positions just past them
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset of a queue, or None if none is stored.
 
-        Without a stored offset, a broker still answers 0 if the queue still has its first message (RocketMQ's rule). Such a
-        group begins at the first message, whatever its ``consume_from``.
+        A broker answers 0 for a group without a stored offset if the queue still has its first message (RocketMQ's rule). Such
+        a group begins at the first message, whatever its ``consume_from``.
         """
         return await self._api.committed(queue)
 
@@ -208,7 +208,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             )
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Set the position of an assigned queue; :meth:`poll` continues there, also a poll that is running.
+        """Set the position of an assigned queue, at which later polls and a running :meth:`poll` continue.
 
         Raises:
             ValueError: the queue is not assigned, or the offset is outside its range, which the message states.

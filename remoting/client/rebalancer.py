@@ -69,7 +69,7 @@ class Rebalancer:
                 )
             except (
                 Exception
-            ):  # for example of an offset store: keep the current queues, and retry at the next rebalance
+            ):  # for example an offset store's error: keep the current queues, and retry at the next rebalance
                 log.exception("client.rebalance_failed", "rebalance of %(group)s failed", group=self._member.group)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.rebalance_interval_s):
@@ -99,7 +99,7 @@ class Rebalancer:
                             group=self._member.group,
                             error=failure,
                         )
-                except Exception as failure:  # of the strategy or an offset store: it must not stop other topics
+                except Exception as failure:  # an error of the strategy or an offset store must not stop other topics
                     if self._is_news(topic, failure):
                         log.exception(
                             "client.not_rebalanced",
@@ -157,7 +157,7 @@ class Rebalancer:
             except FlintError as failure:
                 failures.setdefault(queue.broker_name, failure)
                 continue
-            except Exception:  # of an offset store: it must not stop the other queues
+            except Exception:  # an error of an offset store must not stop the other queues
                 log.exception(
                     "client.offset_not_loaded",
                     "no offset of %(queue)s was loaded for %(group)s",
@@ -225,9 +225,7 @@ class Rebalancer:
         def ended(task: asyncio.Task[None]) -> None:
             self._releases.pop(held.queue, None)
             if not task.cancelled() and (failure := task.exception()) is not None:
-                log.error(
-                    "client.not_released", "%(queue)s was not given up in order", queue=held.queue, exc_info=failure
-                )
+                log.error("client.not_released", "the release of %(queue)s failed", queue=held.queue, exc_info=failure)
             self.soon()
 
         releasing.add_done_callback(ended)
@@ -240,7 +238,7 @@ class Rebalancer:
             if held.consuming and not await self._finished(held, held.task):
                 log.warning(
                     "client.abandoned",
-                    "a listener of %(group)s still has a message of %(queue)s, which is abandoned",
+                    "a listener of %(group)s has not finished a message of %(queue)s in time; the queue is released without it",
                     group=self._member.group,
                     queue=held.queue,
                 )
@@ -250,7 +248,7 @@ class Rebalancer:
             if going_on:
                 log.warning(
                     "client.not_cancelled",
-                    "a listener of %(group)s goes on at %(queue)s although it was cancelled",
+                    "a listener of %(group)s still runs for %(queue)s although it was cancelled",
                     group=self._member.group,
                     queue=held.queue,
                 )
@@ -260,13 +258,15 @@ class Rebalancer:
             except (FlintError, OSError) as failure:
                 log.warning(
                     "client.offset_not_stored",
-                    "%(queue)s is given up, its offset was not stored: %(error)s",
+                    "%(queue)s is released, but its offset was not stored: %(error)s",
                     queue=held.queue,
                     error=failure,
                 )
-            except Exception:  # of an offset store: the queue must still be unlocked for other members
+            except Exception:  # after an error of an offset store, the queue must still be unlocked for other members
                 log.exception(
-                    "client.offset_not_stored", "%(queue)s is given up, the offset store has failed", queue=held.queue
+                    "client.offset_not_stored",
+                    "%(queue)s is released, but the offset store has failed",
+                    queue=held.queue,
                 )
         if (
             self._locks_queues and is_finished
@@ -276,7 +276,7 @@ class Rebalancer:
             except FlintError as failure:
                 log.warning(
                     "client.not_unlocked",
-                    "%(queue)s is given up, it was not unlocked: %(error)s",
+                    "%(queue)s is released, but it was not unlocked: %(error)s",
                     queue=held.queue,
                     error=failure,
                 )
@@ -292,7 +292,7 @@ class Rebalancer:
                 for failure in failures.values():
                     log.warning(
                         "client.not_locked",
-                        "%(queue)s is still locked, its lock was not renewed: %(error)s",
+                        "the lock of %(queue)s was not renewed, while its listener still runs: %(error)s",
                         queue=held.queue,
                         error=failure,
                     )
@@ -316,7 +316,7 @@ class Rebalancer:
         """Renew the locks of this member's queues. A queue whose lock is lost is released until the next rebalance.
 
         Raises:
-            FlintError: a broker did not answer or refused; its queues are kept. It is the first such error.
+            FlintError: a broker did not answer or refused; its queues are kept. Only the first such error is raised.
         """
         queues = list(self.process_queues)
         if not queues:
@@ -329,7 +329,7 @@ class Rebalancer:
             raise next(iter(failures.values()))
 
     async def drop_topic(self, topic: str) -> None:
-        """Release the queues of a topic. It does not wait for queues with an orderly message in the listener."""
+        """Release the queues of a topic. Wait until that is done, except for queues with an orderly message in the listener."""
         self._member.troubles.over(topic)
         held_queues = [held for queue, held in self.process_queues.items() if queue.topic == topic]
         releases = [(self._release(held), held) for held in held_queues]
@@ -346,7 +346,7 @@ class Rebalancer:
         self._is_closed = False
 
     async def drop_all(self) -> None:
-        """Release every queue, wait for that, and start no further queue."""
+        """Release every queue and wait until that is done. No further queue is started until :meth:`begin`."""
         self._is_closed = True
         for held in list(self.process_queues.values()):
             self._release(held)

@@ -81,7 +81,7 @@ class Requests:
         return len(self._waiting)
 
     def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, asyncio.Future[MessageExt]]:
-        """Return the message as a request, and the future of its reply. Call :meth:`forget` in the end."""
+        """Return the message as a request, and the future of its reply. Call :meth:`forget` when the wait ends."""
         self._client.remoting.register_processor(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
         correlation_id = str(uuid.UUID(bytes=chance.secret_bytes(16), version=4))
         properties = {
@@ -120,7 +120,7 @@ class Requests:
             await asyncio.wait(waited, timeout=timeout_ms / 2_000)
 
     def forget_announced(self) -> None:
-        """Have :meth:`announce` send heartbeats to all brokers again, because the client has a new group."""
+        """Make :meth:`announce` send heartbeats to all brokers again, because the client has a new group."""
         self._announced.clear()
 
     async def _tell(self, address: str) -> None:
@@ -138,7 +138,7 @@ class Requests:
         if future is None or future.done():
             log.info(
                 "client.reply_too_late",
-                "a reply from %(sender)s came too late, or answers nothing",
+                "a reply from %(sender)s came too late, or no request waits for it",
                 sender=header.born_host,
             )
             return response(command, ResponseCode.SUCCESS)

@@ -124,7 +124,7 @@ def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQu
     if wrong:
         log.warning(
             "client.order_entry",
-            "order configuration of topic %(topic)s: left out is %(entries)s; write broker-a:4",
+            "invalid entries in the order configuration of topic %(topic)s are ignored: %(entries)s; write broker-a:4",
             topic=topic,
             entries="; ".join(wrong),
         )
@@ -157,9 +157,9 @@ class RouteCache:
         name_servers: the addresses as ``host:port``, at least one.
         clock: measures the age of routes.
         timeout_ms: the timeout of a request to one name server.
-        choose: returns the index of the first name server, from their number.
+        choose: called with the number of name servers; returns the index of the server to use first.
         max_age_s: the age at which a route is fetched again.
-        namespace: the namespace of the topics.
+        namespace: the namespace that is added to topic names in requests.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class RouteCache:
                 return await self._remoting.invoke(servers[at], command, patience_ms)
             except RemotingError as error:
                 failure = error
-                if self._chosen == at:  # otherwise another request has already moved on
+                if self._chosen == at:  # otherwise another request has already chosen the next server
                     self._chosen = (at + 1) % len(servers)
         assert failure is not None
         raise failure

@@ -136,10 +136,10 @@ class Sender:
             failed_broker = target.broker_name
         if stored is not None:
             return stored
-        raise failure or RemotingTimeoutError(f"topic {topic} was not sent to within {timeout_ms:g} ms")
+        raise failure or RemotingTimeoutError(f"a message of {topic} was not sent within {timeout_ms:g} ms")
 
     async def _route_again(self, route: TopicRoute, deadline_s: float) -> TopicRoute:
-        """Return the route for the next attempt, asked for again because the broker may have a new address."""
+        """Fetch the route again for the next attempt, because the broker may have a new address; on failure return `route`."""
         left_ms = (deadline_s - self.client.clock.monotonic_s()) * 1000
         if left_ms <= 0:
             return route

@@ -1,4 +1,4 @@
-"""The delivery time of a delayed message, as the message property that brokers read (docs/later.md)."""
+"""Converts the delivery time of a delayed message to the message property that brokers read (docs/later.md)."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Tracer:
             self._put(line, message.msg_id, keys)
 
     def begin(self) -> None:
-        """Start writing traces; also after :meth:`close`."""
+        """Allow the background task that writes traces, at the start or again after :meth:`close`."""
         self._is_closed = False
 
     async def close(self) -> None:
@@ -201,7 +201,7 @@ class Tracer:
 
     def _put(self, line: str, msg_id: str, keys: str) -> None:
         if len(self._waiting) >= _WAITING_MAX:
-            self._lose(1, "too many wait")
+            self._lose(1, f"more than {_WAITING_MAX} wait to be written")
             return
         self._waiting.append((line, f"{msg_id} {keys}" if keys else msg_id))
         self._wake.set()

@@ -43,7 +43,7 @@ class TransactionState(enum.Enum):
     COMMIT = TRANSACTION_COMMIT
     ROLLBACK = TRANSACTION_ROLLBACK
     UNKNOWN = TRANSACTION_NOT
-    """Not decided yet; the broker will ask again later."""
+    """Outcome that is not decided yet; the broker asks again later."""
 
 
 _TRACED_STATES: Final = {
@@ -52,7 +52,7 @@ _TRACED_STATES: Final = {
     TransactionState.UNKNOWN: "UNKNOW",
 }
 LocalTransaction = Callable[[Message, str], "TransactionState | Awaitable[TransactionState]"]
-"""A function that runs the local transaction, from the message and the transaction's id; it can be a coroutine function."""
+"""A function or coroutine function that runs the local transaction. Its arguments are the message and the transaction id."""
 TransactionCheck = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState]"]
 """A function that returns the state of the local transaction of a half message; ``message.msg_id`` is the transaction's id.
 
@@ -78,7 +78,8 @@ class TransactionProducer(Producer):
     Args:
         group: the producer group; a broker can ask any member about any transaction of the group.
         name_servers: see :class:`Producer`.
-        check: returns the state of a transaction when a broker asks. If it raises, that is logged, and the broker asks again.
+        check: returns the state of a transaction when a broker asks. An error that it raises is logged, and the broker asks
+            again.
         options: the keyword arguments of :class:`Producer`.
     """
 
@@ -210,7 +211,7 @@ class TransactionProducer(Producer):
         except Exception as failure:  # also an exception of a hook: the local transaction's result is final
             log.warning(
                 "client.transaction_end_unknown",
-                "transaction %(message)s: the broker did not learn its end and will ask: %(error)s",
+                "the result of transaction %(message)s was not sent to the broker, which will ask for it: %(error)s",
                 message=sent.msg_id,
                 error=told(failure),
             )
@@ -266,7 +267,7 @@ async def _dispatch_check(client: ClientInstance, command: RemotingCommand, addr
     else:
         log.warning(
             "client.check_not_ours",
-            "%(broker)s asks about a transaction of producer group %(group)s, which is not here",
+            "%(broker)s asks about a transaction of producer group %(group)s, but this client has no such producer",
             broker=address,
             group=group,
         )

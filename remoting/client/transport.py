@@ -32,14 +32,16 @@ IDLE_TIMEOUT_S: Final = 120.0
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
-"""A function that answers a request pushed by a server, from the command and the server's address; None: no answer."""
+"""A function that answers a request that a server pushes. Its arguments are the command and the server's address. It returns
+None if no answer is to be sent."""
 
 
 class RpcHook(Protocol):
-    """A hook that sees each request before it is sent, and each answer; for signatures and traces, for example.
+    """A hook that is called with each request before it is sent, and with each answer. It can sign or trace requests.
 
     Its methods are plain functions, called on the event loop. An exception of a method is raised by the call that sends the
-    request. If ``before_request`` raises, the request is not sent. If ``after_response`` raises, it was already carried out.
+    request. If ``before_request`` raises, the request is not sent. If ``after_response`` raises, the server has already carried
+    out the request.
     """
 
     def before_request(self, address: str, command: RemotingCommand, /) -> None: ...
@@ -132,7 +134,7 @@ class RemotingClient:
         self.connections_lost: int = 0
         """Number of connections that have ended. If it has changed, servers may no longer know this client."""
         self.lost: Event[[str]] = Event()
-        """Event that a connection ended before this client was closed; its argument is the address."""
+        """Event published with the address of a connection that ended before this client was closed."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
         """Set the handler of requests with this code that servers push, called as ``handler(command, address)``."""

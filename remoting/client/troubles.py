@@ -1,4 +1,4 @@
-"""Current failures of a client by subject, and when to log each again: at once, then after growing pauses."""
+"""Keeps the current failures of a client, and decides when each is logged: at once, then after growing pauses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Troubles:
         Args:
             subject: the topic or broker that fails.
             reason: the error, or its text.
-            may_pass: the failure is normal for a moment, so it is first logged when it is reported a second time.
+            may_pass: whether the failure is normal for a short time. It is then first logged when it is reported a second time.
         """
         now_s = self._clock.monotonic_s()
         text = told(reason) if isinstance(reason, Exception) and not isinstance(reason, FlintError) else str(reason)

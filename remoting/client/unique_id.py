@@ -4,8 +4,8 @@
 
     ip 4|16 bytes | process id int16 | random int32 | ms since the first of the month int32 | counter int16
 
-in upper-case hex. RocketMQ puts a class loader's hash in place of the random number. Either one only distinguishes several
-clients in one process.
+in upper-case hex. RocketMQ uses the hash of a class loader in place of the random number. Either value distinguishes the
+clients of one process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A consumer's policy for messages that cannot be read: whether the listener gets them, and when one is skipped.
+"""A consumer's policy for messages that cannot be read: whether the listener gets them, and when a message is skipped.
 
 See docs/client.md, Messages that cannot be read.
 """
@@ -74,7 +74,7 @@ class UnreadableMessages:
             return False
         log.error(
             "client.passed_over",
-            "%(message)s at offset %(queue_offset)d of %(queue)s cannot be read nor sent back, it is passed over: "
+            "%(message)s at offset %(queue_offset)d of %(queue)s cannot be read nor sent back, and is skipped: "
             "%(error)s",
             message=message.msg_id or _NAMELESS,
             queue_offset=message.queue_offset,

@@ -81,6 +81,6 @@ def test_consumers_skip_a_damaged_record(
 
     with EmbeddedBroker(tmp_path / "store") as broker:
         asyncio.run(run(broker.name_server_address))
-    (line,) = [one for one in caplog.records if "nor sent back, it is passed over" in one.getMessage()]
+    (line,) = [one for one in caplog.records if "nor sent back, and is skipped" in one.getMessage()]
     assert "at offset 1 of" in line.getMessage()
     assert line.levelname == "ERROR"

@@ -323,7 +323,7 @@ def test_a_message_unreadable_also_for_the_broker_is_skipped_after_its_retries(
         assert len(broker.peer.of_code(36)) == 4
 
     run(fake_peer, fake_broker, test)
-    lines = [one for one in caplog.records if "nor sent back, it is passed over" in one.getMessage()]
+    lines = [one for one in caplog.records if "nor sent back, and is skipped" in one.getMessage()]
     assert [line.levelname for line in lines] == ["ERROR"]
     assert "at offset 1 of" in lines[0].getMessage()
 
