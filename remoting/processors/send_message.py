@@ -67,7 +67,7 @@ work for one iteration of the loop, it returns an iterator of the remaining step
 
 
 class SendQueue:
-    """Collects sends and has them stored in shares of at most ``SHARE_BYTES``, one share at a time. Loop thread.
+    """Collects sends and stores them in shares of at most ``SHARE_BYTES``, one share at a time. Loop thread.
 
     Args:
         store: stores one share. If it raises, only the sends of that share stay without answers.
@@ -146,7 +146,7 @@ _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.
 
 
 class FastFailure:
-    """Finds sends that have waited too long, by the times of their reads and of the append before. Loop thread."""
+    """Finds sends that have waited too long, from the times of their reads and of the previous append. Loop thread."""
 
     def __init__(self) -> None:
         self._reads: list[tuple[float, int, float]] = []
@@ -203,7 +203,7 @@ class FastFailure:
                 ResponseCode.SYSTEM_BUSY,
                 "[PCBUSY_CLEAN_QUEUE]" + _TEXT % (append_ms + waited_ms, size),
                 reason="admission.page_cache_busy",
-                measured=f"up to {append_ms:.0f} ms in its socket, as an append took so long, {waited_ms:.0f} ms in the "
+                measured=f"up to {append_ms:.0f} ms in its socket while an append ran, {waited_ms:.0f} ms in the "
                 "event loop",
                 key="admission.page_cache_busy_ms (osPageCacheBusyTimeOutMills)",
             )
@@ -435,7 +435,7 @@ class SendMessageProcessor:
                         step()
                         yield
         except Exception as error:  # This is a defect. None of these sends is stored.
-            log.exception("send.intake_failed", "looking into %(sends)d sends failed", sends=len(owners))
+            log.exception("send.intake_failed", "the check of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
             self._answers.flush(pending)
@@ -511,7 +511,7 @@ class SendMessageProcessor:
     def _flushed(
         self, late: list[Owner], results: Sequence[AppendUnit | RefusedError], began_s: float, status: FlushStatus
     ) -> None:
-        """Have the loop answer sends whose wait for durability has ended. Called on the flush service's thread."""
+        """Schedule the answers of sends whose wait for durability has ended. Called on the flush service's thread."""
         self._api.work.from_thread(self._answer_late, late, results, began_s, status)
 
     def _answer_late(

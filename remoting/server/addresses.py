@@ -68,7 +68,7 @@ async def _ip_of(name: str) -> str | None:
     except OSError as error:
         log.warning(
             "broker.address_unknown",
-            "the address of listen.advertised_host %(host)s cannot be resolved here: %(error)s; message ids contain another",
+            "listen.advertised_host %(host)s cannot be resolved here: %(error)s; message ids contain another address",
             host=name,
             error=error,
         )

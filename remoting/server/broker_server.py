@@ -54,5 +54,5 @@ class BrokerServer:
         The broker sets it when the hooks are made, before it listens."""
 
     def measure(self, latency: RequestLatency | None) -> None:
-        """Have the server and its processors record the latency of requests in `latency`; None stops the recording."""
+        """Make the server and its processors record the latency of requests in `latency`; None stops the recording."""
         self.latency = self._server.latency = latency

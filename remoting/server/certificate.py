@@ -54,7 +54,7 @@ def not_after_ms(der: bytes) -> int:
     (tag, certificate), *_ = _values(der)
     (inner_tag, inner), *_ = _values(certificate)
     if tag != _SEQUENCE or inner_tag != _SEQUENCE:
-        raise ValueError("a certificate is a sequence that begins with another one")
+        raise ValueError("a certificate is a sequence whose first value is a sequence, too")
     fields = [content for tag, content in _values(inner) if tag != _VERSION]
     (_, _), (tag, text), *_ = _values(fields[_BEFORE_VALIDITY])
     if tag not in (_UTC_TIME, _GENERALIZED_TIME):

@@ -41,7 +41,7 @@ class Connections:
         self.of_address: Counter[str] = Counter()
         """Number of open connections, keyed by the host of the peer."""
         self.buffered_bytes = 0
-        """Bytes buffered by those connections that reported them with :meth:`holds`, which connections with little do not."""
+        """Sum of the buffered bytes that connections reported with :meth:`holds`. Connections with few bytes do not report."""
         self._limits = limits
         self._on_closed = on_closed
         self._buffered: dict[ServerChannel, int] = {}

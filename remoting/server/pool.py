@@ -1,4 +1,4 @@
-"""Pools of requests: each bounds the requests under way of some codes, and may run blocking handlers in its own threads."""
+"""Pools of requests. A pool limits the unanswered requests of its codes, and may run blocking handlers in threads."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class HandlerThreads:
             places.append(f"{thread.name} at {place}")
             log.error(
                 "pool.stuck",
-                "pool %(pool)s: a handler does not return, its thread is left behind: %(place)s",
+                "pool %(pool)s: a handler does not return, so its thread still runs after the stop: %(place)s",
                 pool=self.name,
                 place=places[-1],
             )

@@ -129,7 +129,7 @@ class Questions:
             self._waiting.pop(command.opaque, None)
 
     def answered(self, command: RemotingCommand, address: str) -> None:
-        """Pass an answer to the :meth:`ask` that waits for it. An answer for which no call waits is only logged.
+        """Pass an answer to the call of :meth:`ask` that waits for it. An answer for which no call waits is only logged.
 
         Args:
             command: the answer.

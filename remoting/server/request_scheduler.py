@@ -57,11 +57,11 @@ class RequestScheduler:
         self._turn_took_s = 0.0
         """Length of the last turn that has ended, in seconds."""
         self._single: Queues = {}
-        """Queues of peers with one postponed request and no earlier one answered by the scheduler, keyed by peer."""
+        """New queues of one postponed request, keyed by peer. They are served first."""
         self._new: Queues = {}
-        """Queues of peers with several postponed requests and none answered by the scheduler yet, keyed by peer."""
+        """New queues of several postponed requests, none of which was answered yet, keyed by peer. They are served next."""
         self._waiting: Queues = {}
-        """Queues of peers from which the scheduler has answered a request, keyed by peer."""
+        """Queues from which a postponed request was already answered, keyed by peer. They are served last."""
         self._stalled: Queues = {}
         """Queues of peers that do not read their answers, keyed by peer."""
         self._is_due = False

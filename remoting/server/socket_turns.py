@@ -59,7 +59,7 @@ class SocketTurns:
 
     Args:
         loop: the running loop.
-        schedule: learns when a turn begins and ends.
+        schedule: called when a turn begins and when it ends.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, schedule: RequestScheduler) -> None:

@@ -48,11 +48,11 @@ class ServerTls:
             self.context = server_context(self._section)
         except ConfigError as error:
             self._failed = stamps
-            log.error("tls.not_read_again", "the certificate stays as it is: %(error)s", error=error)
+            log.error("tls.not_read_again", "the previous certificate remains in use: %(error)s", error=error)
             return False
         self._stamps, self._failed = stamps, None
         self.expires_ms = expires_ms(self.certificate)
-        log.info("tls.read_again", "certificate %(path)s read again", path=self._section.certificate)
+        log.info("tls.read_again", "certificate %(path)s was read again", path=self._section.certificate)
         return True
 
     def _stamp(self) -> tuple[object, ...]:

@@ -142,7 +142,7 @@ class TlsListener:
                 if first:
                     log.info(
                         "connection.plain",
-                        "closing %(client)s: plain, and this port is encrypted (listen.tls.mode, ha.tls)",
+                        "closing %(client)s: it does not use TLS, which this port requires (listen.tls.mode, ha.tls)",
                         client=address,
                     )
                 connection.close()

@@ -279,7 +279,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(
     assert not tls.reload()
     assert not tls.reload()
     assert tls.context is first
-    assert len([record for record in caplog.records if "stays as it is" in record.message]) == 1
+    assert len([record for record in caplog.records if "remains in use" in record.message]) == 1
     shutil.copy(pems / "two.key", key)
     assert tls.reload()
     install("one")
