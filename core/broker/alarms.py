@@ -112,6 +112,6 @@ def conflict(group: str, described: str, members: int = 0) -> Alarm:
     """
     text = (
         f"members of group {group} contradict each other, so it may miss messages: {described}. Give all members the same "
-        "topics, expressions and message model, or groups of their own"
+        "topics, expressions and message model, or put them into different groups"
     )
     return Alarm("group.conflict", WARNING, group, text, members, "members" if members else "")

@@ -82,7 +82,7 @@ def find_conflicts(members: Mapping[str, Behaviour]) -> tuple[Conflict, ...]:
     The start of consumption is compared only between push consumers in clustering groups. Other consumers do not use it.
 
     Args:
-        members: behaviors of the members, keyed by client id. Members of which nothing is known are to be left out.
+        members: behaviors of the members, keyed by client id. Leave out members whose behavior is unknown.
     """
     alike: dict[Behaviour, list[str]] = {}
     for client_id, behaviour in members.items():

@@ -76,8 +76,9 @@ class ConsumerGroupInfo:
     def addresses_of(self, client_id: str) -> tuple[str, ...]:
         """Return the addresses of connections that use a client id at the same time; empty unless there are several.
 
-        A connection that sent nothing since another one joined does not count. Its client has reconnected, and only this end is
-        still open. The result is empty for broadcasting groups, in which a shared id has no effect.
+        A connection that has sent nothing since a newer one with the same id joined does not count. Its client has reconnected,
+        and only the broker's end of the old connection is still open. The result is empty for broadcasting groups, in which a
+        shared id has no effect.
         """
         of_id = self._of_id.get(client_id, ())
         if len(of_id) < 2 or self.is_broadcasting:

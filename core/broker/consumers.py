@@ -299,7 +299,7 @@ class ConsumerTable:
             _log.warning(
                 "client.id_shared",
                 "client id %(client_id)s is used by several members of consumer group %(group)s at the same time, so "
-                "each message may be consumed several times: %(addresses)s; give each process an id of its own",
+                "each message may be consumed several times: %(addresses)s; give each process another client id",
                 client_id=client_id,
                 group=info.group_name,
                 addresses=", ".join(addresses),

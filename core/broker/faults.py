@@ -161,7 +161,7 @@ class BrokerFaults:
                 if fault.was_told and is_well:
                     log.warning(
                         "sends.taken_again",
-                        "sends are taken again: %(refused)d were refused [%(reason)s]",
+                        "sends are accepted again: %(refused)d were refused [%(reason)s]",
                         refused=fault.times,
                         reason=fault.reason,
                     )
@@ -180,7 +180,7 @@ class BrokerFaults:
         if found.pace.is_due(now_s):
             log.error(
                 "table.write_failed",
-                "%(table)s cannot be written, and what was written last counts after a crash: %(error)s",
+                "%(table)s cannot be written, so a crash would restore its last written version: %(error)s",
                 table=table,
                 error=error,
             )
@@ -198,7 +198,7 @@ class BrokerFaults:
             if now_s - one.last_s >= SHOWN_S:
                 del self._unwritten[table]
                 continue
-            text = f"{table} cannot be written, and what was written last counts after a crash: {one.error}"
+            text = f"{table} cannot be written, so a crash would restore its last written version: {one.error}"
             yield Alarm("table.not_written", CRITICAL, table, text, key="store.path")
         for fault in self._faults.values():
             if not fault.is_over and fault.lasts:

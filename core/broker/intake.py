@@ -334,7 +334,10 @@ class MessageIntake:
         return text + (self._cluster_entry if text[-1] == "\x02" else self._after_entry)
 
     def _check_no_transaction(self, message: MessageExtBrokerInner) -> None:
-        """Raise RefusedError if a message begins a transaction. Without the plugin it would never be delivered or dropped."""
+        """Raise RefusedError if a message begins a transaction, because the plugin for transactions is not in use.
+
+        Without the plugin the message would never be delivered or dropped.
+        """
         if message.properties[props.TRANSACTION_PREPARED].lower() == "true" and message.reconsume_times <= 0:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,

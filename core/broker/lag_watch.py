@@ -47,7 +47,7 @@ class _Pair(msgspec.Struct):
 
 
 class LagWatch:
-    """Watches lags that are above a limit, and returns alarms for those that grow. For a single thread.
+    """Watches the lags above a limit, and returns an alarm for each group with a growing lag. Not thread-safe.
 
     Args:
         limit_messages: smallest lag that is watched, in messages; 0 watches none.

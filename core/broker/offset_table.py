@@ -143,8 +143,8 @@ class OffsetTable:
                         _log.warning(
                             "offset.cut",
                             "the consumer offset of %(group)s in %(topic)s queue %(queue_id)d is moved from "
-                            "%(before_offset)d back to the queue's end, %(now_offset)d: a crash has taken the "
-                            "messages between",
+                            "%(before_offset)d back to the queue's end, %(now_offset)d: a crash has lost the "
+                            "messages between them",
                             group=group,
                             topic=topic,
                             queue_id=queue_id,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports.filter import MessageFilter
 
 ReadOlder = Callable[[str, int, int, int], Sequence[memoryview] | None]
-"""Returns checked records for a topic, a queue id, a queue offset and a maximum number. It must not raise."""
+"""Function that returns checked records for a topic, a queue id, a queue offset and a maximum number. It must not raise."""
 
 
 class OlderMessages:
@@ -26,7 +26,7 @@ class OlderMessages:
         self._reads: tuple[ReadOlder, ...] = ()
 
     def add(self, read: ReadOlder) -> None:
-        """Add a service, which is asked after those that were added before it."""
+        """Add a service. Services are asked in the order in which they were added."""
         self._reads = (*self._reads, read)
 
     def find(self, wanted: Wanted, message_filter: MessageFilter | None, result: GetMessageResult) -> bool:

@@ -519,8 +519,8 @@ class OffsetMovedEvents:
             return
         log.warning(
             "pull.offset_moved",
-            "%(group)s (%(client)s) asked for queue offset %(asked_offset)d of %(topic)s queue %(queue_id)d and is "
-            "sent to %(now_offset)d",
+            "%(group)s (%(client)s) asked for queue offset %(asked_offset)d of %(topic)s queue %(queue_id)d, "
+            "which is outside the queue; its pulls continue at %(now_offset)d",
             group=group,
             client=wanted.peer.remote_address,
             asked_offset=requested,
@@ -533,7 +533,11 @@ class OffsetMovedEvents:
         try:
             state.sink.put([self._message(group, event)]).requests()
         except RefusedError as error:  # the client shall get the answer to its pull even if no record can be stored
-            log.warning("pull.move_not_recorded", "no record of it: %(error)s", error=error.remark)
+            log.warning(
+                "pull.move_not_recorded",
+                "the moved offset is not recorded in OFFSET_MOVED_EVENT: %(error)s",
+                error=error.remark,
+            )
 
     def _message(self, group: str, body: bytes) -> MessageExtBrokerInner:
         named = {props.KEYS: group, props.TAGS: group, props.DELAY: "0"}

@@ -4,7 +4,7 @@ A waiting message has its real topic and queue as properties (``REAL_TOPIC``, ``
 such as delay levels or timers, delivers it by appending it again.
 
 A topic may be deleted while messages wait for it. Each such message is dropped at its due time, counted and logged. RocketMQ
-delivers it instead, which creates a queue that no consumer can read and that remains after all else of the topic is deleted.
+delivers it instead. This creates a queue that no consumer can read, and that remains after the topic is deleted.
 """
 
 from __future__ import annotations

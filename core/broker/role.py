@@ -43,7 +43,7 @@ class Role:
         if kind not in _KINDS:
             raise ValueError(f"a role is one of {', '.join(_KINDS)}; found {kind!r}")
         if kind == SLAVE and broker_id == MASTER_ID:
-            raise ValueError(f"broker_id is {MASTER_ID}, which is the master's: give a slave another one")
+            raise ValueError(f"broker_id is {MASTER_ID}, which is the id of the master: give a slave another id")
         self.kind = kind
         """:data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`."""
         self.broker_id = broker_id

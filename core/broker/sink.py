@@ -236,7 +236,7 @@ def told_durable(status: FlushStatus, faults: BrokerFaults, times: int = 1) -> R
 
     Args:
         status: the status of a flush.
-        faults: gets a refusal, or the news that messages became durable.
+        faults: records the refusal, or that the messages became durable.
         times: number of messages that the flush was for.
     """
     refusal = not_durable(status)

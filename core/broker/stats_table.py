@@ -127,7 +127,7 @@ class StatsTable:
             self._is_full = True
             log.warning(
                 "stats.full",
-                "there are %(counters)d counters of topics and groups: no more are made",
+                "there are %(counters)d counters of topics and groups, so no further ones are created",
                 counters=self._count,
             )
 

@@ -280,7 +280,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         except RefusedError as error:
             _log.warning(
                 "topic.not_made",
-                "topic %(topic)s, of which the master sent messages: %(error)s",
+                "topic %(topic)s cannot be added, although the master sent messages of it: %(error)s",
                 topic=topic,
                 error=error,
             )

@@ -57,7 +57,7 @@ def test_a_refusal_is_logged_once_and_its_alarm_stays_until_a_send_is_stored(wat
     watched.wait(5)
     watched.faults.stored()
     assert watched.alarms() == []
-    assert watched.lines() == [("WARNING", f"sends are taken again: 100 were refused [{reason}]")]
+    assert watched.lines() == [("WARNING", f"sends are accepted again: 100 were refused [{reason}]")]
     assert not watched.faults.are_some
 
 

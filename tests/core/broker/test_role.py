@@ -34,7 +34,7 @@ def test_only_a_slave_refuses_writes(kind: str, broker_id: int, takes_writes: bo
     ("kind", "broker_id", "epoch", "told"),
     [
         ("leader", 0, None, "one of async_master, sync_master, slave; found 'leader'"),
-        (SLAVE, MASTER_ID, None, "broker_id is 0, which is the master's"),
+        (SLAVE, MASTER_ID, None, "broker_id is 0, which is the id of the master"),
         (SLAVE, 1, 7, "greater than the present epoch, 7; found 7"),
     ],
 )
