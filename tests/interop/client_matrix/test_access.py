@@ -36,7 +36,7 @@ async def secured(room: Room) -> AsyncIterator[None]:
         await asyncio.to_thread(held.close)
 
 
-@feature("access", "signed requests (ACL); what is not signed is refused")
+@feature("access", "signed requests (ACL): unsigned requests are refused")
 async def test_acl(room: Room) -> None:
     async with secured(room):
         topic = await room.topic(queues=2, cluster="Secured", hooks=[signer()])
@@ -118,7 +118,7 @@ def _use_without_a_loop(room: Room, topic: str) -> None:
         assert sum(queue.max_queue_offset for queue in admin.topic_stats(topic).values()) == 7
 
 
-@feature("access", "traced: what became of a message is found in the trace topic")
+@feature("access", "traced: the trace topic shows the sends and deliveries of a message")
 async def test_trace(room: Room) -> None:
     topic = await room.topic(queues=1)
     async with Producer(room.group("p"), room.address, trace=True) as producer:

@@ -34,7 +34,7 @@ async def polled(consumer: PullConsumer, count: int) -> list[MessageExt]:
     return found
 
 
-@feature("pull", "assigned queues: poll and commit, on from there by another program")
+@feature("pull", "assigned queues: poll and commit, and another program continues there")
 async def test_assign(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 16)
@@ -82,7 +82,7 @@ async def test_seek(room: Room) -> None:
             await consumer.seek(queue, 7)
 
 
-@feature("pull", "one request at a time: offsets, filters, what is not there")
+@feature("pull", "single pulls: offsets, filters, offsets without a message")
 async def test_pull(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6, tags=("a", "b"))
@@ -131,7 +131,7 @@ async def _is_gone(admin: AdminClient, topic: str) -> bool:
     return topic not in await admin.topic_list()
 
 
-@feature("admin", "groups: members, how far they are, delete")
+@feature("admin", "groups: members, progress, delete")
 async def test_groups(room: Room) -> None:
     topic, group = await room.topic(queues=1), room.group()
     await send_numbers(room, topic, 4)

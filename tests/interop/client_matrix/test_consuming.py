@@ -76,7 +76,7 @@ async def test_concurrently(room: Room) -> None:
     assert all(user_properties(message) == ODD for message in seen)
 
 
-@feature("consume", "orderly, and a failure holds up its queue")
+@feature("consume", "orderly: a failure blocks its queue")
 async def test_orderly(room: Room) -> None:
     topic = await room.topic(queues=2)
     await send_numbers(room, topic, 20)
@@ -118,7 +118,7 @@ async def test_broadcasting(room: Room) -> None:
     assert numbers(again) == [12], "its offsets are kept in a file"
 
 
-@feature("consume", "some tags only")
+@feature("consume", "only messages with certain tags")
 async def test_tags(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 30, tags=("a", "größe", "c"))
@@ -128,7 +128,7 @@ async def test_tags(room: Room) -> None:
     assert numbers(await room.consume(topic, 1, "Aa", group=room.group("hash"))) == [30]
 
 
-@feature("consume", "chosen by SQL92 over properties")
+@feature("consume", "only messages whose properties match an SQL92 expression")
 async def test_sql(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 30, tags=("a", "b", "c"))
@@ -138,7 +138,7 @@ async def test_sql(room: Room) -> None:
     assert sorted(numbers(seen)) == wanted
 
 
-@feature("consume", "again later, after a failure")
+@feature("consume", "with a later retry after a failure")
 async def test_retry(room: Room) -> None:
     topic = await room.topic()
     tries, done = [], asyncio.Event()
@@ -209,7 +209,7 @@ async def test_orderly_dead_letter(room: Room) -> None:
     assert tries == [(0, 0), (0, 1), (0, 2), (1, 0)]
 
 
-@feature("consume", "with `async for`, and what ended a loop comes again")
+@feature("consume", "with `async for`: the message at which a loop ends is delivered again")
 async def test_iterate(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6)
@@ -230,7 +230,7 @@ async def test_iterate(room: Room) -> None:
     assert (first, second) == ([0, 1, 2], [2, 3, 4, 5])
 
 
-@feature("consume", "on from where the group was, after a restart")
+@feature("consume", "from the group's offsets after a restart")
 async def test_restart(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 16)
@@ -239,7 +239,7 @@ async def test_restart(room: Room) -> None:
     assert sorted(numbers(await room.consume(topic, 4))) == [16, 17, 18, 19]
 
 
-@feature("consume", "by several members, each queue by one of them")
+@feature("consume", "by several members: each queue belongs to one member")
 async def test_members(room: Room) -> None:
     topic = await room.topic(queues=6)
     seen: Counter[int] = Counter()
@@ -282,7 +282,7 @@ async def test_members(room: Room) -> None:
     assert set(seen.values()) == {1}
 
 
-@feature("consume", "back at a time, when an administrator resets the group")
+@feature("consume", "from an earlier time after an administrator has reset the group")
 async def test_reset(room: Room) -> None:
     topic, group = await room.topic(queues=1), room.group()
     await send_numbers(room, topic, 5)
@@ -305,7 +305,7 @@ async def _committed(admin: AdminClient, group: str, topic: str, wanted: int) ->
     return sum(offsets.consumer_offset for offsets in stats.offset_table.values()) == wanted
 
 
-@feature("consume", "from the first message, where the group is new and the topic is young, wherever it asks to begin")
+@feature("consume", "from the first message if group and topic are new, for any `consume_from`")
 async def test_new_group(room: Room) -> None:
     """Brokers answer 0 for a group they do not know while the queue's first message is still in memory."""
     topic = await room.topic(queues=1)
@@ -315,7 +315,7 @@ async def test_new_group(room: Room) -> None:
         assert numbers(await room.consume(topic, 3, group=room.group(where), settings=settings)) == [0, 1, 2]
 
 
-@feature("consume", "in lists, and the rest of a list again later")
+@feature("consume", "in lists: messages that the listener does not consume are delivered again")
 async def test_lists(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 40)
@@ -342,7 +342,7 @@ async def test_lists(room: Room) -> None:
     assert all(message.reconsume_times == 1 and user_properties(message) == ODD for message in again)
 
 
-@feature("consume", "no faster than the listener: pulling pauses (flow control)")
+@feature("consume", "with flow control: pulling pauses while the listener is slow")
 async def test_flow_control(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 60)

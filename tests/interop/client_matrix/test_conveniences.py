@@ -19,7 +19,7 @@ from flintmq.remoting.client import (
 from .sites import LIMIT_S, Room, feature, until
 
 
-@feature("more", "a namespace: topics and groups of a program's own, a retry and a transaction in it")
+@feature("more", "a namespace: separate topics and groups, with a retry and a transaction")
 async def test_namespace(room: Room) -> None:
     namespace = room.name
     inside = await room.topic(queues=2, named=f"{namespace}%T")  # those who create topics know whole names
@@ -82,7 +82,7 @@ class Offsets:
         self.kept |= offsets
 
 
-@feature("more", "offsets in a store of one's own")
+@feature("more", "offsets in the program's own store")
 async def test_offset_store(room: Room) -> None:
     topic, offsets = await room.topic(queues=1), Offsets()
     async with Producer(room.group("p"), room.address) as producer:
@@ -95,7 +95,7 @@ async def test_offset_store(room: Room) -> None:
     assert last.body == b"4"
 
 
-@feature("more", "with latency back-off, and again elsewhere what is not durable")
+@feature("more", "latency back-off, and a send to a second broker if the first did not make the message durable")
 async def test_latency_backoff(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, latency_backoff=True, retry_when_not_durable=True) as producer:

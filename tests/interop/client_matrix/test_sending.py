@@ -138,7 +138,7 @@ async def test_compression(room: Room) -> None:
     assert all(message.store_size_bytes < 5_000 for message in found)
 
 
-@feature("send", "gathered with others' sends (linger)")
+@feature("send", "collected into batches with concurrent sends (`linger_ms`)")
 async def test_linger(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, linger_ms=2) as producer:
@@ -188,7 +188,7 @@ async def test_timer(room: Room) -> None:
         assert 1_400 <= waited_ms < 20_000
 
 
-@feature("send", "in a transaction: committed, rolled back, undecided and asked about")
+@feature("send", "in a transaction: committed, rolled back, and undecided until the broker's check")
 async def test_transaction(room: Room) -> None:
     topic = await room.topic(queues=1)
     asked: Counter[bytes] = Counter()
@@ -239,7 +239,7 @@ async def test_request_reply(room: Room) -> None:
     assert {reply.properties["status"] for reply in replies} == {"ok"}
 
 
-@feature("send", "refused: a topic that cannot be written to")
+@feature("send", "a refusal, if the topic is not writable")
 async def test_refused(room: Room) -> None:
     topic = await room.topic(perm=4)
     async with Producer(room.group(), room.address) as producer:
@@ -247,7 +247,7 @@ async def test_refused(room: Room) -> None:
             await producer.send(Message(topic, b""))
 
 
-@feature("send", "to a topic that is not there, which creates it")
+@feature("send", "to a missing topic, which the broker creates")
 async def test_auto_create(room: Room) -> None:
     topic = room.group("new")
     async with Producer(room.group(), room.address, default_topic_queue_nums=3) as producer:
