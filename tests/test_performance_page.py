@@ -68,7 +68,7 @@ def test_the_files_are_not_warmed_and_the_loop_is_asyncios_by_default() -> None:
 
 def test_the_load_of_the_flush_table_is_the_default_of_the_command() -> None:
     """The table has no options for writers and size: they are the defaults."""
-    assert "`flintmq bench flush`, 32 writers that wait, 1,024 bytes a put" in PAGE
+    assert "Each of 32 writers puts messages of 1,024 bytes, and waits" in PAGE
     defaults = {option.name: option.default for option in flush.params}
     assert (defaults["threads"], defaults["size_bytes"]) == (32, 1_024)
 
