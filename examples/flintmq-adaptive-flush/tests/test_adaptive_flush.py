@@ -44,12 +44,12 @@ def rounds(service: Observed, log: FakeLog, clock: ManualClock, waiters: int, co
         service.run_once(clock.monotonic_s())
 
 
-def test_it_keeps_the_promise_of_a_synchronous_strategy() -> None:
+def test_the_adaptive_strategy_passes_the_flush_kit() -> None:
     settings = AdaptiveGroupCommitSection(sync_flush_timeout_ms=100, interval_ms=2, linger_percent=100)
     check_flush_service(AdaptiveGroupCommit, settings=settings, synchronous=True, timeout_s=0.1)
 
 
-def test_a_lone_client_never_waits_for_company() -> None:
+def test_a_single_client_never_waits_for_other_clients() -> None:
     clock = ManualClock()
     log = SlowLog(clock)
     service = Observed(log, clock, AdaptiveGroupCommitSection())
@@ -57,7 +57,7 @@ def test_a_lone_client_never_waits_for_company() -> None:
     assert service.pauses == []
 
 
-def test_many_clients_wait_a_part_of_a_slow_sync() -> None:
+def test_several_clients_wait_a_fraction_of_the_sync_time() -> None:
     clock = ManualClock()
     log = SlowLog(clock)
     service = Observed(log, clock, AdaptiveGroupCommitSection(linger_percent=20, max_linger_ms=100))
@@ -66,7 +66,7 @@ def test_many_clients_wait_a_part_of_a_slow_sync() -> None:
     assert service.pauses[-1] == pytest.approx(0.002, rel=0.01)
 
 
-def test_the_wait_has_a_ceiling() -> None:
+def test_the_wait_is_limited_to_max_linger_ms() -> None:
     clock = ManualClock()
     log = SlowLog(clock)
     service = Observed(log, clock, AdaptiveGroupCommitSection(linger_percent=100, max_linger_ms=1))

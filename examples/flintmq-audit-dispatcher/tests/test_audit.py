@@ -23,7 +23,7 @@ def account(*paths: Path) -> dict[str, tuple[int, int]]:
     return totals
 
 
-def test_it_is_a_dispatcher(tmp_path: Path) -> None:
+def test_the_audit_dispatcher_passes_the_dispatcher_kit(tmp_path: Path) -> None:
     numbers = itertools.count()
     paths: dict[int, Path] = {}
 
@@ -36,7 +36,7 @@ def test_it_is_a_dispatcher(tmp_path: Path) -> None:
     check_dispatcher(make, observe=lambda dispatcher: account(paths[id(dispatcher)]))
 
 
-def test_a_restart_goes_on_where_the_file_ends(tmp_path: Path) -> None:
+def test_a_restart_continues_at_the_end_of_the_audit_file(tmp_path: Path) -> None:
     path, requests = tmp_path / "audit.jsonl", sample_requests(20)
     first = AuditDispatcher(path, 1 << 20)
     first.dispatch(RecordBatch.of_requests(requests[:12]))
@@ -47,7 +47,7 @@ def test_a_restart_goes_on_where_the_file_ends(tmp_path: Path) -> None:
     assert sum(messages for messages, _ in account(path).values()) == 20
 
 
-def test_a_torn_line_is_cut(tmp_path: Path) -> None:
+def test_a_restart_replaces_a_torn_last_line(tmp_path: Path) -> None:
     path, requests = tmp_path / "audit.jsonl", sample_requests(4)
     first = AuditDispatcher(path, 1 << 20)
     first.dispatch(RecordBatch.of_requests(requests[:2]))
@@ -60,7 +60,7 @@ def test_a_torn_line_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_rotation_keeps_one_file_and_the_position(tmp_path: Path, restart: bool) -> None:
+def test_a_rotated_audit_file_keeps_its_position_and_one_older_file(tmp_path: Path, restart: bool) -> None:
     path, requests = tmp_path / "audit.jsonl", sample_requests(30)
     dispatcher = AuditDispatcher(path, 600)
     for request in requests:

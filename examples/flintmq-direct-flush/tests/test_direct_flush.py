@@ -43,7 +43,7 @@ def wait(waiter: FlushWaiter) -> FlushStatus:
 
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
-def test_it_keeps_the_promise_of_a_synchronous_strategy(mode: Mode) -> None:
+def test_the_direct_strategy_passes_the_flush_kit(mode: Mode) -> None:
     settings = DirectFlushSection(mode=mode, sync_flush_timeout_ms=100, interval_ms=2)
     check_flush_service(
         DirectFlush, settings=settings, synchronous=True, timeout_s=0.1, pool_factory=AnonymousBufferPool
@@ -51,7 +51,7 @@ def test_it_keeps_the_promise_of_a_synchronous_strategy(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
-def test_what_is_acknowledged_is_in_the_file(tmp_path: Path, mode: Mode) -> None:
+def test_acknowledged_messages_are_in_the_log_file(tmp_path: Path, mode: Mode) -> None:
     """The records fill several files and end at many positions in a page; a second start finds all of them."""
     store = store_at(tmp_path, mode)
     bodies = [os.urandom(1 + 37 * n % 3000) for n in range(150)]
@@ -93,7 +93,7 @@ def test_a_failed_write_fences_the_store(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
-def test_pages_are_written_whole_and_the_file_keeps_its_size(tmp_path: Path, mode: Mode) -> None:
+def test_whole_pages_are_written_and_the_file_keeps_its_size(tmp_path: Path, mode: Mode) -> None:
     """Bytes before the new ones are written again, and no byte is written beyond the file's end."""
     path = tmp_path / "log"
     with mmap.mmap(-1, 3 * PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
@@ -109,7 +109,7 @@ def test_pages_are_written_whole_and_the_file_keeps_its_size(tmp_path: Path, mod
         buffer.release()
 
 
-def test_a_file_that_is_no_whole_number_of_pages(tmp_path: Path) -> None:
+def test_a_file_with_a_partial_last_page_is_written(tmp_path: Path) -> None:
     """Direct writes cannot end within a page, so such a file is written through the page cache."""
     path = tmp_path / "log"
     path.write_bytes(bytes(5000))

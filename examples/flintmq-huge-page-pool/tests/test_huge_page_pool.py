@@ -11,7 +11,7 @@ import flintmq
 from flintmq.testing.pool_kit import check_transient_store_pool
 
 
-def test_it_is_a_transient_store_pool() -> None:
+def test_the_huge_page_pool_passes_the_pool_kit() -> None:
     """A buffer that is lent again has no bytes of its last borrower."""
     check_transient_store_pool(HugePagePool)
 
@@ -25,7 +25,7 @@ def test_a_buffer_of_another_pool_is_refused() -> None:
         pool.give_back(buffer)
 
 
-def test_a_broker_appends_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_appends_messages_to_buffers_of_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lent buffer contains the message, and after the stop the log's file contains it."""
     lent: list[memoryview] = []
     borrow = HugePagePool.borrow

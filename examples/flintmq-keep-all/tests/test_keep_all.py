@@ -22,13 +22,13 @@ def loaded(folder: Path, more: str = "") -> LoadedConfig:
     return flintmq.load_config(folder / "broker.yaml", [], {})
 
 
-def test_it_keeps_the_rules_of_services() -> None:
+def test_the_keep_all_service_passes_the_service_kit() -> None:
     """The service does not ask for periodic work."""
     check_service(lambda _timers: KeepAll())
 
 
 @pytest.mark.parametrize(("more", "is_kept"), [("", True), ("disabled_plugins: [keep_all]\n", False)])
-def test_no_file_is_deleted(tmp_path: Path, more: str, *, is_kept: bool) -> None:
+def test_the_keep_all_plugin_deletes_no_log_file(tmp_path: Path, more: str, *, is_kept: bool) -> None:
     """If the plugin is disabled, the built-in retention deletes the oldest file after an hour."""
     clock = VirtualClock()
     with flintmq.Broker(loaded(tmp_path, more), clock=clock) as broker:
@@ -39,7 +39,7 @@ def test_no_file_is_deleted(tmp_path: Path, more: str, *, is_kept: bool) -> None
         assert (found.status is flintmq.PullStatus.FOUND) is is_kept
 
 
-def test_no_slave_is_served(tmp_path: Path) -> None:
+def test_the_keep_all_plugin_needs_no_replication_secret(tmp_path: Path) -> None:
     """The plugin's replication needs no secret, because it accepts no slaves; the built-in one does not start without it."""
     with flintmq.Broker(loaded(tmp_path, "ha: {enable: true}\n")) as broker:
         (put,) = broker.put([flintmq.Message("T", b"kept")])

@@ -65,7 +65,7 @@ def run(folder: Path, live: Live) -> None:
     asyncio.run(body())
 
 
-def test_messages_are_put_and_pulled(tmp_path: Path) -> None:
+def test_messages_are_put_and_pulled_with_lines_of_text(tmp_path: Path) -> None:
     """The broker chooses the queue, and bytes of any value are returned unchanged."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
@@ -79,7 +79,7 @@ def test_messages_are_put_and_pulled(tmp_path: Path) -> None:
     run(tmp_path, live)
 
 
-def test_a_hold_is_answered_when_a_message_comes(tmp_path: Path) -> None:
+def test_a_hold_is_answered_when_a_message_arrives(tmp_path: Path) -> None:
     """Later requests of the connection wait for the held one: answers come in the order of the requests."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
@@ -95,7 +95,7 @@ def test_a_hold_is_answered_when_a_message_comes(tmp_path: Path) -> None:
     run(tmp_path, live)
 
 
-def test_a_hold_ends_with_its_time_and_with_its_connection(tmp_path: Path) -> None:
+def test_a_hold_ends_at_its_timeout_or_with_its_connection(tmp_path: Path) -> None:
     """The wait of a client that has disconnected is cancelled."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
@@ -110,7 +110,7 @@ def test_a_hold_ends_with_its_time_and_with_its_connection(tmp_path: Path) -> No
     run(tmp_path, live)
 
 
-def test_any_queue_is_waited_for_and_no_consumer_offset_moves(tmp_path: Path) -> None:
+def test_a_wait_watches_every_queue_and_commits_no_offset(tmp_path: Path) -> None:
     """A wait does not belong to a group: no offset is committed, and no group is created."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
@@ -141,7 +141,7 @@ def test_any_queue_is_waited_for_and_no_consumer_offset_moves(tmp_path: Path) ->
         ("HELLO", "MALFORMED no request"),
     ],
 )
-def test_what_cannot_be_is_answered(tmp_path: Path, line: str, answer: str) -> None:
+def test_an_invalid_line_is_answered_with_a_reason(tmp_path: Path, line: str, answer: str) -> None:
     """The answer has the reason's id of docs/refusals.md, and the connection stays open."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
@@ -152,7 +152,7 @@ def test_what_cannot_be_is_answered(tmp_path: Path, line: str, answer: str) -> N
     run(tmp_path, live)
 
 
-def test_a_line_without_end_closes_the_connection(tmp_path: Path) -> None:
+def test_a_too_long_line_closes_the_connection(tmp_path: Path) -> None:
     """A client cannot make the broker buffer a line of any length."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:

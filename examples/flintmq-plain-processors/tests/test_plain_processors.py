@@ -54,7 +54,7 @@ def loaded(tmp_path: Path) -> flintmq.LoadedConfig:
     return flintmq.load_config(None, [*settings, "listen.port=0", "listen.vip=false"], {})
 
 
-def test_both_keep_the_rules_of_processors(loaded: flintmq.LoadedConfig) -> None:
+def test_both_plain_processors_pass_the_processor_kit(loaded: flintmq.LoadedConfig) -> None:
     """Messages sent with each send code are returned for each pull code."""
 
     async def live() -> None:
@@ -101,7 +101,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, processor: type, method: str, calls
     monkeypatch.setattr(processor, method, noted)
 
 
-def test_clients_send_and_receive_by_them(loaded: flintmq.LoadedConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_send_and_pull_through_the_plain_processors(
+    loaded: flintmq.LoadedConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pull that waits is answered when a message comes; a delayed message names the queue that it was sent to."""
     calls: list[str] = []
     counted(monkeypatch, PlainSend, "send_v2", calls)

@@ -16,13 +16,13 @@ from flintmq.protocol import declared_by, request
 from flintmq.testing.processor_kit import Sample, check_request_processor
 
 
-def test_the_counts_keep_the_rules_of_processors() -> None:
+def test_the_counts_processor_passes_the_processor_kit() -> None:
     """The counts are an answer that can be sent, which the kit checks."""
     (answer,) = check_request_processor(lambda: Watch(()), declared_by(Watch), [Sample(COUNTS)])
     assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}, "unknown": {}}
 
 
-def test_a_name_server_answers_the_code(tmp_path: Path) -> None:
+def test_a_name_server_answers_the_counts_request(tmp_path: Path) -> None:
     """The plugin registers its processor at both servers."""
     settings = [f"store.path={tmp_path / 'store'}", "nameserver.port=0"]
 
@@ -37,7 +37,7 @@ def test_a_name_server_answers_the_code(tmp_path: Path) -> None:
     assert json.loads(asyncio.run(counts()))["requests"] == {str(COUNTS): 1}
 
 
-def test_a_broker_is_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_of_a_broker_are_counted_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Requests, answers and connections are counted; a refused code says which key refuses it."""
     text = "listen: {port: 0, vip: false}\nrequest_watch: {refused_codes: [28]}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")

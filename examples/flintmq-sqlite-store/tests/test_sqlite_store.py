@@ -22,15 +22,15 @@ def units(made: SqliteConsumeQueues) -> dict[tuple[str, int], list[tuple[int, in
     return {key: list(queue.units(0, 1_000)) for key, queue in made.queues.items()}
 
 
-def test_the_queues_are_a_dispatcher() -> None:
+def test_the_sqlite_queues_pass_the_dispatcher_kit() -> None:
     check_dispatcher(make_queues, observe=units)
 
 
-def test_the_index_keeps_the_rules_of_its_port() -> None:
+def test_the_sqlite_index_passes_the_index_kit() -> None:
     check_index_builder(lambda: SqliteIndex(sqlite3.connect(":memory:")))
 
 
-def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_committed_queues_and_index_survive_a_restart(tmp_path: Path) -> None:
     """A restart finds the ends and units of each queue, and the position of the index."""
     path = str(tmp_path / "queues.db")
     first = make_queues(path)
@@ -45,7 +45,7 @@ def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
     assert SqliteIndex(sqlite3.connect(tmp_path / "index.db")).committed() == sample_batch().end_offset_bytes
 
 
-def test_the_queues_of_a_deleted_topic_end() -> None:
+def test_a_topic_deletion_deletes_the_queues_of_the_topic() -> None:
     """A queue is deleted by the record of the deletion, and by a record whose queue offset is 0 again."""
     made = make_queues()
     named = deletion("T", 0)
@@ -61,7 +61,7 @@ def test_the_queues_of_a_deleted_topic_end() -> None:
     assert (made.queues["T", 0].min_queue_offset, made.queues["T", 0].max_queue_offset) == (0, 1)
 
 
-def test_a_cut_log_is_forgotten_and_comes_again() -> None:
+def test_truncate_removes_the_units_after_the_cut() -> None:
     """Other records are written at the same positions; records before the cut stay."""
     made, index, requests = make_queues(), SqliteIndex(sqlite3.connect(":memory:")), sample_requests()
     for one in (made, index):
@@ -79,7 +79,7 @@ def test_a_cut_log_is_forgotten_and_comes_again() -> None:
     assert index.query(last.topic, last.uniq_key, 9, 0, 2**62)[0] == [last.commit_log_offset_bytes]
 
 
-def test_lost_messages_leave_fillers_and_the_search_by_time_passes_over_them() -> None:
+def test_lost_messages_become_fillers_that_a_search_by_time_skips() -> None:
     """Later messages keep their offsets, and no consumer gets a deleted message."""
     requests = [r for r in queued(sample_requests()) if (r.topic, r.queue_id) == ("Orders", 1)]
     made = make_queues()

@@ -16,7 +16,7 @@ from flintmq.testing.service_kit import check_service
 from flintmq.testing.store import message
 
 
-def test_the_step_keeps_the_rules_of_intake_steps() -> None:
+def test_the_quota_step_passes_the_intake_kit() -> None:
     """A message that fits the quota is accepted, and a message that exceeds it is refused."""
     fits, too_long = check_intake_step(
         lambda: QuotaStep(Quota(10), "Logs"),
@@ -27,7 +27,7 @@ def test_the_step_keeps_the_rules_of_intake_steps() -> None:
     assert too_long.refusal.reason == "topic_quota.used"
 
 
-def test_the_service_keeps_the_rules_of_services() -> None:
+def test_the_quota_service_passes_the_service_kit() -> None:
     """The counts are reset at the end of a period."""
     quota = Quota(10)
     quota.take("Logs", 10)
@@ -40,7 +40,7 @@ def test_the_service_keeps_the_rules_of_services() -> None:
     assert not quota.used_bytes
 
 
-def test_a_broker_refuses_what_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_refuses_messages_above_the_quota(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other topics pass, the command prints the figure, and a full quota is among the broker's alarms."""
     text = "listen: {port: 0, vip: false}\ntopic_quota: {max_bytes: 10}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")

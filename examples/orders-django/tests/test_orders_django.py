@@ -40,7 +40,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker: Any) -
     connections.close_all()
 
 
-def test_a_committed_order_is_told_and_another_is_not(shop: Client, flintmq_broker: Any) -> None:
+def test_only_a_committed_order_sends_a_message(shop: Client, flintmq_broker: Any) -> None:
     """The message has the id of an order that is already committed to the database."""
     assert shop.post("/orders", {"article": ""}).status_code == 400
     placed = shop.post("/orders", {"article": "tea"})
@@ -49,7 +49,7 @@ def test_a_committed_order_is_told_and_another_is_not(shop: Client, flintmq_brok
     assert message.body == str(placed.json()["id"]).encode()
 
 
-def test_a_forked_worker_sends(shop: Client, flintmq_broker: Any) -> None:
+def test_a_forked_worker_can_send_messages(shop: Client, flintmq_broker: Any) -> None:
     """The parent has a producer already, as with gunicorn's ``preload_app``."""
     assert shop.post("/orders", {"article": "tea"}).status_code == 202
     connections.close_all()
@@ -86,7 +86,7 @@ def bill(count: int) -> None:
             process.kill()
 
 
-def test_the_command_bills_every_order_and_ends_in_the_middle(shop: Client) -> None:
+def test_the_bill_command_bills_every_order_across_two_runs(shop: Client) -> None:
     """A command that is ended after some of the orders bills the rest when it is started again."""
     from orders_django.models import Bill, Order
 

@@ -48,7 +48,9 @@ def test_an_order_is_billed() -> None:
         assert billed_in_time(client, "o-1")
 
 
-def test_it_uses_a_broker_elsewhere(environ: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker) -> None:  # type: ignore[no-untyped-def]
+def test_the_service_uses_an_external_broker_if_configured(
+    environ: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker
+) -> None:  # type: ignore[no-untyped-def]
     """With the address of a name server, the service is only a client and makes no store."""
     flintmq_broker.create_topic("Orders")
     monkeypatch.setenv("ORDERS_NAME_SERVERS", flintmq_broker.name_server_address)

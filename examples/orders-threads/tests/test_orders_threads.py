@@ -32,7 +32,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
-def test_two_lives_lose_nothing_and_bill_nothing_twice(tmp_path: Path) -> None:
+def test_two_runs_of_the_program_bill_each_order_once(tmp_path: Path) -> None:
     """The second run bills the orders that the first run did not bill before its end."""
     live(tmp_path, orders=300)
     live(tmp_path, orders=300)
