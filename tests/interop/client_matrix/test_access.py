@@ -37,7 +37,7 @@ async def secured(room: Room) -> AsyncIterator[None]:
 
 
 @feature("access", "signed requests (ACL): unsigned requests are refused")
-async def test_acl(room: Room) -> None:
+async def test_signed_requests_are_accepted_and_unsigned_requests_refused(room: Room) -> None:
     async with secured(room):
         topic = await room.topic(queues=2, cluster="Secured", hooks=[signer()])
         async with Producer(room.group("p"), room.address) as stranger:
@@ -63,7 +63,7 @@ async def test_acl(room: Room) -> None:
 
 
 @feature("access", "encrypted (TLS), to broker and name server")
-async def test_tls(room: Room) -> None:
+async def test_messages_pass_unchanged_over_tls(room: Room) -> None:
     topic = await room.topic(queues=1)
     tls = {"ssl_context": client_context(verify=False)}
     body = bytes(range(256)) * 4_000  # many records of TLS
@@ -74,7 +74,7 @@ async def test_tls(room: Room) -> None:
 
 
 @feature("access", "without an event loop: producer, listener, iteration, polls, transactions, admin")
-async def test_sync(room: Room) -> None:
+async def test_synchronous_clients_work_without_an_event_loop(room: Room) -> None:
     topic = await room.topic(queues=2)
     await asyncio.to_thread(_use_without_a_loop, room, topic)
 
@@ -119,7 +119,7 @@ def _use_without_a_loop(room: Room, topic: str) -> None:
 
 
 @feature("access", "traced: the trace topic shows the sends and deliveries of a message")
-async def test_trace(room: Room) -> None:
+async def test_the_trace_topic_has_sends_and_deliveries_of_a_message(room: Room) -> None:
     topic = await room.topic(queues=1)
     async with Producer(room.group("p"), room.address, trace=True) as producer:
         sent = await producer.send(Message(topic, b"traced", keys="k-9"))

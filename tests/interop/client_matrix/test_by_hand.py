@@ -35,7 +35,7 @@ async def polled(consumer: PullConsumer, count: int) -> list[MessageExt]:
 
 
 @feature("pull", "assigned queues: poll and commit, and another program continues there")
-async def test_assign(room: Room) -> None:
+async def test_a_pull_consumer_continues_at_the_committed_offset(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 16)
     async with PullConsumer(room.group(), room.address) as consumer:
@@ -51,7 +51,7 @@ async def test_assign(room: Room) -> None:
 
 
 @feature("pull", "a poll waits for a message that is sent meanwhile")
-async def test_poll_waits(room: Room) -> None:
+async def test_a_poll_waits_for_a_new_message(room: Room) -> None:
     topic = await room.topic(queues=2)
     async with PullConsumer(room.group(), room.address) as consumer:
         await consumer.assign(topic, consume_from="CONSUME_FROM_FIRST_OFFSET")
@@ -62,7 +62,7 @@ async def test_poll_waits(room: Room) -> None:
 
 
 @feature("pull", "seek to an offset and to a time")
-async def test_seek(room: Room) -> None:
+async def test_a_pull_consumer_seeks_to_an_offset_and_to_a_time(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 5)
     async with PullConsumer(room.group(), room.address) as consumer:
@@ -83,7 +83,7 @@ async def test_seek(room: Room) -> None:
 
 
 @feature("pull", "single pulls: offsets, filters, offsets without a message")
-async def test_pull(room: Room) -> None:
+async def test_a_pull_returns_messages_by_offset_and_filter(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6, tags=("a", "b"))
     async with PullConsumer(room.group(), room.address) as consumer:
@@ -107,7 +107,7 @@ async def test_pull(room: Room) -> None:
 
 
 @feature("admin", "topics: create, change, statistics, delete")
-async def test_topics(room: Room) -> None:
+async def test_an_admin_client_creates_changes_and_deletes_topics(room: Room) -> None:
     topic = await room.topic(queues=2)
     await send_numbers(room, topic, 6)
     async with AdminClient(room.address) as admin:
@@ -132,7 +132,7 @@ async def _is_gone(admin: AdminClient, topic: str) -> bool:
 
 
 @feature("admin", "groups: members, progress, delete")
-async def test_groups(room: Room) -> None:
+async def test_an_admin_client_shows_and_deletes_groups(room: Room) -> None:
     topic, group = await room.topic(queues=1), room.group()
     await send_numbers(room, topic, 4)
     listener = Listener(4)
@@ -158,7 +158,7 @@ async def test_groups(room: Room) -> None:
 
 
 @feature("admin", "messages by key, by unique id and by the broker's id")
-async def test_queries(room: Room) -> None:
+async def test_messages_are_found_by_key_unique_id_and_broker_id(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address) as producer, AdminClient(room.address) as admin:
         sent = [await producer.send(Message(topic, b"%d" % n, keys=f"größe k{n}", properties=ODD)) for n in range(3)]
@@ -175,7 +175,7 @@ async def test_queries(room: Room) -> None:
 
 
 @feature("admin", "brokers: cluster, settings, figures")
-async def test_brokers(room: Room) -> None:
+async def test_an_admin_client_shows_brokers_settings_and_figures(room: Room) -> None:
     async with AdminClient(room.address) as admin:
         masters = await admin.masters("DefaultCluster")
         assert list(masters) == ["broker-a"]

@@ -53,7 +53,7 @@ class Listener:
 
 
 @feature("consume", "concurrently, many messages at a time")
-async def test_concurrently(room: Room) -> None:
+async def test_a_consumer_consumes_several_messages_at_a_time(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 40)
     at_once, most, seen, done = 0, 0, [], asyncio.Event()
@@ -77,7 +77,7 @@ async def test_concurrently(room: Room) -> None:
 
 
 @feature("consume", "orderly: a failure blocks its queue")
-async def test_orderly(room: Room) -> None:
+async def test_a_failed_orderly_message_is_retried_before_later_messages(room: Room) -> None:
     topic = await room.topic(queues=2)
     await send_numbers(room, topic, 20)
     by_queue, failed, done = defaultdict(list), [], asyncio.Event()
@@ -99,7 +99,7 @@ async def test_orderly(room: Room) -> None:
 
 
 @feature("consume", "broadcasting: every member gets everything")
-async def test_broadcasting(room: Room) -> None:
+async def test_every_broadcasting_member_gets_every_message(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 12)
     settings = room.settings(message_model="BROADCASTING", offset_folder=room.folder)
@@ -119,7 +119,7 @@ async def test_broadcasting(room: Room) -> None:
 
 
 @feature("consume", "only messages with certain tags")
-async def test_tags(room: Room) -> None:
+async def test_a_consumer_gets_only_messages_with_its_tags(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 30, tags=("a", "größe", "c"))
     seen = await room.consume(topic, 20, "a || größe")
@@ -129,7 +129,7 @@ async def test_tags(room: Room) -> None:
 
 
 @feature("consume", "only messages whose properties match an SQL92 expression")
-async def test_sql(room: Room) -> None:
+async def test_a_consumer_gets_only_messages_that_match_its_sql92_filter(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 30, tags=("a", "b", "c"))
     expression = "n BETWEEN 10 AND 19 AND TAGS IN ('a', 'c') OR n = 3"
@@ -139,7 +139,7 @@ async def test_sql(room: Room) -> None:
 
 
 @feature("consume", "with a later retry after a failure")
-async def test_retry(room: Room) -> None:
+async def test_a_failed_message_is_delivered_again_later(room: Room) -> None:
     topic = await room.topic()
     tries, done = [], asyncio.Event()
 
@@ -162,7 +162,7 @@ async def test_retry(room: Room) -> None:
 
 
 @feature("consume", "a dead letter after the last try")
-async def test_dead_letter(room: Room) -> None:
+async def test_a_message_becomes_a_dead_letter_after_its_last_retry(room: Room) -> None:
     topic, group = await room.topic(), room.group()
     tries: list[int] = []
 
@@ -188,7 +188,7 @@ async def _exists(admin: AdminClient, topic: str) -> bool:
 
 
 @feature("consume", "orderly, a dead letter after the last try")
-async def test_orderly_dead_letter(room: Room) -> None:
+async def test_an_orderly_message_becomes_a_dead_letter_after_its_last_retry(room: Room) -> None:
     topic, group = await room.topic(queues=1), room.group()
     tries: list[tuple[int, int]] = []
     done = asyncio.Event()
@@ -210,7 +210,7 @@ async def test_orderly_dead_letter(room: Room) -> None:
 
 
 @feature("consume", "with `async for`: the message at which a loop ends is delivered again")
-async def test_iterate(room: Room) -> None:
+async def test_a_new_iteration_begins_with_the_unfinished_message(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6)
     first, second = [], []
@@ -231,7 +231,7 @@ async def test_iterate(room: Room) -> None:
 
 
 @feature("consume", "from the group's offsets after a restart")
-async def test_restart(room: Room) -> None:
+async def test_a_restarted_consumer_continues_at_its_offsets(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 16)
     assert sorted(numbers(await room.consume(topic, 16))) == list(range(16))
@@ -240,7 +240,7 @@ async def test_restart(room: Room) -> None:
 
 
 @feature("consume", "by several members: each queue belongs to one member")
-async def test_members(room: Room) -> None:
+async def test_members_of_a_group_share_the_queues(room: Room) -> None:
     topic = await room.topic(queues=6)
     seen: Counter[int] = Counter()
     done = asyncio.Event()
@@ -283,7 +283,7 @@ async def test_members(room: Room) -> None:
 
 
 @feature("consume", "from an earlier time after an administrator has reset the group")
-async def test_reset(room: Room) -> None:
+async def test_an_offset_reset_moves_a_running_consumer_back(room: Room) -> None:
     topic, group = await room.topic(queues=1), room.group()
     await send_numbers(room, topic, 5)
     listener = Listener(10)
@@ -306,7 +306,7 @@ async def _committed(admin: AdminClient, group: str, topic: str, wanted: int) ->
 
 
 @feature("consume", "from the first message if group and topic are new, for any `consume_from`")
-async def test_new_group(room: Room) -> None:
+async def test_a_new_group_begins_at_the_first_message_of_a_new_topic(room: Room) -> None:
     """Brokers answer 0 for a group they do not know while the queue's first message is still in memory."""
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 3)
@@ -316,7 +316,7 @@ async def test_new_group(room: Room) -> None:
 
 
 @feature("consume", "in lists: messages that the listener does not consume are delivered again")
-async def test_lists(room: Room) -> None:
+async def test_a_batch_listener_gets_the_failed_rest_of_a_list_again(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 40)
     lists: list[list[int]] = []
@@ -343,7 +343,7 @@ async def test_lists(room: Room) -> None:
 
 
 @feature("consume", "with flow control: pulling pauses while the listener is slow")
-async def test_flow_control(room: Room) -> None:
+async def test_a_consumer_pauses_pulling_at_its_cache_limit(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 60)
     begun, go, seen = asyncio.Event(), asyncio.Event(), []

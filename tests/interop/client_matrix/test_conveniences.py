@@ -20,7 +20,7 @@ from .sites import LIMIT_S, Room, feature, until
 
 
 @feature("more", "a namespace: separate topics and groups, with a retry and a transaction")
-async def test_namespace(room: Room) -> None:
+async def test_messages_are_sent_and_consumed_within_a_namespace(room: Room) -> None:
     namespace = room.name
     inside = await room.topic(queues=2, named=f"{namespace}%T")  # those who create topics know whole names
     seen: list[MessageExt] = []
@@ -47,7 +47,7 @@ async def test_namespace(room: Room) -> None:
 
 
 @feature("more", "functions that are declared as handlers (`Consumers`)")
-async def test_declared_handlers(room: Room) -> None:
+async def test_declared_handlers_get_the_messages_of_their_topics(room: Room) -> None:
     first, second = await room.topic(which="t"), await room.topic(which="u")
     found: dict[str, set[bytes]] = {"one": set(), "lists": set()}
     consumers = Consumers(room.address)
@@ -83,7 +83,7 @@ class Offsets:
 
 
 @feature("more", "offsets in the program's own store")
-async def test_offset_store(room: Room) -> None:
+async def test_a_consumer_keeps_its_offsets_in_a_given_offset_store(room: Room) -> None:
     topic, offsets = await room.topic(queues=1), Offsets()
     async with Producer(room.group("p"), room.address) as producer:
         for number in range(4):
@@ -96,7 +96,7 @@ async def test_offset_store(room: Room) -> None:
 
 
 @feature("more", "latency back-off, and a send to a second broker if the first did not make the message durable")
-async def test_latency_backoff(room: Room) -> None:
+async def test_latency_backoff_uses_every_queue_of_the_only_broker(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, latency_backoff=True, retry_when_not_durable=True) as producer:
         async with asyncio.timeout(LIMIT_S):

@@ -196,7 +196,7 @@ def own_room(room: Room, servers: Servers) -> Room:
 
 
 @pytest.mark.parametrize("room", site_params((FLINTMQ, JAVA_49)), indirect=True)
-def test_a_broker_restarts(room: Room) -> None:
+def test_clients_continue_after_a_restart_of_the_broker(room: Room) -> None:
     """Sending and consuming fail during the restart, and continue after it."""
 
     async def run() -> None:
@@ -218,7 +218,7 @@ async def _above(traffic: Traffic, count: int) -> bool:
 
 
 @pytest.mark.parametrize("room", site_params((FLINTMQ, JAVA_49)), indirect=True)
-def test_a_name_server_restarts(room: Room) -> None:
+def test_clients_continue_across_a_restart_of_the_name_server(room: Room) -> None:
     """Clients that know the route are not affected, and brokers register at the new name server."""
 
     async def run() -> None:
@@ -259,7 +259,9 @@ async def partition(room: Room, periods: Periods, lasts_s: float, healing: Heali
 
 @pytest.mark.parametrize("healing", ["resumes", pytest.param("resets", marks=pytest.mark.slow), "stays dead"])
 @pytest.mark.parametrize("room", site_params(), indirect=True)
-def test_a_partition(room: Room, healing: Healing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_flow_again_soon_after_a_short_partition(
+    room: Room, healing: Healing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Requests run out of time while it lasts, and messages flow again soon after it, for each fate of the connections."""
     monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.5)
     took_s = asyncio.run(partition(room, SCALED, 1.2, healing))
@@ -270,14 +272,14 @@ def test_a_partition(room: Room, healing: Healing, monkeypatch: pytest.MonkeyPat
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("healing", [pytest.param("resumes", marks=pytest.mark.longest), "stays dead"])
 @pytest.mark.parametrize("room", [FLINTMQ], indirect=True)
-def test_a_partition_of_half_a_minute(room: Room, healing: Healing) -> None:
+def test_messages_flow_again_soon_after_a_partition_of_30_s(room: Room, healing: Healing) -> None:
     """With RocketMQ's own periods."""
     took_s = asyncio.run(partition(room, REAL, 30, healing))
     assert took_s < REAL.heartbeat_s + REQUEST_TIMEOUT_MS / 1000 + BUSY_S, took_s
 
 
 @pytest.mark.parametrize("room", site_params(), indirect=True)
-def test_a_topic_gets_more_queues_and_fewer(room: Room) -> None:
+def test_clients_follow_added_and_removed_queues_of_a_topic(room: Room) -> None:
     """More are used within the period of routes and rebalances. Fewer: those written to first, then those read."""
 
     async def run() -> None:
@@ -319,7 +321,7 @@ async def _equal(one: object, other: object) -> bool:
 
 
 @pytest.mark.parametrize("room", site_params(), indirect=True)
-def test_a_storm_of_rebalances(room: Room) -> None:
+def test_random_joins_and_departures_of_members_lose_no_message(room: Room) -> None:
     """A dozen members join and leave at random. All acknowledged messages are consumed; at the end each queue has one owner."""
 
     async def run() -> None:
@@ -372,7 +374,7 @@ class Heartbeats:
 
 
 @pytest.mark.parametrize("room", site_params(), indirect=True)
-def test_a_slow_listener_stops_no_heartbeat(room: Room) -> None:
+def test_a_slow_listener_does_not_stop_heartbeats(room: Room) -> None:
     """All its threads are busy for twelve periods: the member keeps its queues, and nobody else gets its messages."""
 
     async def run() -> None:

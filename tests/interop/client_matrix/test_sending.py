@@ -42,7 +42,7 @@ def user_properties(message: MessageExt) -> dict[str, str]:
     "synchronous, to the queues in turn",
     differs={JAVA_53: "yes, but an empty body is refused"},
 )
-async def test_send(room: Room) -> None:
+async def test_sends_go_to_the_queues_in_turn_with_unchanged_content(room: Room) -> None:
     topic = await room.topic()
     bodies = {name: body for name, body in BODIES.items() if body or room.site.name != JAVA_53}
     started_ms = time.time_ns() // 1_000_000
@@ -70,7 +70,7 @@ async def test_send(room: Room) -> None:
 
 
 @feature("send", "one-way")
-async def test_oneway(room: Room) -> None:
+async def test_one_way_messages_are_stored(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address) as producer:
         for number in range(20):
@@ -81,7 +81,7 @@ async def test_oneway(room: Room) -> None:
 
 
 @feature("send", "a batch, stored together")
-async def test_batch(room: Room) -> None:
+async def test_messages_of_a_batch_are_stored_together(room: Room) -> None:
     topic = await room.topic()
     messages = [
         Message(topic, body, tags=name, keys=(name,), properties={"n": name, **ODD}) for name, body in BODIES.items()
@@ -100,7 +100,7 @@ async def test_batch(room: Room) -> None:
 
 
 @feature("send", "any number of messages, split into batches")
-async def test_split(room: Room) -> None:
+async def test_send_all_splits_messages_into_batches(room: Room) -> None:
     topic = await room.topic(queues=1)
     messages = [Message(topic, b"%06d" % number + bytes(2_000)) for number in range(3_000)]
     async with Producer(room.group(), room.address) as producer:
@@ -110,7 +110,7 @@ async def test_split(room: Room) -> None:
 
 
 @feature("send", "by sharding key, in order")
-async def test_sharding(room: Room) -> None:
+async def test_messages_of_one_sharding_key_stay_in_order(room: Room) -> None:
     topic = await room.topic(queues=8)
     async with Producer(room.group(), room.address) as producer:
         for step in range(10):
@@ -126,7 +126,7 @@ async def test_sharding(room: Room) -> None:
 
 
 @feature("send", "compressed")
-async def test_compression(room: Room) -> None:
+async def test_compressed_messages_are_consumed_unchanged(room: Room) -> None:
     topic = await room.topic(queues=1)
     bodies = [b"x" * 100_000, b"short", bytes(range(256)) * 400]
     async with Producer(room.group(), room.address, compress_over_bytes=1_000) as producer:
@@ -139,7 +139,7 @@ async def test_compression(room: Room) -> None:
 
 
 @feature("send", "collected into batches with concurrent sends (`linger_ms`)")
-async def test_linger(room: Room) -> None:
+async def test_messages_gathered_by_linger_keep_content_and_results(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, linger_ms=2) as producer:
         messages = [
@@ -161,7 +161,7 @@ async def test_linger(room: Room) -> None:
 
 
 @feature("send", "delayed by level")
-async def test_delay_level(room: Room) -> None:
+async def test_a_message_with_a_delay_level_is_delivered_later(room: Room) -> None:
     topic = await room.topic(queues=1)
     async with Producer(room.group(), room.address) as producer:
         await producer.send(Message(topic, b"later", tags="a", keys="k", properties=ODD, delay_level=1))
@@ -173,7 +173,7 @@ async def test_delay_level(room: Room) -> None:
 
 
 @feature("send", "delayed to a time (TIMER_DELAY_MS)", differs={JAVA_49: "delivered at once: 4.9 has no timers"})
-async def test_timer(room: Room) -> None:
+async def test_a_timer_message_is_delivered_after_its_delay(room: Room) -> None:
     topic = await room.topic(queues=1)
     timed = Message(topic, b"later", tags="a", properties={TIMER_DELAY_MS: "1500", **ODD})
     async with Producer(room.group(), room.address) as producer:
@@ -189,7 +189,7 @@ async def test_timer(room: Room) -> None:
 
 
 @feature("send", "in a transaction: committed, rolled back, and undecided until the broker's check")
-async def test_transaction(room: Room) -> None:
+async def test_only_committed_transactions_are_delivered(room: Room) -> None:
     topic = await room.topic(queues=1)
     asked: Counter[bytes] = Counter()
 
@@ -223,7 +223,7 @@ async def _is_two(count: int) -> bool:
 
 
 @feature("send", "a request that is replied to")
-async def test_request_reply(room: Room) -> None:
+async def test_a_request_gets_its_reply(room: Room) -> None:
     topic = await room.topic(queues=2)
     async with Producer(room.group("p"), room.address) as producer:
 
@@ -240,7 +240,7 @@ async def test_request_reply(room: Room) -> None:
 
 
 @feature("send", "a refusal, if the topic is not writable")
-async def test_refused(room: Room) -> None:
+async def test_a_send_to_a_read_only_topic_is_refused(room: Room) -> None:
     topic = await room.topic(perm=4)
     async with Producer(room.group(), room.address) as producer:
         with pytest.raises(RefusedError, match="no queue to write to"):
@@ -248,7 +248,7 @@ async def test_refused(room: Room) -> None:
 
 
 @feature("send", "to a missing topic, which the broker creates")
-async def test_auto_create(room: Room) -> None:
+async def test_a_send_to_an_unknown_topic_creates_it(room: Room) -> None:
     topic = room.group("new")
     async with Producer(room.group(), room.address, default_topic_queue_nums=3) as producer:
         sent = await producer.send(Message(topic, b"first"))

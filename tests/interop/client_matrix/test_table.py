@@ -11,7 +11,7 @@ from .matrix_table import MODULES, features, table
 PAGE = Path(str(flintmq.__file__)).parent / "docs" / "compatibility.md"
 
 
-def test_the_page_has_the_table_of_the_tests() -> None:
+def test_the_compatibility_page_has_the_table_of_client_features() -> None:
     assert table() in PAGE.read_text(), f"put this into {PAGE.name}:\n{table()}"
 
 
