@@ -26,7 +26,7 @@ def tool() -> Any:
     return find_alarms
 
 
-def test_each_alarm_has_a_section_and_each_section_an_alarm(tool: Any) -> None:
+def test_the_alarms_page_has_exactly_one_section_for_each_alarm(tool: Any) -> None:
     found = tool.alarms(ROOT)
     assert all(ID.fullmatch(one.id) for one in found), [one for one in found if not ID.fullmatch(one.id)]
     described = tool.sections((ROOT / "docs" / "alarms.md").read_text())

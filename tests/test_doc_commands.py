@@ -82,7 +82,7 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
     assert wrong == []
 
 
-def test_a_wrong_command_is_found(tmp_path: Path) -> None:
+def test_the_check_of_documented_commands_finds_a_wrong_command(tmp_path: Path) -> None:
     """The check of the pages would prove nothing if it accepted any command."""
     page = tmp_path / "page.md"
     page.write_text(

@@ -45,7 +45,7 @@ FIRST = ("README.md", "SECURITY.md", "docs/quickstart.md", "docs/replication.md"
 
 
 @pytest.mark.parametrize("page", sorted(TOOL.PAGES))
-def test_a_derived_page_is_fresh(page: str) -> None:
+def test_a_derived_page_equals_the_output_of_its_generator(page: str) -> None:
     """A key, a hook or a request code was added or changed: run ``python tools/docs.py``."""
     assert (ROOT / "docs" / page).read_text() == TOOL.PAGES[page](), "run: python tools/docs.py"
 
@@ -104,7 +104,7 @@ def test_the_client_pages_state_the_defaults_of_the_code() -> None:
     assert len(told) >= 7
 
 
-def test_every_listed_snippet_exists() -> None:
+def test_every_snippet_listed_in_snippets_toml_exists() -> None:
     """A reason for a block that has changed would excuse nothing, or the wrong one. Missing entries stop ``tools/site.sh``."""
     stale = [problem for problem in LIST.problems() if problem.startswith("tests/snippets.toml")]
     assert stale == []
@@ -228,13 +228,13 @@ def runner(tmp_path: Path) -> Iterator[PageRunner]:
         ("python", "raise SystemExit(3)", "ended with 3"),
     ],
 )
-def test_a_failing_block_fails_the_page(runner: PageRunner, language: str, text: str, says: str) -> None:
+def test_the_page_runner_fails_on_a_failing_block(runner: PageRunner, language: str, text: str, says: str) -> None:
     """A runner that passes over a failure would let every page pass."""
     with pytest.raises(AssertionError, match=says):
         runner.run(language, text)
 
 
-def test_a_setting_that_does_not_exist_fails(runner: PageRunner) -> None:
+def test_the_page_runner_fails_on_a_setting_that_does_not_exist(runner: PageRunner) -> None:
     """A YAML block is a broker's configuration."""
     with pytest.raises(Exception, match=r"flush\.speed"):
         runner.run("yaml", "flush: {speed: 3}")
@@ -248,7 +248,7 @@ def test_blocks_find_files_written_by_earlier_blocks(runner: PageRunner, tmp_pat
     assert (tmp_path / "pack" / "made.py").exists()
 
 
-def test_a_program_that_a_command_runs_is_run_once(tmp_path: Path) -> None:
+def test_a_program_block_run_by_a_later_command_is_run_once(tmp_path: Path) -> None:
     """A second run of a program that stores something would print something else than the page says."""
     program = "# twice.py\nfrom pathlib import Path\nwith Path('runs').open('a') as runs:\n    runs.write('x')"
     shown = "$ python twice.py && cat runs\nx"
@@ -257,12 +257,12 @@ def test_a_program_that_a_command_runs_is_run_once(tmp_path: Path) -> None:
         runner.run("console", shown)
 
 
-def test_a_server_may_have_variables_before_its_command(runner: PageRunner) -> None:
+def test_a_server_command_can_set_environment_variables(runner: PageRunner) -> None:
     """A plugin that is a file is found by ``PYTHONPATH=.``; the server goes on until the page ends."""
     runner.run("console", "$ PYTHONPATH=. flintmq run --store ./store\nREADY …\n$ flintmq status --json\n…")
 
 
-def test_commands_of_a_block_are_split() -> None:
+def test_a_console_block_is_split_into_commands_and_outputs() -> None:
     """A long command continues on the next line."""
     assert list(commands("$ one\na\n\nb\n$ two \\\n  three")) == [("one", ["a", "b"]), ("two three", [])]
 

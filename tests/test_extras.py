@@ -61,7 +61,7 @@ def touched() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in alone | folders)
 
 
-def test_the_hidden_packages_are_those_that_pip_would_not_install(tmp_path: Path) -> None:
+def test_exactly_the_packages_of_missing_extras_are_hidden(tmp_path: Path) -> None:
     """With ``[spark]`` there is pyarrow but no protobuf, which only ``[otel]`` installs."""
     pytest.importorskip("google.protobuf", reason="the extra protobuf is not installed")
     pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -83,7 +83,7 @@ def test_the_hidden_packages_are_those_that_pip_would_not_install(tmp_path: Path
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=() if one == "test,spark" else pytest.mark.longest) for one in COMBINATIONS]
 )
-def test_every_combination_of_extras_collects(name: str, tmp_path: Path) -> None:
+def test_tests_are_collected_with_every_combination_of_extras(name: str, tmp_path: Path) -> None:
     """``pip install '.[test,spark]'`` once ended in ``No module named 'google'`` before a single test ran."""
     if name == "test,spark":
         pytest.importorskip("pyspark", reason="the extra spark is not installed")
@@ -97,7 +97,7 @@ def test_every_combination_of_extras_collects(name: str, tmp_path: Path) -> None
 @pytest.mark.longest
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_every_combination_of_extras_passes(name: str, tmp_path: Path) -> None:
+def test_tests_pass_with_every_combination_of_extras(name: str, tmp_path: Path) -> None:
     """A test may not need more than its installation has: one that imports a package within itself fails only when it runs."""
     if name != "test,spark":
         needs_another(name)
@@ -105,7 +105,7 @@ def test_every_combination_of_extras_passes(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, f"with [{name}]:\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
 
 
-def test_every_extra_is_for_users_or_for_work() -> None:
+def test_the_extras_dev_and_test_are_not_extras_of_users() -> None:
     """A new extra is tried without being listed here: only those for work on FlintMQ are."""
     assert set(extras()) >= {"test", "dev", "spark", "protobuf"}
     assert {"dev", "test"}.isdisjoint(of_users())

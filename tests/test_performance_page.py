@@ -60,7 +60,7 @@ def test_defaults_of_the_pool_equal_the_performance_page(text: str, key: str, va
     assert KEYS[f"flush.commit_real_time.{key}"].value_of(BrokerConfig()) == value
 
 
-def test_the_files_are_not_warmed_and_the_loop_is_asyncios_by_default() -> None:
+def test_log_files_are_not_warmed_and_the_loop_is_asyncio_by_default() -> None:
     assert "It is off by default" in PAGE
     assert KEYS["store.warm"].value_of(BrokerConfig()) is False
     assert KEYS["listen.loop"].value_of(BrokerConfig()) == "asyncio"
@@ -79,6 +79,6 @@ def test_files_named_by_the_performance_page_exist() -> None:
     assert {text for text in named if not (ROOT / text).is_file()} == set()
 
 
-def test_the_line_of_bench_recover_has_the_fields_that_it_prints() -> None:
+def test_the_bench_recover_line_on_the_page_has_the_printed_fields() -> None:
     (line,) = re.findall(r"^\{\"bench\": \"recover\".*\}$", STORES, re.M)
     assert list(json.loads(line)) == ["bench", *(field.name for field in attrs.fields(RecoverResult)), "machine"]

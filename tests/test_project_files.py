@@ -33,26 +33,26 @@ def steps_of_ci() -> list[str]:
     return done.stdout.split()
 
 
-def test_the_workflow_runs_each_step_of_ci_but_for_the_one_that_its_matrix_replaces() -> None:
+def test_the_workflow_runs_every_step_of_ci_run_except_newest() -> None:
     """The step "newest" looks for a second Python on one machine. The matrix has each Python on a machine."""
     commands = [step.get("run", "") for job in workflow_jobs().values() for step in job["steps"]]
     named = [name for command in commands if command.startswith(".ci/run ") for name in command.split()[1:]]
     assert sorted(named) == sorted(set(steps_of_ci()) - {"newest"})
 
 
-def test_an_unknown_step_is_refused_with_the_names_of_all() -> None:
+def test_ci_run_refuses_an_unknown_step_and_lists_all_steps() -> None:
     done = subprocess.run([ROOT / ".ci" / "run", "typos"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"there is no step typos; the steps are {' '.join(steps_of_ci())}" in done.stderr
 
 
-def test_the_matrix_has_each_python_that_the_package_supports() -> None:
+def test_the_workflow_matrix_has_every_supported_python_version() -> None:
     names = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"] if ":: Python :: 3." in line]
     assert workflow_jobs()["tests"]["strategy"]["matrix"]["python"] == names
     assert PROJECT["project"]["requires-python"] == f">={names[0]}"
 
 
-def test_each_hook_of_pre_commit_runs_something_that_exists() -> None:
+def test_each_pre_commit_hook_runs_an_existing_program() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
     developed = " ".join(PROJECT["project"]["optional-dependencies"]["dev"])
     for hook in hooks:
@@ -69,7 +69,7 @@ def test_each_hook_of_pre_commit_runs_something_that_exists() -> None:
 @pytest.mark.parametrize(
     "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.stem
 )
-def test_a_form_for_issues_names_commands_that_exist(path: Path) -> None:
+def test_an_issue_form_names_only_existing_commands(path: Path) -> None:
     """A user who follows the form must not meet an error of ours."""
     form = yaml.safe_load(path.read_text("utf-8"))
     assert {"name", "description", "body"} <= form.keys()
@@ -84,14 +84,14 @@ def fragments() -> list[Path]:
     return sorted(path for path in (ROOT / "changelog.d").iterdir() if path.name != "README.md")
 
 
-def test_a_fragment_of_the_changelog_has_a_known_type_and_whole_sentences() -> None:
+def test_changelog_fragments_have_a_known_type_and_end_a_sentence() -> None:
     for path in fragments():
         assert re.fullmatch(r"\+[a-z0-9-]+\.(\w+)\.md", path.name), f"{path.name} does not read +NAME.TYPE.md"
         assert path.name.split(".")[1] in TYPES, f"{path.name}: the types are {sorted(TYPES)}"
         assert path.read_text("utf-8").rstrip().endswith("."), f"{path.name} does not end with a sentence"
 
 
-def test_towncrier_joins_the_fragments(tmp_path: Path) -> None:
+def test_towncrier_joins_the_changelog_fragments(tmp_path: Path) -> None:
     program = shutil.which("towncrier", path=str(Path(sys.executable).parent)) or shutil.which("towncrier")
     if program is None:
         pytest.skip("needs towncrier, which the extra dev installs")
@@ -119,7 +119,7 @@ def test_towncrier_joins_the_fragments(tmp_path: Path) -> None:
         ("", ["does not read"]),
     ],
 )
-def test_the_message_of_a_commit_is_checked(message: str, said: list[str]) -> None:
+def test_every_fault_in_a_commit_message_is_found(message: str, said: list[str]) -> None:
     found = faults(message)
     assert len(found) == len(said)
     for fault, words in zip(found, said, strict=True):

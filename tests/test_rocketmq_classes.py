@@ -47,14 +47,14 @@ def _named() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("path", "name"), _named())
-def test_a_module_that_the_page_names_has_the_name_beside_it(path: str, name: str) -> None:
+def test_names_on_the_rocketmq_classes_page_exist_in_their_modules(path: str, name: str) -> None:
     """A reader of RocketMQ's source follows the page instead of a search; a moved class would lead nowhere."""
     module = importlib.import_module("flintmq." + path.removesuffix(".py").replace("/", "."))
     if name:
         reduce(getattr, name.split("."), module)
 
 
-def test_each_row_has_three_cells_and_names_a_module_or_a_reason() -> None:
+def test_each_row_of_the_classes_page_names_a_module_or_a_reason() -> None:
     """A row without a module says that there is none, or names a setting."""
     for row in _rows():
         assert len(row) == 3, row
@@ -62,7 +62,7 @@ def test_each_row_has_three_cells_and_names_a_module_or_a_reason() -> None:
         assert len(row[2].split()) >= 2, row
 
 
-def test_no_name_that_articles_explain_is_missing() -> None:
+def test_the_classes_page_has_every_name_that_articles_explain() -> None:
     """The first search of a reader is for one of these names."""
     known = {
         name for row in _rows() for quoted in re.findall(r"`([^`]+)`", row[0]) for name in re.split(r"[ /]+", quoted)
@@ -70,6 +70,6 @@ def test_no_name_that_articles_explain_is_missing() -> None:
     assert sorted(set(EXPLAINED.split()) - known) == []
 
 
-def test_the_readme_and_the_index_link_to_the_page() -> None:
+def test_the_readme_and_the_index_link_to_the_classes_page() -> None:
     """A reader of RocketMQ's source must find the page from the first pages."""
     assert "docs/rocketmq-classes.md" in (ROOT / "README.md").read_text("utf-8")

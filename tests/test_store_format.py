@@ -46,7 +46,7 @@ def named_in_flint() -> set[str]:
     return {name.partition("/")[0] for cell in cells for name in re.findall(r"`([\w.-]+/?[\w.]*)`", cell)}
 
 
-def test_every_name_in_flint_is_on_both_pages() -> None:
+def test_two_pages_list_every_file_of_the_flint_folder() -> None:
     """Who copies or mends a store by hand looks up what a file is, and what is lost with it."""
     source = "\n".join(path.read_text() for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py"))
     in_code = set(re.findall(r'"flint" / "([\w.-]+)"', source)) | {"kvConfig.json", "acl", "rebuild"}
@@ -87,7 +87,7 @@ def test_folders_and_files_of_a_broker_equal_the_page(tmp_path: Path) -> None:
         assert abs(time.mktime(made) - path.stat().st_mtime) < 3_600, "named by the local time"
 
 
-def test_sizes_on_the_page_are_the_defaults() -> None:
+def test_file_sizes_on_the_store_format_page_are_the_defaults() -> None:
     """The block of folders says what a broker makes that nobody has configured."""
     plain = BrokerConfig()
     told = {
@@ -105,7 +105,7 @@ def test_sizes_on_the_page_are_the_defaults() -> None:
     assert KEYS["store.consume_queue_ext_enable"].value_of(plain) is False
 
 
-def test_numbers_of_the_bloom_filter() -> None:
+def test_bloom_filter_numbers_on_the_page_equal_the_code() -> None:
     assert "= 3 positions a group" in PAGE
     assert "= 108 bits,\nrounded up to 112" in PAGE
     made = BloomFilter(20, 32)
@@ -121,12 +121,12 @@ def test_numbers_of_the_bloom_filter() -> None:
         ("a\x011\x02a\x012", {"a": "2"}),
     ],
 )
-def test_properties_are_read_as_the_page_says(text: str, found: dict[str, str]) -> None:
+def test_message_properties_are_parsed_as_the_page_says(text: str, found: dict[str, str]) -> None:
     """The last 0x02 is optional, incomplete entries are skipped, and the last of equal names counts."""
     assert string_to_properties(text) == found
 
 
-def test_a_record_fits_if_eight_bytes_remain_behind_it(tmp_path: Path) -> None:
+def test_a_record_fits_in_a_log_file_if_eight_bytes_remain_after_it(tmp_path: Path) -> None:
     """A record that leaves 8 bytes stays in its file; one byte more goes to the next, behind a blank."""
     for left in (8, 7):
         with opened(tmp_path / str(left), commit_log_file_bytes=4_096) as store:
@@ -136,7 +136,7 @@ def test_a_record_fits_if_eight_bytes_remain_behind_it(tmp_path: Path) -> None:
             assert second.commit_log_offset_bytes == (first.message_size_bytes if left == 8 else 4_096)
 
 
-def test_a_start_trusts_the_checkpoint_but_for_three_seconds(tmp_path: Path) -> None:
+def test_the_checkpoint_minimum_is_three_seconds_before_its_times(tmp_path: Path) -> None:
     checkpoint = StoreCheckpoint(OS_DISK, tmp_path / "checkpoint")
     checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms = 50_000, 40_000
     assert checkpoint.min_timestamp_ms == 37_000
@@ -144,13 +144,13 @@ def test_a_start_trusts_the_checkpoint_but_for_three_seconds(tmp_path: Path) -> 
     assert "min(physic, logics) − 3 s" in PAGE
 
 
-def test_ids_have_the_lengths_of_the_page() -> None:
+def test_message_ids_have_the_lengths_on_the_page() -> None:
     for address, length in (("127.0.0.1", 32), ("::1", 56)):
         text = offset_message_id(pack_host(address, 10_911).hex().upper(), 5)
         assert (len(text), text) == (length, text.upper())
 
 
-def test_a_table_is_replaced_in_one_step_and_its_backup_is_read(tmp_path: Path) -> None:
+def test_a_table_file_has_the_form_on_the_page_and_a_backup(tmp_path: Path) -> None:
     """Tabs, numeric keys without quotes on one line; quoted keys are read as well; the backup serves a file that is broken."""
     example = re.search(r"```\n(\{\n\t\"offsetTable\".*?)\n```", PAGE, re.S)
     assert example is not None
@@ -165,7 +165,7 @@ def test_a_table_is_replaced_in_one_step_and_its_backup_is_read(tmp_path: Path) 
     assert fastjson.loads('{"offsetTable":{"TopicTest@CG":{"0":1}}}') == {"offsetTable": {"TopicTest@CG": {"0": 1}}}
 
 
-def test_special_topics_have_the_names_of_the_page() -> None:
+def test_special_topics_have_the_names_on_the_page() -> None:
     names = {value for name, value in vars(system_topics).items() if name.isupper() and isinstance(value, str)}
     table = PAGE.partition("\n## Special topics\n")[2].partition("\n## ")[0]
     told = {name for name in re.findall(r"^\| `([\w%<>]+)`", table, re.M) if "<" not in name}

@@ -143,7 +143,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_right_cluster_breaks_no_promise(seed: int) -> None:
+def test_the_history_checker_finds_no_violation_in_a_correct_cluster(seed: int) -> None:
     """A checker that cries wolf is switched off; and the model must meet crashes, or it proves nothing."""
     history = Model(seed).run()
     assert [str(violation) for violation in check(history)] == []
@@ -299,7 +299,7 @@ BUGS: dict[type[Model], set[str]] = {
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_a_planted_bug_is_caught(bug: type[Model]) -> None:
+def test_the_history_checker_finds_each_planted_bug(bug: type[Model]) -> None:
     """Each within a few runs, and by the name of what it breaks."""
     found: set[str] = set()
     for seed in range(10):
@@ -307,18 +307,18 @@ def test_a_planted_bug_is_caught(bug: type[Model]) -> None:
     assert found & BUGS[bug], found
 
 
-def test_every_kind_is_caught_by_some_bug() -> None:
+def test_each_kind_of_violation_is_caused_by_a_planted_bug() -> None:
     """A check that no bug needs may be a check that does nothing."""
     assert set().union(*BUGS.values()) == set(KINDS)
 
 
-def test_nothing_can_be_said_without_an_end() -> None:
+def test_checking_a_history_without_final_reads_is_an_error() -> None:
     """An empty history has no violation, and proves nothing."""
     with pytest.raises(ValueError, match="no final reads"):
         check(History())
 
 
-def test_a_history_can_be_kept() -> None:
+def test_the_text_of_a_history_has_a_line_for_every_event() -> None:
     """A failure is explained by the whole history, so its text holds every event."""
     history = Model(1).run(50)
     lines = history.to_text().splitlines()

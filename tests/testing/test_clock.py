@@ -103,7 +103,7 @@ def test_callbacks_without_delay_run_without_an_advance(bench: Bench) -> None:
     assert bench.done[2:] == [("soon", 0.001)]
 
 
-def test_a_cancelled_callback_does_not_run(bench: Bench) -> None:
+def test_a_canceled_callback_does_not_run(bench: Bench) -> None:
     """Not even when something of the same moment cancels it; to cancel again, or afterwards, is allowed."""
     second = bench.later(1.0, "second")
     bench.later(0.0, "nobody").cancel()
@@ -187,7 +187,7 @@ def test_callbacks_of_a_closed_loop_are_dropped(clock: VirtualClock) -> None:
     assert clock.now_ms() == BEGIN_MS + 1_000
 
 
-def test_subscribers_learn_of_every_advance(clock: VirtualClock) -> None:
+def test_subscribers_are_called_before_and_after_every_advance(clock: VirtualClock) -> None:
     """Before time moves and after it, on the thread that moves it."""
     seen: list[tuple[int, bool]] = []
     for event in (clock.advancing, clock.advanced):

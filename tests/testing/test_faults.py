@@ -90,7 +90,9 @@ def test_unsynced_messages_are_lost_in_a_crash(tmp_path: Path, tear: bool, left:
         assert [message.body for message in broker.wait_for_messages("T", len(left) + 1)] == [*left, b"third"]
 
 
-def test_a_failed_sync_is_never_acknowledged(broker: EmbeddedBroker, faults: Faults, producer: Producer) -> None:
+def test_a_message_is_not_acknowledged_after_a_failed_sync(
+    broker: EmbeddedBroker, faults: Faults, producer: Producer
+) -> None:
     """The store is fenced with it, for good; a restart opens it again."""
     producer.send(Message("T", b"before"))
     fault = faults.fail_sync()
@@ -108,7 +110,7 @@ def test_a_failed_sync_is_never_acknowledged(broker: EmbeddedBroker, faults: Fau
     assert bodies(broker) == [b"before", b"after"]
 
 
-def test_a_fault_scripted_for_the_nth_sync_strikes_at_that_sync(
+def test_a_fault_scripted_for_the_nth_sync_occurs_at_that_sync(
     broker: EmbeddedBroker, faults: Faults, producer: Producer
 ) -> None:
     """Counted from when it was scripted; one that is undone before does not strike."""
@@ -124,9 +126,7 @@ def test_a_fault_scripted_for_the_nth_sync_strikes_at_that_sync(
     assert (never.hits, third.hits) == (0, 1)
 
 
-def test_a_slow_sync_delays_only_its_acknowledgement(
-    broker: EmbeddedBroker, faults: Faults, producer: Producer
-) -> None:
+def test_a_slow_sync_delays_only_its_acknowledgment(broker: EmbeddedBroker, faults: Faults, producer: Producer) -> None:
     """When the fault is undone, the sync ends at once."""
     fault = faults.slow_sync(60)
     with pytest.raises(RemotingTimeoutError):
@@ -156,7 +156,7 @@ def test_sends_are_refused_only_while_the_disk_is_full(
     assert bodies(broker)[-1] == b"after"
 
 
-def test_a_lost_answer_is_a_message_sent_twice(broker: EmbeddedBroker, faults: Faults) -> None:
+def test_a_retry_after_a_lost_answer_stores_a_message_twice(broker: EmbeddedBroker, faults: Faults) -> None:
     """The reason why consumers must be idempotent, shown."""
     with Producer("g", broker.name_server_address, retries=1) as producer, faults.drop_answer(SEND) as fault:
         with pytest.raises(RemotingTimeoutError):
@@ -181,7 +181,7 @@ def test_a_delayed_answer_is_still_received(faults: Faults, producer: Producer) 
 
 
 @pytest.mark.parametrize("silently", [False, True])
-def test_a_cut_keeps_clients_away_until_it_is_undone(
+def test_clients_cannot_reach_a_broker_until_its_cut_is_undone(
     broker: EmbeddedBroker, faults: Faults, producer: Producer, silently: bool
 ) -> None:
     """A server that has gone is noticed at once; a split network by the client's own timeouts only."""
@@ -198,7 +198,7 @@ def test_a_cut_keeps_clients_away_until_it_is_undone(
     assert found[-1] == b"after"
 
 
-def test_a_restart_keeps_address_messages_and_clients(broker: EmbeddedBroker, producer: Producer) -> None:
+def test_a_restarted_broker_keeps_its_address_messages_and_clients(broker: EmbeddedBroker, producer: Producer) -> None:
     """A deployment restarts brokers in this way."""
     address = broker.address
     producer.send(Message("T", b"before"))
@@ -255,7 +255,7 @@ def test_fault_methods_of_a_broker_without_faults_raise_an_error(tmp_path: Path)
         _ = plain.faults
 
 
-def test_many_clients_cross_the_wire_unharmed(broker: EmbeddedBroker) -> None:
+def test_concurrent_sends_are_unchanged_while_no_fault_is_scripted(broker: EmbeddedBroker) -> None:
     """The way that can be cut is one that hundreds of sends and large bodies pass whole while nothing is scripted."""
 
     async def work() -> None:
@@ -268,7 +268,7 @@ def test_many_clients_cross_the_wire_unharmed(broker: EmbeddedBroker) -> None:
     asyncio.run(work())
 
 
-def test_faults_strike_as_often_as_scripted() -> None:
+def test_a_fault_occurs_as_often_as_scripted() -> None:
     """All faults share this counting."""
     once, from_second_on = Fault(nth=2), Fault(nth=2, for_ever=True)
     assert [once.counts() for _ in range(4)] == [False, True, False, False]

@@ -55,7 +55,7 @@ DEAD = msgspec.structs.replace(message("%RETRY%g", DELAY="3", TAGS="a"), reconsu
 SAMPLES = [IntakeSample(message("T", HOLD="1")), IntakeSample(message("T", HOLD="ever"))]
 
 
-def test_a_step_that_keeps_the_rules_passes() -> None:
+def test_a_correct_step_passes_the_intake_kit() -> None:
     """The kit returns the result for each sample, and does not change the samples."""
     held, refused = check_intake_step(Hold, SAMPLES)
     assert (held.message.topic, held.ends_chain, held.refusal) == ("HOLD_TOPIC", True, None)
@@ -152,7 +152,7 @@ def _timer() -> TimerStep:
     ],
     ids=["delay", "timer", "transactions", "retry"],
 )
-def test_the_built_in_steps_keep_the_rules(
+def test_the_built_in_steps_pass_the_intake_kit(
     make: Callable[[], Any], samples: list[MessageExtBrokerInner], topics: list[str | None]
 ) -> None:
     """The features of the broker must keep the rules that plugins have to keep; None stands for a refusal."""

@@ -53,20 +53,20 @@ def _broken(handler: Callable[[Any, Request], Any]) -> type[DeclaredProcessor]:
     return type("Broken", (DeclaredProcessor,), {"handle": handles(20_001, header=ConsumerGroupRequestHeader)(handler)})
 
 
-def test_a_processor_that_keeps_the_rules_passes() -> None:
+def test_a_correct_processor_passes_the_processor_kit() -> None:
     """The kit also returns the answers, so that a test can check them."""
     samples = [Sample(20_001, FIELDS), Sample(20_002, body=b"b")]
     first, second = check_request_processor(Greeter, declared_by(Greeter), samples)
     assert (first.remark, second.body) == ("G", b"b")
 
 
-def test_a_batch_processor_that_keeps_the_rules_passes() -> None:
+def test_a_correct_batch_processor_passes_the_processor_kit() -> None:
     """The kit must wait for its answers, which come later."""
     (answer,) = check_request_processor(LateBatches, declared_by(Greeter)[1:], [Sample(20_002)])
     assert answer.code == 0
 
 
-def test_a_processor_is_made_and_checked_on_one_loop() -> None:
+def test_the_processor_kit_creates_and_checks_a_processor_on_one_loop() -> None:
     """One that needs the loop takes it when it is made; inside a broker the loop is there already."""
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -102,20 +102,20 @@ def test_a_processor_is_made_and_checked_on_one_loop() -> None:
         (lambda self, request: request.channel.took(1) or Response(), r"every took\(\) has its gave\(\)"),
     ],
 )
-def test_the_processor_kit_checks_each_rule(handler: Callable[[Any, Request], Any], rule: str) -> None:
+def test_the_processor_kit_names_the_broken_rule(handler: Callable[[Any, Request], Any], rule: str) -> None:
     """Each of these would cost a client its answer, or the broker its count."""
     broken = _broken(handler)
     with pytest.raises(KitFailure, match=rule):
         check_request_processor(broken, declared_by(broken), [Sample(20_001, FIELDS)])
 
 
-def test_a_code_without_a_handler_is_found() -> None:
+def test_the_processor_kit_finds_a_code_without_a_handler() -> None:
     """It is declared, so clients would send it."""
     with pytest.raises(KitFailure, match="handler of every declared code"):
         check_request_processor(DeclaredProcessor, declared_by(Greeter)[1:], [Sample(20_002)])
 
 
-def test_every_declared_code_is_tried() -> None:
+def test_the_processor_kit_requires_a_sample_of_each_declared_code() -> None:
     """A kit that tries nothing finds nothing."""
     with pytest.raises(KitFailure, match="samples of the declared codes"):
         check_request_processor(Greeter, declared_by(Greeter), [Sample(20_002)])

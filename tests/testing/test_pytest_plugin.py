@@ -25,14 +25,14 @@ def snippets(pytester: pytest.Pytester) -> int:
 
 
 @pytest.mark.slow
-def test_every_snippet_of_the_page_passes(pytester: pytest.Pytester, snippets: int) -> None:
+def test_every_snippet_of_the_testing_page_passes(pytester: pytest.Pytester, snippets: int) -> None:
     """Nothing but FlintMQ's installation is needed; a warning is an error there as here."""
     assert snippets == 15
     pytester.runpytest_subprocess("-W", "error", "-p", "no:randomly").assert_outcomes(passed=snippets)
 
 
 @pytest.mark.slow
-def test_snippets_of_the_page_pass_in_parallel_workers(pytester: pytest.Pytester, snippets: int) -> None:
+def test_snippets_of_the_testing_page_pass_in_parallel_workers(pytester: pytest.Pytester, snippets: int) -> None:
     """Each worker's brokers have ports and folders of their own."""
     pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=snippets)
 

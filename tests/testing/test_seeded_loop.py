@@ -24,23 +24,23 @@ async def _workers(count: int) -> list[int]:
     return order
 
 
-def test_one_seed_gives_one_order() -> None:
+def test_equal_seeds_give_the_same_order_of_tasks() -> None:
     loops = [SeededLoop(Choices(5)) for _ in range(2)]
     assert loops[0].run(_workers(8)) == loops[1].run(_workers(8))
     assert loops[0].choices.made == loops[1].choices.made
     assert loops[0].steps == loops[1].steps
 
 
-def test_seeds_give_many_orders() -> None:
+def test_different_seeds_give_many_orders_of_tasks() -> None:
     orders = {tuple(SeededLoop(Choices(seed)).run(_workers(8))) for seed in range(50)}
     assert len(orders) > 30
 
 
-def test_plain_decisions_give_the_order_of_an_ordinary_loop() -> None:
+def test_a_loop_without_recorded_decisions_has_the_order_of_asyncio() -> None:
     assert SeededLoop(Choices(recorded=[])).run(_workers(8)) == asyncio.run(_workers(8))
 
 
-def test_time_is_virtual() -> None:
+def test_the_time_of_a_seeded_loop_is_virtual() -> None:
     """A day passes in the time that a few callbacks take."""
     loop = SeededLoop()
     clock = SeededClock(loop)
@@ -55,7 +55,7 @@ def test_time_is_virtual() -> None:
     assert clock.now_ms() - before_ms == 86_400_000
 
 
-def test_a_wait_without_an_end_is_named() -> None:
+def test_a_wait_that_cannot_end_raises_stalled_error() -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 
@@ -63,7 +63,7 @@ def test_a_wait_without_an_end_is_named() -> None:
         SeededLoop().run(wait())
 
 
-def test_a_loop_that_never_waits_is_found() -> None:
+def test_a_task_that_never_waits_raises_spinning_error() -> None:
     async def spin() -> None:
         while True:
             await asyncio.gather(asyncio.sleep(0))
@@ -72,7 +72,7 @@ def test_a_loop_that_never_waits_is_found() -> None:
         SeededLoop().run(spin())
 
 
-def test_functions_for_threads_run_on_the_thread_of_the_loop() -> None:
+def test_to_thread_runs_a_function_on_the_thread_of_the_loop() -> None:
     async def call() -> int:
         return await asyncio.to_thread(threading.get_ident)
 
@@ -90,7 +90,7 @@ def test_errors_of_a_function_in_a_thread_reach_the_awaiting_task() -> None:
         SeededLoop().run(call())
 
 
-def test_errors_of_callbacks_and_of_forgotten_tasks_are_kept() -> None:
+def test_errors_of_callbacks_and_unawaited_tasks_are_recorded() -> None:
     async def fail() -> None:
         raise ValueError("forgotten")
 
@@ -104,7 +104,7 @@ def test_errors_of_callbacks_and_of_forgotten_tasks_are_kept() -> None:
     assert {type(error["exception"]) for error in loop.errors} == {ZeroDivisionError, ValueError}
 
 
-def test_a_timer_that_is_cancelled_does_not_move_the_clock() -> None:
+def test_a_canceled_timer_does_not_advance_the_clock() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()
         loop.call_later(100, lambda: None).cancel()

@@ -36,7 +36,7 @@ def test_a_kill_loses_no_writes_and_a_power_cut_loses_unsynced_writes() -> None:
     assert point.power_cut("kept", random.Random(1)).files[FILE] == b"a" * 4096 + b"b" * 4096
 
 
-def test_a_file_whose_name_was_not_synced_may_be_gone() -> None:
+def test_a_power_cut_can_remove_a_file_whose_folder_was_not_synced() -> None:
     """To sync a file does not sync the folder that names it."""
     disk = SimulatedDisk()
     disk.make_folder(FOLDER)
@@ -49,7 +49,7 @@ def test_a_file_whose_name_was_not_synced_may_be_gone() -> None:
     assert FILE in point.power_cut("lost", random.Random(1)).files
 
 
-def test_every_kind_of_crash_is_made_and_the_same_seed_makes_the_same() -> None:
+def test_states_yields_every_kind_of_crash_and_repeats_with_its_seed() -> None:
     """A failure that a crash test finds must be had again."""
     disk = SimulatedDisk()
     mapped(disk)

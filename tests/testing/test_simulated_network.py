@@ -66,7 +66,7 @@ async def connect() -> Peer:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bytes_arrive_in_order_and_before_the_end(seed: int) -> None:
+def test_bytes_arrive_in_order_before_the_end_of_the_connection(seed: int) -> None:
     async def main(_network: SimulatedNetwork, served: list[Peer]) -> None:
         client = await connect()
         sent = b"".join(b"%d," % number for number in range(300))
@@ -92,7 +92,7 @@ def test_connections_to_a_refusing_or_closed_address_are_refused() -> None:
     run(1, main)
 
 
-def test_a_cut_ends_both_ends_with_an_error() -> None:
+def test_a_cut_connection_fails_at_both_ends() -> None:
     async def main(network: SimulatedNetwork, served: list[Peer]) -> None:
         client = await connect()
         client.transport.write(b"on its way")
@@ -138,7 +138,7 @@ def test_a_writer_is_paused_while_the_other_end_does_not_read() -> None:
     run(1, main)
 
 
-def test_a_server_that_is_closed_accepts_nothing_and_its_address_is_free() -> None:
+def test_a_closed_server_accepts_nothing_and_frees_its_address() -> None:
     async def main(network: SimulatedNetwork, _served: list[Peer]) -> None:
         network.servers[HOST, PORT].close()
         with pytest.raises(ConnectionRefusedError):
@@ -150,7 +150,7 @@ def test_a_server_that_is_closed_accepts_nothing_and_its_address_is_free() -> No
     run(1, main)
 
 
-def test_a_bound_socket_has_its_address_alone_and_listens_when_it_is_asked_to() -> None:
+def test_a_bound_socket_reserves_its_address_before_it_listens() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop)

@@ -153,7 +153,7 @@ def test_a_restarted_broker_has_the_content_of_its_simulated_disk() -> None:
     assert not cluster.simulation.loop.errors
 
 
-def test_one_seed_gives_one_run(wire: list[tuple[float, Any, bytes]]) -> None:
+def test_equal_seeds_give_equal_runs_of_a_cluster(wire: list[tuple[float, Any, bytes]]) -> None:
     """Its decisions, all that is written to the network, and what the disks have at its end are the same each time."""
 
     def run(seed: int) -> tuple[object, ...]:
@@ -170,7 +170,7 @@ def test_one_seed_gives_one_run(wire: list[tuple[float, Any, bytes]]) -> None:
         assert run(seed + 100)[:2] != first[:2], "the seed decides nothing"
 
 
-def test_a_simulation_leaves_the_process_as_it_was() -> None:
+def test_random_values_are_unpredictable_again_after_a_simulation() -> None:
     async def draw() -> int:
         return chance.bits(64)
 

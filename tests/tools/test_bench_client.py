@@ -44,13 +44,13 @@ def words(client: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("row", ["send-8", "consume"])
-def test_the_start_of_the_java_client_does_not_count(bench_client: ModuleType, java_client: str, row: str) -> None:
+def test_the_start_of_the_java_client_is_not_measured(bench_client: ModuleType, java_client: str, row: str) -> None:
     """It is 2 s of processor time, and would make a short run look five times as expensive."""
     figures = bench_client.theirs(words(java_client), row, "127.0.0.1:1", "T")
     assert figures == {"rate": 500.0, "cpu_us": pytest.approx(50)}
 
 
-def test_ratios_are_of_one_round(bench_client: ModuleType) -> None:
+def test_ratios_between_clients_are_computed_within_a_round(bench_client: ModuleType) -> None:
     """A machine that is slow for a minute is slow for both."""
     fast, slow = {"rate": 100.0, "cpu_us": 10.0}, {"rate": 10.0, "cpu_us": 100.0}
     twice_fast, twice_slow = {"rate": 50.0, "cpu_us": 20.0}, {"rate": 5.0, "cpu_us": 200.0}
@@ -61,9 +61,7 @@ def test_ratios_are_of_one_round(bench_client: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("row", first(["batch"], ["send-4", "linger-4", "oneway", "batch"]))
-def test_every_row_of_the_client_comparison_makes_its_load(
-    bench_client: ModuleType, name_server: str, row: str
-) -> None:
+def test_every_row_of_the_client_comparison_runs_its_load(bench_client: ModuleType, name_server: str, row: str) -> None:
     """The messages of each row arrive and can be consumed."""
     for name in (row, "consume-lists" if row == "batch" else "consume"):
         command = [sys.executable, str(bench_client.LOAD), name, "--namesrv", name_server, "--topic", f"Load-{row}"]

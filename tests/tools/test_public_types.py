@@ -48,7 +48,7 @@ def test_a_public_function_without_types_is_found(public_types: ModuleType, tmp_
 
 
 @pytest.mark.slow
-def test_a_wrong_type_is_found(public_types: ModuleType, tmp_path: Path) -> None:
+def test_pyright_finds_a_wrong_type_and_an_unneeded_ignore(public_types: ModuleType, tmp_path: Path) -> None:
     """The settings of the checkout apply, in which an unneeded ``type: ignore`` is an error, too."""
     if reason := public_types.missing():
         pytest.skip(reason)

@@ -28,7 +28,7 @@ def run_with(numbers: ModuleType, factor: float) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_a_line_has_the_median_and_the_interval_of_the_runs(numbers: ModuleType) -> None:
+def test_a_line_of_the_readme_table_has_the_median_and_the_interval(numbers: ModuleType) -> None:
     """One lucky run, as the README once had, is seen in neither."""
     lines = numbers.table([run_with(numbers, factor) for factor in (0.5, 0.52, 0.51, 0.5, 0.2)])
     assert lines[0] == numbers.HEADER
@@ -39,13 +39,13 @@ def test_a_line_has_the_median_and_the_interval_of_the_runs(numbers: ModuleType)
     assert low < 0.36 < 0.5 < high
 
 
-def test_means_of_rows_have_a_ratio_only(numbers: ModuleType) -> None:
+def test_a_mean_of_several_rows_has_only_a_ratio(numbers: ModuleType) -> None:
     """Rates of different loads have no mean that says anything."""
     line = next(line for line in numbers.table([run_with(numbers, 2.0)] * 3) if "SYNC_FLUSH" in line)
     assert [cell.strip() for cell in line.strip("|").split("|")][1:] == ["messages/s", "", "", "2.00", "2.00 to 2.00"]
 
 
-def test_a_run_without_a_figure_is_an_error(numbers: ModuleType) -> None:
+def test_a_benchmark_run_without_a_figure_is_an_error(numbers: ModuleType) -> None:
     """A row that could not be measured must not vanish from the median."""
     broken = run_with(numbers, 1.0)
     del broken["async start"]["start_ms"]
@@ -53,7 +53,7 @@ def test_a_run_without_a_figure_is_an_error(numbers: ModuleType) -> None:
         numbers.table([run_with(numbers, 1.0), broken, run_with(numbers, 1.0)])
 
 
-def test_the_table_of_the_readme_is_replaced_and_nothing_else(numbers: ModuleType) -> None:
+def test_with_table_replaces_only_the_table_of_the_readme(numbers: ModuleType) -> None:
     """The option ``--write`` must leave the rest of the README as it is."""
     before = (ROOT / "README.md").read_text()
     lines = numbers.table([run_with(numbers, 0.5)] * 3)

@@ -35,7 +35,7 @@ def test_the_reference_has_a_chapter_for_every_command(reference: ModuleType) ->
     assert len(re.findall(r"^\| `--access-key", page, re.M)) == 1
 
 
-def test_a_docstring_becomes_markdown(reference: ModuleType) -> None:
+def test_a_docstring_is_converted_to_markdown(reference: ModuleType) -> None:
     """Sections become lists, blocks code, and roles names."""
     doc = "Send it.\n\nAs :class:`~a.b.C` does::\n\n    one\n\n    two\n\nArgs:\n    it: what\n        to send.\n"
     assert "\n".join(reference._markdown(doc)).split("\n") == [

@@ -108,7 +108,7 @@ def test_linked_source_files_are_shown_as_pages(hook: ModuleType, repository: Pa
     assert hook.shown("examples/one", repository) == "[code](code.py)"
 
 
-def test_markdown_means_the_same_in_the_site(hook: ModuleType, repository: Path) -> None:
+def test_lists_and_table_cells_are_rewritten_for_python_markdown(hook: ModuleType, repository: Path) -> None:
     """Python-Markdown would make a paragraph of the first list, one level of the second, and show the cell's backslashes."""
     text = "Three:\n* a\n  goes on\n  * inner\n\n| `a \\| b` | c \\| d |\n\n```\nx\n* y\n```\n"
     assert hook.rewritten(text, "docs", "index.md", repository) == (

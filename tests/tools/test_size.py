@@ -46,7 +46,7 @@ def test_the_tool_counts_lines_large_parts_and_import_cycles(size: ModuleType) -
     assert found["lines in the flow of a message"] == 8
 
 
-def test_the_page_about_the_flow_names_files_that_exist(size: ModuleType) -> None:
+def test_the_message_flow_in_architecture_md_names_5_to_25_files(size: ModuleType) -> None:
     """ARCHITECTURE.md is where the tool learns which files a message flows through."""
     flow = size.flow_files(size.Sources.of_checkout(ROOT), (ROOT / "ARCHITECTURE.md").read_text("utf-8"))
     assert 5 <= len(flow) <= 25

@@ -48,7 +48,7 @@ def test_a_short_soak_finds_no_fault(soak_client: ModuleType, tmp_path: Path) ->
     assert any(name.endswith("(sync).close") for name in found["calls"])
 
 
-def test_every_round_has_a_sending_client(soak_client: ModuleType, tmp_path: Path) -> None:
+def test_every_soak_round_has_a_sending_client(soak_client: ModuleType, tmp_path: Path) -> None:
     """There are more kinds of clients than are open at a time, and a short round ends before each has had its turn."""
     for seed in range(20):
         trial = a_round(soak_client, tmp_path, seed=seed)
@@ -57,7 +57,7 @@ def test_every_round_has_a_sending_client(soak_client: ModuleType, tmp_path: Pat
         assert sorted(dealt) == sorted(kind.name for kind in trial._kinds)
 
 
-def test_a_call_that_ends_late_or_by_a_wrong_exception_is_a_fault(
+def test_the_soak_reports_late_calls_and_wrong_exceptions(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both the asyncio and the blocking clients are checked; documented exceptions are no fault."""
@@ -97,7 +97,7 @@ def test_a_call_that_ends_late_or_by_a_wrong_exception_is_a_fault(
     assert trial._observed.calls[f"{on_loop.name}.cancelled"].cancelled == 1
 
 
-def test_a_message_that_is_lost_is_a_fault(
+def test_the_soak_reports_a_lost_message(
     soak_client: ModuleType, tmp_path: Path, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was acknowledged, a transaction that was committed, and what a group was not given."""
@@ -125,7 +125,7 @@ def test_a_message_that_is_lost_is_a_fault(
     ]
 
 
-def test_an_undecided_transaction_is_rolled_back_at_the_end(soak_client: ModuleType, tmp_path: Path) -> None:
+def test_an_undecided_transaction_is_rolled_back_at_the_end_of_a_soak(soak_client: ModuleType, tmp_path: Path) -> None:
     """Its send has failed, but its half message is stored. The broker is told, and asks about it no more."""
     ledger = a_round(soak_client, tmp_path)._ledger
     undecided, committed = (Message(ledger.transaction_topic, word) for word in (b"undecided 1", b"committed 1"))
@@ -137,7 +137,7 @@ def test_an_undecided_transaction_is_rolled_back_at_the_end(soak_client: ModuleT
     assert ledger.rolled_back() == {b"undecided"}
 
 
-def test_growth_after_the_warm_up_is_a_fault(soak_client: ModuleType) -> None:
+def test_the_soak_reports_growth_after_the_warm_up(soak_client: ModuleType) -> None:
     """A small growth of memory is noise, but any growth of the number of descriptors is a fault."""
     observed = soak_client.Observed()
     flat = soak_client.Measured(rss_mib=50.0, objects=30_000, descriptors=13, threads=5, tasks=1)
@@ -148,7 +148,7 @@ def test_growth_after_the_warm_up_is_a_fault(soak_client: ModuleType) -> None:
     assert list(observed.faults) == ["rss_mib grew from 50 to 70", "descriptors grew from 13 to 14"]
 
 
-def test_a_blocked_event_loop_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_soak_reports_a_blocked_event_loop(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """The soak must end and report it, because it would otherwise wait forever."""
 
     class HeldLoop:
@@ -165,7 +165,7 @@ def test_a_blocked_event_loop_is_a_fault(soak_client: ModuleType, monkeypatch: p
     assert list(observed.faults) == ["the loop of all synchronous clients stands still"]
 
 
-def test_an_unfinished_task_is_a_fault(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_soak_reports_an_unfinished_task(soak_client: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     observed = soak_client.Observed()
     module = importlib.import_module("client_soak.observed")
     monkeypatch.setattr(module, "LEFT_WAIT_S", 0.1)
