@@ -128,7 +128,7 @@ def test_sends_of_every_kind_arrive(name_server: str, topic: str) -> None:
         assert set(producer.queues(topic)) == set(consumer.queues(topic))
 
 
-def test_threads_share_a_producer(name_server: str, topic: str) -> None:
+def test_several_threads_can_share_a_producer(name_server: str, topic: str) -> None:
     """Nothing is lost, nothing is stored twice, and every thread gets its own answer."""
     with sync.Producer("p", name_server) as producer, ThreadPoolExecutor(8) as threads:
         bodies = [b"%d" % number for number in range(200)]
@@ -159,7 +159,7 @@ def test_synchronous_clients_raise_the_errors_of_asynchronous_clients(name_serve
         producer.send(sync.Message("T", b""))
 
 
-def test_clients_share_an_instance(name_server: str, topic: str) -> None:
+def test_clients_can_share_an_instance(name_server: str, topic: str) -> None:
     """One id and one connection for all clients of a program; closing the second leaves the first its own."""
     with sync.Producer("p", name_server) as producer:
         with sync.AdminClient(client=producer.client) as admin:
@@ -247,7 +247,7 @@ def test_closing_a_consumer_ends_an_iteration_in_another_thread(name_server: str
         assert found.result(20) == [b"only one"]
 
 
-def test_a_group_is_polled_and_committed(name_server: str, topic: str) -> None:
+def test_a_synchronous_pull_consumer_polls_commits_and_seeks(name_server: str, topic: str) -> None:
     with sync.Producer("p", name_server) as producer:
         sent = [producer.send(sync.Message(topic, b"%d" % number)) for number in range(6)]
     with sync.PullConsumer("polls", name_server) as consumer:
@@ -268,7 +268,7 @@ def test_a_group_is_polled_and_committed(name_server: str, topic: str) -> None:
 # --- transactions ---
 
 
-def test_local_parts_run_in_the_thread_of_the_caller(name_server: str, topic: str) -> None:
+def test_local_transactions_run_in_the_thread_of_the_caller(name_server: str, topic: str) -> None:
     """A connection to a database often belongs to its thread; the check is asked in another, and may take its time."""
     ran_in: list[threading.Thread] = []
 

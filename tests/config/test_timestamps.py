@@ -49,7 +49,7 @@ def ms(text: str) -> int:
         ("946684800000", "2000-01-01T00:00:00+00:00"),
     ],
 )
-def test_times_as_they_are_written(text: str, moment: str) -> None:
+def test_times_in_every_supported_form_are_parsed(text: str, moment: str) -> None:
     """By people, by RocketMQ's clients and tools, and by programs."""
     assert parse_timestamp(text, NOW_MS, BERLIN) == (ms(moment), "")
 
@@ -78,7 +78,7 @@ def test_the_error_shows_the_date_of_a_time_in_the_wrong_unit() -> None:
             parse_timestamp(text, NOW_MS, UTC)
 
 
-def test_the_first_and_last_accepted_times() -> None:
+def test_times_from_2000_to_ten_years_ahead_are_accepted() -> None:
     """The year 2000, and ten years ahead of now."""
     for moment_ms in (EARLIEST_MS, NOW_MS + AHEAD_MAX_MS):
         assert parse_timestamp(str(moment_ms), NOW_MS)[0] == moment_ms
@@ -99,7 +99,7 @@ def test_a_local_time_that_does_not_exist_is_refused(text: str) -> None:
     assert parse_timestamp("2026-03-29T02:30+01:00", NOW_MS, BERLIN) == (ms("2026-03-29T02:30+01:00"), "")
 
 
-def test_a_local_time_that_comes_twice_is_said() -> None:
+def test_an_ambiguous_local_time_is_reported_and_the_first_is_used() -> None:
     """Clocks go from 3 to 2: the first of both is taken, and its reader is told."""
     found_ms, told = parse_timestamp("2026-10-25T02:30", NOW_MS, BERLIN)
     assert found_ms == ms("2026-10-25T02:30+02:00")
@@ -117,7 +117,7 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_berlin")
-def test_the_zone_of_the_system_counts_where_none_is_named() -> None:
+def test_a_time_without_a_zone_is_in_the_zone_of_the_system() -> None:
     """As for the local times that the commands print."""
     assert parse_timestamp("20261125115418", NOW_MS) == (ms("2026-11-25T11:54:18+01:00"), "")
     assert "occurs twice" in parse_timestamp("2026-10-25T02:30", NOW_MS)[1]
@@ -131,7 +131,7 @@ def test_the_zone_of_the_system_counts_where_none_is_named() -> None:
     ),
     st.sampled_from([UTC, BERLIN, ZoneInfo("America/St_Johns"), ZoneInfo("Australia/Lord_Howe")]),
 )
-def test_each_form_names_the_same_moment(named: datetime, zone: ZoneInfo) -> None:
+def test_every_form_of_a_time_is_parsed_to_the_same_moment(named: datetime, zone: ZoneInfo) -> None:
     """Or is refused where the local clock never shows it."""
     named = named.replace(microsecond=named.microsecond // 1000 * 1000)
     moment = named.replace(tzinfo=zone)

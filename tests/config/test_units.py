@@ -62,7 +62,7 @@ def test_malformed_durations_are_refused(text: str) -> None:
         parse_duration(text)
 
 
-def test_a_duration_that_is_no_whole_number_of_the_unit() -> None:
+def test_a_duration_that_is_not_a_whole_number_of_its_unit_is_refused() -> None:
     """Rounding silently would keep files for an hour less than asked."""
     with pytest.raises(ConfigError, match="whole number of hours"):
         parse_duration("90m", "hours")

@@ -34,17 +34,17 @@ def test_no_crash_state_loses_acknowledged_messages(kind: Kind, crash_states: in
     assert {"killed", "cut", *KINDS} <= tally.keys()
 
 
-def test_a_crash_in_the_middle_of_a_recovery_is_recovered(kind: Kind, crash_states: int, seed: int) -> None:
+def test_a_crash_during_a_recovery_loses_no_acknowledged_message(kind: Kind, crash_states: int, seed: int) -> None:
     """The second start finds what the first one left half done."""
     explore_recoveries(kind, crash_states // 40, seed)
 
 
-def test_an_error_of_the_disk_is_never_an_acknowledgement(kind: Kind, crash_states: int, seed: int) -> None:
+def test_a_message_is_not_acknowledged_after_a_disk_error(kind: Kind, crash_states: int, seed: int) -> None:
     """The n-th operation fails, once or for ever: fenced once, no other exception, reads go on, and it recovers."""
     explore_errors(kind, crash_states // 60, seed)
 
 
-def test_every_short_script_survives(kind: Kind, crash_states: int) -> None:
+def test_no_short_sequence_of_steps_loses_a_message_in_a_crash(kind: Kind, crash_states: int) -> None:
     """All sequences of the steps that matter most: what two to four of them do to each other."""
     longest = 2 + (crash_states >= 6_000) + (crash_states >= 50_000)
     for length in range(1, longest + 1):
@@ -56,7 +56,7 @@ def test_every_short_script_survives(kind: Kind, crash_states: int) -> None:
                     Check(run, image, at, power_cut=damage not in ("killed", "cut")).run(goes_on=False)
 
 
-def test_recovered_queues_are_what_a_rebuild_makes(kind: Kind) -> None:
+def test_recovered_queues_equal_rebuilt_queues(kind: Kind) -> None:
     """The log is the truth: queues deleted and made anew have the same bytes."""
     run = CrashRun(kind, 1).run("ptdptbCtpdqtptPCtfdtpbhCtdtptkptdf")
     numbers = range(20, len(run.disk.journal), 11)
@@ -85,12 +85,12 @@ def test_no_acknowledged_message_is_lost_at_any_crash_point(
             continue
 
 
-def test_the_scripts_have_every_step() -> None:
+def test_the_crash_scripts_contain_every_step() -> None:
     """A step that no script does is never crashed in."""
     assert set("".join(SCRIPTS)) >= set(LETTERS) - {"Q"}
 
 
-def test_states_are_made_fast_enough(group_commit: Kind) -> None:
+def test_at_least_2000_crash_states_are_generated_per_second(group_commit: Kind) -> None:
     """A hundred thousand of them are a matter of minutes only when making them costs next to nothing."""
     disk = CrashRun(group_commit, 1).run(SCRIPTS[1]).disk
     numbers = range(len(disk.journal) + 1)
@@ -99,7 +99,7 @@ def test_states_are_made_fast_enough(group_commit: Kind) -> None:
     assert count / (time.process_time() - began) > 2_000
 
 
-def test_the_same_seed_gives_the_same_states(kind: Kind) -> None:
+def test_the_same_seed_gives_the_same_crash_states(kind: Kind) -> None:
     """A failure that cannot be had again cannot be mended."""
     keys = []
     for _ in range(2):
@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_states(kind: Kind) -> None:
     assert keys[0] == keys[1]
 
 
-def test_no_crash_breaks_a_promise_where_the_log_is_read_in_bulk(
+def test_a_crash_before_a_bulk_recovery_loses_no_acknowledged_message(
     kind: Kind, crash_states: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small stores are recovered record by record: here as large ones are."""

@@ -106,7 +106,7 @@ class ForeignCheck(Check):
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["commits each batch", "says what it committed"])
-def test_a_foreign_index_loses_nothing_in_a_crash(kind: Kind, lazy: bool) -> None:
+def test_an_index_of_a_plugin_loses_no_message_in_a_crash(kind: Kind, lazy: bool) -> None:
     """Killed and without power, at operations all over the scripts that were thought out; restarts and kills within them."""
     looked = crash_everywhere(kind, lambda: Database(lazy), store_over, ForeignCheck)
     assert looked > 100

@@ -355,7 +355,9 @@ def _named(kinds: list[Kind], name: str) -> Kind:
 @pytest.mark.parametrize(
     ("bug", "strategy", "begin"), _cases(BUGS), ids=lambda value: getattr(value, "__name__", value)
 )
-def test_a_bug_is_caught_by_crashing(bug: Bug, strategy: str, begin: int, kinds: list[Kind], patch: Patch) -> None:
+def test_crash_states_reveal_each_planted_bug(
+    bug: Bug, strategy: str, begin: int, kinds: list[Kind], patch: Patch
+) -> None:
     """Each of these a broker has had."""
     bug(patch)
     with pytest.raises(CrashFailure):
@@ -365,7 +367,7 @@ def test_a_bug_is_caught_by_crashing(bug: Bug, strategy: str, begin: int, kinds:
 @pytest.mark.parametrize(
     ("bug", "strategy", "begin"), _cases(DISK_BUGS), ids=lambda value: getattr(value, "__name__", value)
 )
-def test_a_bug_is_caught_by_failing_operations(
+def test_failed_disk_operations_reveal_each_planted_bug(
     bug: Bug, strategy: str, begin: int, kinds: list[Kind], patch: Patch
 ) -> None:
     """What happens after a failed sync is seen only where one fails."""

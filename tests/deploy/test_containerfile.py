@@ -80,7 +80,9 @@ def words(*lines: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_it_serves_is_healthy_and_stops(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_container_command_serves_passes_its_health_check_and_stops(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     """The entry point is the program itself, so the signal of a stop reaches it; then nothing is left to recover."""
     command = words(instruction("ENTRYPOINT"), instruction("CMD"))
     health = words(instruction("HEALTHCHECK").partition("CMD ")[2])
@@ -116,13 +118,13 @@ def test_a_container_without_access_control_does_not_start(environment: dict[str
     assert "listen.insecure: true" in done.stderr
 
 
-def test_its_user_is_not_root_and_known_by_number() -> None:
+def test_the_container_user_is_numeric_and_not_root() -> None:
     """Kubernetes' runAsNonRoot cannot judge a name."""
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", instruction("USER"))
     assert f"chown {instruction('USER')} {instruction('VOLUME')}" in LAST
 
 
-def test_its_extras_exist_and_both_stages_install_the_same() -> None:
+def test_both_stages_of_the_image_install_the_same_existing_extras() -> None:
     """pip only warns of an extra that it does not know."""
     extras = re.findall(r"^ARG EXTRAS=(.*)$", FILE.read_text(), re.MULTILINE)
     assert len(extras) == 2

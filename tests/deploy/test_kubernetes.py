@@ -49,7 +49,7 @@ def test_manifests_match_the_kubernetes_schemas(version: str) -> None:
         validator.validate(bent, version, strict=True)
 
 
-def test_everything_is_in_the_kustomization() -> None:
+def test_the_kustomization_lists_every_manifest_and_config_file() -> None:
     """A file that it does not name is not applied, without a word."""
     assert sorted(BUILT["resources"]) == sorted(
         path.name for path in BASE.glob("*.yaml") if path.name != "kustomization.yaml"
@@ -91,7 +91,7 @@ def test_ports_and_names_agree_between_the_manifests(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_pod_is_locked_down(name: str) -> None:
+def test_a_pod_has_the_restricted_security_settings(name: str) -> None:
     """The level "restricted" of Kubernetes' pod security standards, and a root that nobody writes to."""
     assert pod(name)["securityContext"]["runAsNonRoot"] is True
     assert pod(name)["securityContext"]["runAsUser"] == 10001, "the image's"

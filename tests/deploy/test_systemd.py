@@ -47,20 +47,20 @@ def complaints(unit: Path) -> list[str]:
     return [line for line in analyzed("verify", "--man=no", unit).stderr.splitlines() if unit.name in line]
 
 
-def test_deploy_has_systemd_units() -> None:
+def test_the_deploy_folder_has_three_systemd_units() -> None:
     """A glob that finds nothing would test nothing."""
     assert [unit.name for unit in UNITS] == ["flintmq-broker@.service", "flintmq-namesrv.service", "flintmq.service"]
 
 
 @needs_systemd
 @every_unit
-def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
+def test_systemd_finds_no_error_in_a_unit(unit: Path, tmp_path: Path) -> None:
     """A misspelt key is ignored by systemd, with a line in a log that nobody reads."""
     assert complaints(put(unit, tmp_path)) == []
 
 
 @needs_systemd
-def test_a_misspelt_key_would_be_seen(tmp_path: Path) -> None:
+def test_systemd_reports_a_misspelled_key_in_a_unit(tmp_path: Path) -> None:
     """Or the test above could not fail."""
     bent = UNITS[0].read_text().replace("ProtectHome=", "ProtectHomes=")
     assert "'ProtectHomes'" in "".join(complaints(put(UNITS[0], tmp_path, bent)))
@@ -68,7 +68,7 @@ def test_a_misspelt_key_would_be_seen(tmp_path: Path) -> None:
 
 @needs_systemd
 @every_unit
-def test_the_sandbox_is_tight(unit: Path, tmp_path: Path) -> None:
+def test_systemd_rates_the_exposure_of_a_unit_at_most_1_5(unit: Path, tmp_path: Path) -> None:
     """At most 1.5 of 10 by systemd's own measure: the network, which it needs, is most of that."""
     done = analyzed("security", "--offline=true", "--no-pager", "--threshold=15", put(unit, tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -115,6 +115,6 @@ def prevented(unit: Path) -> set[int]:
 
 
 @every_unit
-def test_a_fenced_store_is_started_again(unit: Path) -> None:
+def test_systemd_restarts_a_broker_that_ended_with_a_fenced_store(unit: Path) -> None:
     """Recovery reads what is really on the disk, so another start may help; docs/operations.md says so."""
     assert not prevented(unit) & {ExitCode.FENCED, ExitCode.NETWORK, ExitCode.FAILED}

@@ -122,12 +122,12 @@ PASSES_THE_KIT: dict[str, Callable[[], None]] = {
 
 
 @pytest.mark.parametrize("name", PASSES_THE_KIT)
-def test_built_in_dispatchers_pass_the_kit(name: str) -> None:
+def test_built_in_dispatchers_pass_the_dispatcher_kit(name: str) -> None:
     """Authors are told to run it: what the house does itself must not be an exception to it."""
     PASSES_THE_KIT[name]()
 
 
-def test_no_built_in_dispatcher_is_left_out() -> None:
+def test_every_built_in_dispatcher_is_run_through_the_kit() -> None:
     """A new one is run through the kit as well."""
     kernel = Kernel.assemble((), BUILTIN_PLUGINS, use_entry_points=False)
     for info in kernel.describe():
@@ -136,14 +136,14 @@ def test_no_built_in_dispatcher_is_left_out() -> None:
             assert kind != "dispatcher" or name in PASSES_THE_KIT
 
 
-def test_the_bit_maps_of_the_kit_are_of_every_kind() -> None:
+def test_sample_records_of_the_kit_have_three_different_bit_maps() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
     made.dispatch(sample_batch())
     assert len(set(made.maps.values())) == 3
 
 
-def test_a_feed_takes_the_records_that_replace_a_cut_part() -> None:
+def test_a_spark_feed_counts_records_written_after_a_cut() -> None:
     """Other records lie where the log was cut: readers of the feed are told of them."""
     made, requests = SparkFeed(Publisher()), sample_requests()
     made.dispatch(RecordBatch.of_requests(requests))
@@ -155,7 +155,7 @@ def test_a_feed_takes_the_records_that_replace_a_cut_part() -> None:
 
 @pytest.mark.parametrize(("dispatcher", "types"), [(ObservedQueues, {0x0, 0x8}), (ObservedIndex, {0x0, 0x4, 0x8})])
 @pytest.mark.parametrize("form", FORMS)
-def test_transaction_types_that_pass(
+def test_queues_and_index_accept_only_their_transaction_types(
     dispatcher: type[ObservedQueues] | type[ObservedIndex],
     types: set[int],
     form: Callable[[Sequence[DispatchRequest]], RecordBatch],
@@ -172,7 +172,7 @@ def test_transaction_types_that_pass(
 
 @pytest.mark.parametrize("dispatcher", [ObservedQueues, ObservedIndex])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_batch_of_nothing_visible_makes_nothing(
+def test_a_batch_of_rolled_back_messages_creates_no_queue_and_no_file(
     dispatcher: type[ObservedQueues] | type[ObservedIndex], form: Callable[[Sequence[DispatchRequest]], RecordBatch]
 ) -> None:
     """Not a queue, and not a file."""

@@ -22,7 +22,7 @@ def filters(**by_group: str) -> ConsumerFilterManager:
     return made
 
 
-def test_positions_of_the_groups_that_fit_are_set() -> None:
+def test_a_bit_map_has_the_positions_of_groups_whose_filter_matches() -> None:
     """All bits of a group whose filter fits, and of no other."""
     known = filters(big="a > 5", small="a < 5", unfit="a = 5 OR b > 1")
     batch = [request("T", a="9"), request("T", a="1", b="x"), request("U", a="9"), request("T", a="7"), request("T")]
@@ -36,7 +36,7 @@ def test_positions_of_the_groups_that_fit_are_set() -> None:
     assert [entry.bit_map for entry in batch] == made
 
 
-def test_the_same_records_give_the_same_bit_maps() -> None:
+def test_a_repeated_dispatch_gives_the_same_bit_maps() -> None:
     """A full disk makes a batch come again; the second time must not differ."""
     dispatcher = CalcBitMap(filters(g="a > 5"))
     batch = [request("T", a=str(n)) for n in range(10)]
@@ -47,14 +47,14 @@ def test_the_same_records_give_the_same_bit_maps() -> None:
     dispatcher.dispatch(RecordBatch.of_requests([]))
 
 
-def test_invisible_records_need_none() -> None:
+def test_prepared_and_rolled_back_records_get_no_bit_map() -> None:
     """Prepared and rolled back records never enter a queue."""
     batch = [request("T", sys_flag, a="9") for sys_flag in (0x4, 0xC, 0x8)]
     CalcBitMap(filters(g="a > 5")).dispatch(RecordBatch.of_requests(batch))
     assert [entry.bit_map is None for entry in batch] == [True, True, False]
 
 
-def test_the_filters_of_groups_that_left_let_everything_pass_and_cost_nothing() -> None:
+def test_filters_of_absent_groups_accept_every_message_unevaluated() -> None:
     """A group that comes back looks at what was stored meanwhile; nothing was evaluated for it."""
     known = filters(g="a > 5", here="a > 5")
     bloom = known.bloom_filter

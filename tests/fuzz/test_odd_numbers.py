@@ -273,7 +273,7 @@ FILES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", first(["consumerOffset.json", "delayOffset.json"], FILES))
-def test_a_file_with_an_odd_value_stops_the_start_with_its_name(tmp_path: Path, name: str) -> None:
+def test_a_start_with_an_odd_value_in_a_file_fails_and_names_the_file(tmp_path: Path, name: str) -> None:
     """It names the file, the field and the value; a start that took it would write a file that Java cannot load. Where the
     value fits after all (a number as a text) the broker starts, and what it writes is Java's."""
     folder = tmp_path / "store" / "config"

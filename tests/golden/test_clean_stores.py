@@ -243,7 +243,7 @@ def test_queries_by_key_and_time_equal_the_answers_of_the_live_broker(
         store.close()
 
 
-def test_each_message_is_found_where_the_send_answer_said(load_golden: Any, tmp_path: Path) -> None:
+def test_each_message_is_found_at_the_offsets_in_its_send_answer(load_golden: Any, tmp_path: Path) -> None:
     """Clients keep the topic, queue and offset of the answer to find the message again."""
     golden = load_golden("store-basic")
     store = golden.open(golden.unpack(tmp_path))

@@ -220,7 +220,7 @@ class TokenPlugin:
         register("tokens", Tokens)
 
 
-def test_an_authenticator_of_a_plugin_decides_alone_or_with_the_built_in(
+def test_a_plugins_authenticator_works_alone_and_with_the_built_in(
     configure: Callable[..., Any], accounts: Path, connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It decides alone, or beside the built-in one; when it fails the door stays shut, and others of its read are served."""

@@ -258,7 +258,7 @@ def test_memory_of_large_messages_is_released(broker: BrokerProcess) -> None:
         time.sleep(0.05)
 
 
-def test_every_attack_keeps_connections_open(broker: BrokerProcess) -> None:
+def test_each_simulated_attack_keeps_its_connections_open(broker: BrokerProcess) -> None:
     """An attack that fails at once would be withstood by anybody: each still runs after a while, with connections."""
     pid = broker.process.pid
     before = sockets(pid)

@@ -65,7 +65,7 @@ def test_a_long_group_is_administered_like_any_other(length: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["producer", "consumer"])
-def test_topics_of_units_are_listed(kind: str) -> None:
+def test_the_name_server_lists_topics_of_unit_mode(kind: str) -> None:
     """311 lists those of producers, 312 those of consumers' retries, 313 the latter without the former."""
     with EmbeddedBroker() as broker, closing(Wire(broker.address)) as wire:
         if kind == "producer":

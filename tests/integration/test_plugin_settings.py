@@ -307,7 +307,7 @@ def test_the_name_suggested_for_ambiguous_plugins_selects_one(
     ],
     ids=["filter", "section", "request code"],
 )
-def test_ambiguous_plugins_without_a_choosing_setting_are_resolved_by_disabling(
+def test_disabling_one_of_two_ambiguous_plugins_selects_the_other(
     module: Write, configured: Configured, tmp_path: Path, body: str
 ) -> None:
     """The names in the error are those that ``disabled_plugins`` takes."""

@@ -263,13 +263,13 @@ def test_two_spellings_of_a_key_on_the_command_line_are_refused() -> None:
         load_config(None, ["broker.name=a", "brokerName=b"], {})
 
 
-def test_rocketmqs_names_mean_name_server_settings_in_its_role() -> None:
+def test_rocketmqs_names_set_name_server_settings_in_its_role() -> None:
     """``flintmq namesrv --set listenPort=1`` is the name server's port."""
     config = load_config(None, ["listenPort=19876", "brokerName=x"], {}, role="namesrv").config
     assert (config.nameserver.port, config.listen.port, config.broker.name) == (19876, 10911, "x")
 
 
-def test_lists_null_and_plugins_are_loaded() -> None:
+def test_a_yaml_file_can_contain_lists_null_and_plugin_references() -> None:
     """Every kind of value a file can hold."""
     loaded = load_text(
         "plugins:\n  - a.b:c\n  - d:e\ndisabled_plugins: [index]\ndispatchers: []\n"

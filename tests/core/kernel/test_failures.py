@@ -103,7 +103,7 @@ def test_counting_swallows_the_error_even_a_system_exit() -> None:
 
 
 @pytest.mark.parametrize(("owner", "calling"), [(MINE, MINE), (BUILT_IN, None)])
-def test_the_calling_plugin_is_known_while_its_part_is_made(owner: PluginOrigin, calling: PluginOrigin | None) -> None:
+def test_calling_is_the_plugin_whose_part_is_created(owner: PluginOrigin, calling: PluginOrigin | None) -> None:
     """The plugin must also be known in a task that the part starts."""
 
     async def seen() -> PluginOrigin | None:
@@ -127,7 +127,7 @@ def test_an_error_raised_during_a_start_is_recorded_and_raised() -> None:
     assert CALLING.get() is None
 
 
-def test_brief_shows_errors_whose_text_cannot_be_made() -> None:
+def test_brief_describes_an_error_whose_str_raises() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError

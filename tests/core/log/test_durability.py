@@ -97,7 +97,7 @@ def test_a_sync_without_a_free_descriptor_is_tried_again(monkeypatch: pytest.Mon
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_a_commit_counts_page_borders_as_a_flush_does() -> None:
+def test_a_commit_counts_page_borders_instead_of_bytes() -> None:
     """RocketMQ's ``isAbleToCommit`` asks how many page borders lie between, not how many bytes."""
     one = Log(synchronous=False, pooled=True, file_bytes=16 * 4096)
     body = b"b" * 3_000

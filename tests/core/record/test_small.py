@@ -185,7 +185,7 @@ def test_index_columns_equal_the_values_in_the_properties(texts: list[str], time
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
-def test_messages_with_alike_properties_keep_their_unique_keys(ids: list[str]) -> None:
+def test_messages_with_shared_property_text_keep_their_unique_keys(ids: list[str]) -> None:
     """The short way itself, which random texts seldom take, and parts of what it finds."""
     stored = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k".encode() for one in ids]
     alike = AlikeProperties.found_in(stored)
@@ -214,7 +214,7 @@ def test_shared_properties_are_appended_to_each_messages_properties(texts: list[
         assert not has_nul(joined)
 
 
-def test_a_nul_byte_in_alike_properties_is_found() -> None:
+def test_a_nul_byte_in_shared_property_text_is_found() -> None:
     """Alike are only messages whose ids are proven to have none, so that nobody looks at each id again."""
     keys = [b"A\0", b"AB"]
     assert AlikeProperties.of(b"UNIQ_KEY\x01", keys, b"") is None
@@ -239,7 +239,7 @@ def test_only_short_text_around_unique_keys_is_cached(tag: str, remembered: int)
 
 @pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])
 @pytest.mark.parametrize("count", [1, 255, 256, 700])
-def test_index_columns_of_a_batch_are_equal_in_pieces_and_at_once(count: int, text: str) -> None:
+def test_index_columns_found_in_steps_equal_those_found_at_once(count: int, text: str) -> None:
     """The index must not depend on how many messages the broker dispatches together."""
     all_stored = [text.format(number % 3, number).encode() for number in range(count)]
     stored = AlikeProperties.found_in(all_stored) or all_stored
@@ -393,7 +393,7 @@ def test_a_batch_with_a_delayed_message_is_recognized(name: str, alike: bool) ->
     assert may_wait(stored if alike else list(stored))
 
 
-def test_items_whose_sizes_add_up_evenly_are_decoded_separately() -> None:
+def test_batch_items_of_different_sizes_with_an_even_sum_are_decoded() -> None:
     """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
     properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
     alone = BatchItem(0, b"x", properties % 2).size_bytes

@@ -18,13 +18,13 @@ from flintmq.testing.store import message, open_store, opened, snapshot
 ENDS = Ends(is_stop=True, log_end=77, queues=[QueueEnd("T", 0, 1, 9), QueueEnd("U", 3, 0, 4)])
 
 
-def test_noted_ends_are_read_back(tmp_path: Path) -> None:
+def test_written_ends_of_log_and_queues_are_read_back(tmp_path: Path) -> None:
     EndsFile(OS_DISK, tmp_path).write(ENDS)
     found = EndsFile(OS_DISK, tmp_path)
     assert (found.noted, found.was_in_use, found.damage) == (ENDS, False, "")
 
 
-def test_lines_after_the_ends_withdraw_the_stop_and_deleted_queues(tmp_path: Path) -> None:
+def test_later_lines_of_the_ends_file_cancel_the_stop_and_queue_ends(tmp_path: Path) -> None:
     """That the store is as it was at a stop, and the end of a queue that is deleted; half a line is none."""
     file = EndsFile(OS_DISK, tmp_path)
     file.write(ENDS)
@@ -56,7 +56,7 @@ def test_the_version_counter_of_a_table_is_found_at_its_beginning() -> None:
     assert counter_of(b"{}") == counter_of(b'{"counter":"x"}') == -1
 
 
-def test_small_files_are_noted_with_names_or_with_their_content(tmp_path: Path) -> None:
+def test_small_files_are_listed_in_the_ends_with_or_without_content(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     (tmp_path / "config").mkdir()
@@ -88,7 +88,7 @@ def test_a_start_without_the_log_disk_is_refused_even_before_a_checkpoint(tmp_pa
     assert snapshot(tmp_path / "left", "consumequeue") == before != {}
 
 
-def test_outdated_notes_do_not_stop_a_start_after_another_broker_used_the_store(tmp_path: Path) -> None:
+def test_an_outdated_ends_file_does_not_stop_a_start(tmp_path: Path) -> None:
     """It knows nothing of the notes: the log, the queues and the index go further, and nothing is refused or made again."""
     with opened(tmp_path) as store:
         store.put([message("T", body=b"1")])
@@ -126,7 +126,7 @@ def test_a_topic_created_again_after_deletion_begins_at_queue_offset_0(tmp_path:
 
 
 @pytest.mark.slow
-def test_noting_ten_thousand_queues_takes_milliseconds(tmp_path: Path) -> None:
+def test_writing_the_ends_of_10000_queues_takes_less_than_50_ms(tmp_path: Path) -> None:
     """It is done at each start and stop, and now and then between them."""
     ends = Ends(
         is_stop=True, queues=[QueueEnd(f"topic-{number // 4}", number % 4, 0, number) for number in range(10_000)]

@@ -424,7 +424,9 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 
 @pytest.mark.longest
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_fault_is_found(request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_histories_reveal_each_planted_fault(
+    request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The histories notice it when the code is wrong; so they say something when it is right."""
     kind, plant = PLANTS[name]
     make: MakeWorld = request.getfixturevalue(kind)

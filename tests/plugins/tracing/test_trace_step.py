@@ -26,7 +26,7 @@ def parent(number: int) -> str:
     return f"00-{number + 1:032x}-00f067aa0ba902b7-01"
 
 
-def test_it_is_an_intake_step() -> None:
+def test_the_trace_step_passes_the_intake_kit() -> None:
     """It keeps the rules of its port."""
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 

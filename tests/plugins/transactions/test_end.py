@@ -104,7 +104,7 @@ def test_an_end_accepts_every_form_of_message_id_in_use(bench: Any) -> None:
     assert len(bench.delivered) == 3
 
 
-def test_no_other_record_can_be_committed(bench: Any) -> None:
+def test_a_message_that_is_not_a_half_message_cannot_be_committed(bench: Any) -> None:
     bench.end(bench.send("A"))
     (final,) = bench.delivered
     with pytest.raises(RefusedError) as refused:

@@ -135,7 +135,7 @@ def test_sys_exit_in_the_program_stops_its_broker_cleanly(tmp_path: Path) -> Non
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_work_awaited_to_its_end_returns_and_raises_normally() -> None:
+def test_to_its_end_returns_the_result_or_raises_the_error() -> None:
     async def fails() -> None:
         raise ValueError("wrong")
 

@@ -200,7 +200,7 @@ def _use(one: Small, target: Path) -> None:
     assert [found for found in after.findings if "/config/" not in found.where and found.level.value != "note"] == []
 
 
-def test_the_walk_is_lazy(small: Small) -> None:
+def test_walk_reads_the_log_lazily(small: Small) -> None:
     """Explaining one place does not read the rest."""
     pieces = walk(small.files)
     first = next(pieces)
@@ -208,7 +208,7 @@ def test_the_walk_is_lazy(small: Small) -> None:
     assert first.start == 0
 
 
-def test_the_first_part_of_a_file_has_no_data_behind_its_end(tmp_path: Path) -> None:
+def test_a_search_for_data_ends_at_the_mapped_part_of_a_file(tmp_path: Path) -> None:
     """A backup keeps the file's size at its end, while the broker writes on."""
     path = tmp_path / "0"
     with path.open("wb") as file:

@@ -307,7 +307,7 @@ def a_reply_goes_to_any_broker(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("planted", [pytest.param(one, id=one.name) for one in BUGS])
-def test_a_planted_bug_is_found(
+def test_a_state_machine_or_a_test_finds_each_planted_bug(
     planted: Bug, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A machine or a test could pass by checking nothing; without the bug it passes."""

@@ -13,7 +13,7 @@ from flintmq.remoting.client.prepared import Preparer
 
 
 @given(lengths=st.lists(st.integers(0, 300), max_size=40), limit_bytes=st.integers(500, 2_000))
-def test_parts_are_as_few_as_the_limit_allows(lengths: list[int], limit_bytes: int) -> None:
+def test_messages_are_split_into_as_few_batches_as_the_limit_allows(lengths: list[int], limit_bytes: int) -> None:
     messages = [Message("T", b"%03d" % number + bytes(length)) for number, length in enumerate(lengths)]
     parts = Preparer(None, limit_bytes).batches(messages)
     items = [decode_batch(part.body) for part in parts]
@@ -25,7 +25,7 @@ def test_parts_are_as_few_as_the_limit_allows(lengths: list[int], limit_bytes: i
     assert [len(part.msg_id.split(",")) for part in parts] == [part.messages for part in parts]
 
 
-def test_a_part_has_no_more_messages_than_a_batch_may_have() -> None:
+def test_no_batch_has_more_than_the_maximum_number_of_messages() -> None:
     parts = Preparer().batches([Message("T", b"")] * (2 * BATCH_MAX_MESSAGES + 1))
     assert [part.messages for part in parts] == [BATCH_MAX_MESSAGES, BATCH_MAX_MESSAGES, 1]
 
@@ -38,7 +38,7 @@ def test_a_part_has_no_more_messages_than_a_batch_may_have() -> None:
         ([Message("T", b"")] * 9 + [Message("T", b"", delay_level=1)], "delayed"),
     ],
 )
-def test_one_that_cannot_be_sent_stops_all(messages: list[Message], said: str) -> None:
+def test_a_list_with_an_invalid_message_is_refused_as_a_whole(messages: list[Message], said: str) -> None:
     """Before anything is sent: half of a list that was wrong from the start is the worst of both."""
     with pytest.raises(ValueError, match=said):
         Preparer(None, 1_000).batches(messages)

@@ -57,7 +57,7 @@ def test_each_limit_stops_pulling_until_it_is_no_longer_reached(
     assert has_room(held)
 
 
-def test_one_slow_message_does_not_let_the_others_run_away() -> None:
+def test_messages_consumed_after_a_slow_message_are_bounded() -> None:
     """All that lies behind it comes again when the process dies, because it alone holds up what is committed."""
     held = held_queue(CacheLimits(1_000, 1 << 40, 10))
     messages = [message(number) for number in range(11)]

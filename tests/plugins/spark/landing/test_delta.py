@@ -69,7 +69,7 @@ Lander(LandingTask.from_json(sys.argv[1]), 0).land(int(sys.argv[2]), 1 << 20)
     assert offsets(zone) == sorted(little_log.landing)
 
 
-def test_two_stores_share_a_table_and_a_cut_one_is_refused(tmp_path: Path, little_log: LittleLog) -> None:
+def test_stores_can_share_a_delta_table_but_a_cut_store_is_refused(tmp_path: Path, little_log: LittleLog) -> None:
     """Each store has a position of its own in the table; a history that was cut since is not mixed with the new one."""
     zone = tmp_path / "zone"
     other = LogSource(store_id="f" * 32, broker_name="broker-b", epochs=((1, 0),))

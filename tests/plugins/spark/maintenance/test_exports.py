@@ -103,7 +103,7 @@ def test_an_export_finds_messages_stored_while_the_clock_was_behind(tmp_path: Pa
     assert wanted
 
 
-def test_compaction_keeps_the_newest_of_each_key(tmp_path: Path, template: Path, engine: Engine) -> None:
+def test_compaction_keeps_the_newest_message_of_each_key(tmp_path: Path, template: Path, engine: Engine) -> None:
     """A key of another topic is another key, and messages without a key are counted."""
     newest = {
         (r.topic, r.properties["KEYS"]): r.commit_log_offset_bytes for r in records(template) if "KEYS" in r.properties
@@ -117,7 +117,7 @@ def test_compaction_keeps_the_newest_of_each_key(tmp_path: Path, template: Path,
     assert [path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith("part-")] == []
 
 
-def test_compaction_takes_the_last_over_pieces(tmp_path: Path) -> None:
+def test_compaction_keeps_one_message_per_key_across_log_files(tmp_path: Path) -> None:
     """A key that is in every file of the log ends up with one message: the last."""
     store = open_store(tmp_path / "store", config=config_of(tmp_path / "store"), clock=ManualClock())
     try:
