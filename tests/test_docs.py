@@ -69,7 +69,7 @@ OF_FILES = (".py", ".md", ".conf", ".json", ".yml", ".yaml", ".log")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_settings_on_a_page_exist_and_have_the_default_beside_them(page: str) -> None:
+def test_settings_on_a_page_exist_and_have_the_default_on_the_page(page: str) -> None:
     """`store.disk_full_ratio` (90 %) is a promise of the default; a key that was renamed is found nowhere."""
     sections = {key.rpartition(".")[0] for key in KEYS}
     tops = {section.partition(".")[0] for section in sections if section}

@@ -111,7 +111,7 @@ def test_handlers_run_until_another_thread_closes_them(name_server: str, topic: 
 # --- sending ---
 
 
-def test_sends_of_every_kind_arrive(name_server: str, topic: str) -> None:
+def test_synchronous_sends_of_every_kind_are_stored(name_server: str, topic: str) -> None:
     with sync.Producer("p", name_server) as producer, sync.PullConsumer("look", name_server) as consumer:
         one = producer.send(sync.Message(topic, b"one", tags="A"))
         assert one.status is sync.SendStatus.SEND_OK

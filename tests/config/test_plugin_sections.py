@@ -68,7 +68,7 @@ def error_of(text: str) -> ConfigError:
     return caught.value
 
 
-def test_a_section_is_loaded_as_the_plugins_class() -> None:
+def test_a_plugin_section_is_loaded_as_the_settings_class_of_its_plugin() -> None:
     """Units come from the field's name where the plugin declares none."""
     audit = load_text(FULL).section("audit", Audit)
     assert audit == Audit(
@@ -130,7 +130,7 @@ def test_settings_of_a_flush_strategy_are_a_section_of_flush() -> None:
     loaded.check_claimed(["flush.turbo"])
 
 
-def test_unclaimed_sections_are_errors() -> None:
+def test_a_section_that_belongs_to_no_plugin_is_an_error() -> None:
     """A misspelt section would otherwise be ignored in silence."""
     loaded = load_text("audit: {path: x}\nstor:\n  path: x\n", name="b.yaml")
     with pytest.raises(ConfigError) as caught:

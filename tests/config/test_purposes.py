@@ -30,7 +30,7 @@ def test_each_starting_file_loads_with_its_documented_choices(purpose: str) -> N
     assert "yaml-language-server" not in text
 
 
-def test_each_starting_file_keeps_the_promise_of_its_purpose() -> None:
+def test_each_starting_file_has_the_settings_that_its_purpose_requires() -> None:
     """The promises of their first paragraphs."""
     configs = {purpose: load_text(starting_yaml(purpose)).config for purpose in PURPOSES}
     assert configs.keys() == {"development", "durable", "replicated", "edge"}

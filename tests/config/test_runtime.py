@@ -53,7 +53,7 @@ def test_runtime_changes_of_other_keys_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["plugins", "dispatchers", "authenticators", "flushDiskType", "flush.strategy", "store.path"]
 )
-def test_keys_without_a_plain_rocketmq_name_are_refused(name: str) -> None:
+def test_keys_without_one_rocketmq_name_cannot_be_changed_at_runtime(name: str) -> None:
     """Also those that have no RocketMQ name or a composite one."""
     with pytest.raises(ConfigError, match="cannot be changed while running"):
         evolve(BrokerConfig(), {name: "x"})

@@ -274,7 +274,7 @@ def test_a_log_record_has_the_file_line_and_function_of_its_caller(caplog: pytes
     assert ["ValueError: why" in (one.exc_text or "") for one in records[-3:]] == [True, True, False]
 
 
-def test_a_level_that_is_off_costs_no_record(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disabled_log_level_creates_no_log_record(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, "flintmq.test.off")
     log = event_log("flintmq.test.off")
 

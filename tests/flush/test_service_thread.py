@@ -44,7 +44,7 @@ def test_a_thread_runs_when_woken_and_finishes_once() -> None:
     assert thread.rounds == 3
 
 
-def test_wakeups_before_a_round_are_one_wakeup() -> None:
+def test_several_wakeups_before_a_round_cause_one_round() -> None:
     thread = Counting()
     for _ in range(10):
         thread.wakeup()

@@ -72,7 +72,7 @@ def all_records(store: MessageStore) -> list[Record]:
     return [record for record in records if record is not None]
 
 
-def test_every_record_is_read_exactly(clean: Any, tmp_path: Path) -> None:
+def test_every_record_of_a_java_store_is_read_exactly(clean: Any, tmp_path: Path) -> None:
     """The log is the truth: each field of each record, addresses, properties and bodies."""
     store = clean.open(clean.unpack(tmp_path))
     try:
@@ -83,7 +83,7 @@ def test_every_record_is_read_exactly(clean: Any, tmp_path: Path) -> None:
         store.close()
 
 
-def test_every_record_and_blank_is_written_exactly(clean: Any, tmp_path: Path) -> None:
+def test_every_record_and_blank_of_a_java_store_is_encoded_exactly(clean: Any, tmp_path: Path) -> None:
     """FlintMQ must write the same bytes as RocketMQ for the same messages."""
     log = b"".join(snapshot(clean.unpack(tmp_path), "commitlog").values())
     for entry in clean.dump["commitlog"]:

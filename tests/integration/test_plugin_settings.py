@@ -274,7 +274,7 @@ TWINS = {
 
 
 @pytest.mark.parametrize("kind", TWINS)
-def test_the_name_suggested_for_ambiguous_plugins_selects_one(
+def test_the_name_suggested_for_ambiguous_plugins_selects_that_plugin(
     kind: str, module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """The error is read, and what it says is written: as it stands there, and as ``plugins:`` names them."""

@@ -142,7 +142,7 @@ def test_the_broker_chooses_only_readable_queues(running: Running) -> None:
     assert set(running.written("T")) == {0, 1}
 
 
-def test_a_topic_without_queues_refuses_sends_and_makes_dead_letters(running: Running) -> None:
+def test_due_messages_of_a_topic_without_queues_become_dead_letters(running: Running) -> None:
     """There is no queue in which a message would be found again: sends are refused, what waits is a dead letter."""
     wire = running.wire
     assert wire.send("T", b"level", queue_id=3, properties={"DELAY": "4"}).code == 0

@@ -146,7 +146,7 @@ def test_a_slave_is_read_while_its_master_is_down(
             assert readable(slave, bodies)
 
 
-def test_a_slave_forgets_what_the_real_master_deletes(peer: Peer, tmp_path: Path) -> None:
+def test_a_flintmq_slave_deletes_a_topic_deleted_at_its_java_master(peer: Peer, tmp_path: Path) -> None:
     """Its log does not say that a topic was deleted: only its table of topics does."""
     master_port, slave_port = free_ports(2)
     with flintmq.NameServer(load_config(None, [f"nameserver.port={peer.namesrv_port}"], {})):

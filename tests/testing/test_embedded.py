@@ -145,7 +145,7 @@ def test_a_held_pull_ends_exactly_at_its_timeout(broker: EmbeddedBroker, clock: 
     asyncio.run(main())
 
 
-def test_clients_and_locks_expire(broker: EmbeddedBroker, clock: VirtualClock) -> None:
+def test_clients_and_queue_locks_expire_with_the_virtual_clock(broker: EmbeddedBroker, clock: VirtualClock) -> None:
     """A member without heartbeats goes after two minutes and the next scan, its lock after one."""
     channel, queue = RecordingChannel(), MessageQueue("broker-a", 0, "T")
     on_loop(broker, lambda state: state.producers.register("P", channel, "client"))

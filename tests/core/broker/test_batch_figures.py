@@ -38,7 +38,7 @@ def test_each_message_of_an_append_is_counted_once() -> None:
     assert sum(figures.durable_s.counts) == 1
 
 
-def test_unfolded_notes_are_bounded_and_folding_counts_all_of_them() -> None:
+def test_notes_of_appends_are_bounded_and_all_of_them_are_counted() -> None:
     """Nobody may read the figures for days."""
     stats, figures = BrokerStats(ManualClock()), BatchFigures()
     stats.figures = figures

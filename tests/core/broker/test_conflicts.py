@@ -89,12 +89,12 @@ def test_consume_from_where_conflicts_only_in_clustering_push_groups() -> None:
         assert find_conflicts({"a": member(("T", "*"), **more), "b": member(("T", "*"), start=FIRST, **more)}) == ()
 
 
-def test_a_value_that_a_member_did_not_report_makes_no_conflict() -> None:
+def test_a_value_that_a_member_did_not_report_causes_no_conflict() -> None:
     """A client that reports its subscriptions only, as older ones do."""
     assert find_conflicts({"a": USUAL, "b": Behaviour(USUAL.subscriptions)}) == ()
 
 
-def test_the_gravest_conflict_comes_first_and_the_text_is_short() -> None:
+def test_the_most_serious_conflict_comes_first_and_the_text_is_short() -> None:
     """A thousand members with a hundred topics each, by names that strangers chose."""
     members = {f"c{n:03}": member(*((f"T{n}-{m}", "x" * 500) for m in range(5))) for n in range(200)}
     members["cb"] = member(model="BROADCASTING")
@@ -135,7 +135,7 @@ def test_conflicts_do_not_depend_on_the_order_of_members(members: dict[str, Beha
 
 
 @given(st.integers(3, 12), behaviours)
-def test_a_member_that_differs_from_all_others_is_the_only_odd_member(count: int, odd: Behaviour) -> None:
+def test_only_the_member_that_differs_from_all_others_is_reported(count: int, odd: Behaviour) -> None:
     """The operator must be pointed at the wrong member, and not at those that agree."""
     members = {f"m{number}": USUAL for number in range(count)} | {"odd": odd}
     found = find_conflicts(members)

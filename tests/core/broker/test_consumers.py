@@ -79,7 +79,7 @@ def test_the_last_heartbeat_sets_the_message_model_and_a_conflict_names_its_memb
     assert [(one.about, odd_members([one])) for one in group.conflicts()] == [("message model", ("odd",))]
 
 
-def test_a_subscription_to_the_retry_topic_makes_no_conflict() -> None:
+def test_a_subscription_to_the_retry_topic_causes_no_conflict() -> None:
     """Clients add it by themselves, some of them only after their start."""
     group = ConsumerGroupInfo("g")
     joined(group, "one", subscription("T"))

@@ -102,7 +102,7 @@ def test_a_sync_of_the_next_process_covers_additions_of_a_dead_process() -> None
     assert ConfigJournal(PATH, left).read() == ADDITIONS[:1]
 
 
-def test_a_journal_stays_unsound_after_a_failed_sync_until_the_table_is_written() -> None:
+def test_a_failed_sync_makes_a_journal_unsound_until_the_table_is_written() -> None:
     """The kernel may call the pages clean that it could not write; the other file is one that it has not failed for."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)

@@ -18,7 +18,7 @@ def part(most: int = 3, owner: PluginOrigin = MINE, *, optional: bool = True, pr
     return Failures(most).of(owner, "flintmq_services", "service 'mine'", optional=optional, provoked=provoked)
 
 
-def test_the_last_failure_that_is_allowed_switches_a_part_off_for_good() -> None:
+def test_a_part_is_switched_off_permanently_at_its_failure_limit() -> None:
     made = part(2)
     made.failed(ValueError("no"), "tick")
     assert not made.why_off
@@ -53,7 +53,7 @@ def test_failures_that_clients_provoke_count_only_if_consecutive(calls_between: 
     assert bool(made.why_off) is is_off
 
 
-def test_a_part_that_is_off_is_listed_only_for_its_plugin() -> None:
+def test_a_switched_off_part_is_listed_only_for_its_plugin() -> None:
     failures = Failures(1)
     failures.of(MINE, "flintmq_services", "service 'mine'", optional=True).failed(ValueError("no"))
     assert failures.off(MINE) == ("service mine: failed 1 times, the last time in service 'mine': ValueError: no",)

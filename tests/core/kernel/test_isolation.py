@@ -73,7 +73,7 @@ def test_a_guarded_object_has_the_optional_methods_of_its_object(part: Part) -> 
     assert not isinstance(builder, SupportsTruncate)
 
 
-def test_an_index_builder_that_is_off_is_not_called(part: Part) -> None:
+def test_a_switched_off_index_builder_is_not_called(part: Part) -> None:
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     for _ in range(3):
         with pytest.raises(ValueError, match="no"):

@@ -8,7 +8,7 @@ from flintmq.core.log.watermarks import Watermarks
 
 
 @pytest.mark.parametrize(("synchronous", "readable"), [(True, 100), (False, 200)])
-def test_readable_is_flushed_under_a_synchronous_strategy_else_committed(synchronous: bool, readable: int) -> None:
+def test_the_readable_position_is_flushed_or_committed_by_strategy(synchronous: bool, readable: int) -> None:
     """Consumers must not read a message that a crash can still remove under a synchronous strategy."""
     marks = Watermarks(synchronous=synchronous)
     marks.wrote, marks.committed, marks.flushed = 300, 200, 100

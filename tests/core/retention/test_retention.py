@@ -171,7 +171,7 @@ def test_unread_files_are_kept_up_to_hold_max_bytes() -> None:
         (91, (True, True, True)),
     ],
 )
-def test_disk_thresholds_are_rocketmqs(used: int, expected: tuple[bool, bool, bool]) -> None:
+def test_disk_thresholds_equal_those_of_rocketmq(used: int, expected: tuple[bool, bool, bool]) -> None:
     """75, 85 and 90 percent: above each, not at it."""
     policy = replace(POLICY, min_free_bytes=0)
     space = judge_disk(disk(used), policy)

@@ -74,7 +74,7 @@ def test_each_batch_causes_one_publication() -> None:
     assert (publisher.closed, landing.closed) == (1, 1)
 
 
-def test_the_committed_position_is_that_of_the_landing_zone() -> None:
+def test_the_committed_position_of_the_feed_is_that_of_its_landing_zone() -> None:
     """Without a landing zone nothing is ever needed again; a new zone has nothing yet, and reads the log itself."""
     assert SparkFeed(Publisher()).committed() is None
     landing = Landing()

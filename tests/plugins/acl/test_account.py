@@ -53,7 +53,7 @@ def test_a_default_permission_does_not_cover_the_brokers_internal_topics(topic: 
     assert account(topicPerms=(f"{topic}=PUB",)).first_lacking([publish(topic)]) is None
 
 
-def test_an_administrator_lacks_no_permission() -> None:
+def test_an_administrator_has_every_permission() -> None:
     """RocketMQ's rule."""
     assert account(admin=True, defaultTopicPerm="DENY").first_lacking([publish("Orders")]) is None
 

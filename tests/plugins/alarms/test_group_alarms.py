@@ -152,7 +152,7 @@ def test_lags_of_many_groups_are_measured_in_several_loop_turns(alarms: Alarms) 
         ((("A", "*"), ("B", "*")), (("A", "*"),), "B", 1),
     ],
 )
-def test_members_with_different_subscriptions_have_an_alarm_until_one_leaves(
+def test_different_subscriptions_of_members_are_an_alarm(
     alarms: Alarms, first: tuple[tuple[str, str], ...], second: tuple[tuple[str, str], ...], said: str, odd: int
 ) -> None:
     """Two real clients of one group: nothing tells them, and messages are lost."""
@@ -212,7 +212,7 @@ def test_members_with_different_consume_settings_have_an_alarm(alarms: Alarms, o
         assert alarms(broker) == {}
 
 
-def test_two_clients_with_one_id_have_an_alarm_until_one_leaves(alarms: Alarms) -> None:
+def test_a_client_id_of_two_clients_is_an_alarm_until_a_client_leaves(alarms: Alarms) -> None:
     """Both consume everything, and neither can know."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")

@@ -220,7 +220,7 @@ def test_a_full_disk_refuses_writes_until_space_is_free(make: Any) -> None:
     bench.fill(1)
 
 
-def test_an_unmeasurable_disk_deletes_and_refuses_nothing(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unmeasurable_disk_causes_no_deletion_and_no_refusal(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """It is said once, and neither deletes nor refuses."""
     bench = make()
     bench.fill(12)

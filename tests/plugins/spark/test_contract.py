@@ -317,7 +317,7 @@ def test_a_stream_refuses_ending_options(query: Start, option: dict[str, str]) -
 # --- batches ---
 
 
-def test_a_quiet_topic_beside_a_busy_one_makes_no_empty_batches(cluster: Cluster, query: Start) -> None:
+def test_a_quiet_topic_beside_a_busy_topic_causes_no_empty_batches(cluster: Cluster, query: Start) -> None:
     """Empty queues, new topics and other queues of the topic must make no empty batch either."""
     cluster.make_topic(TOPIC, 2)
     cluster.make_topic("busy", 1)

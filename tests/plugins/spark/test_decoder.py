@@ -121,7 +121,7 @@ def test_prepared_and_rolled_back_messages_never_become_rows() -> None:
     assert decode(log, starts, ["queueOffset"]).column(0).to_pylist() == [0, 2]
 
 
-def test_tags_and_topics_choose_rows() -> None:
+def test_rows_are_selected_by_tag_and_topic() -> None:
     """The tag itself must match, because "Aa" and "BB" have the same hash."""
     records = [
         RecordFields(topic, properties=b"TAGS\x01" + tag if tag else b"", queue_offset=n)

@@ -48,7 +48,7 @@ def send(chosen: WriteOptions, *batches: Any) -> Sender:
         return sender
 
 
-def test_a_row_becomes_its_message(served: Served) -> None:
+def test_a_row_is_sent_as_a_message_with_the_fields_of_its_columns(served: Served) -> None:
     """Every column arrives where consumers look for it; properties of the message that was read are not passed on."""
     rows = batch(
         body=["text", "ä"],
@@ -72,7 +72,7 @@ def test_a_row_becomes_its_message(served: Served) -> None:
     assert [first.properties["SPARK_TXN"], second.properties["SPARK_TXN"]] == ["q:0:0:0", "q:0:0:1"]
 
 
-def test_many_rows_travel_in_few_requests(served: Served) -> None:
+def test_rows_are_sent_in_batches(served: Served) -> None:
     """Batches by number and by size, several topics at once, and each row exactly once when nothing goes wrong."""
     served.create_topic("other")
     count = 2_500

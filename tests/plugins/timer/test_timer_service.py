@@ -317,7 +317,7 @@ def test_timer_positions_are_written_after_their_deliveries_are_on_disk(tmp_path
     bench.store.close()
 
 
-def test_entries_of_a_failed_delivery_return_to_the_wheel(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timer_entries_of_a_failed_delivery_return_to_the_wheel(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the wheel has given out is in nobody's hands else."""
     bench.send(b"a", TIMER_DELAY_MS="5")
     bench.service.run(bench.clock.now_ms())

@@ -31,7 +31,7 @@ def test_the_trace_step_passes_the_intake_kit() -> None:
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 
 
-def test_a_message_is_noted_once_and_found_after_it_was_redirected() -> None:
+def test_a_traced_message_is_noted_once_and_found_after_a_redirection() -> None:
     """A delay puts it elsewhere, with further properties; a second message with the same parent is another one."""
     made = step()
     first, second = message(uniq_key="a", traceparent=PARENT), message(uniq_key="b", traceparent=PARENT)
@@ -46,7 +46,7 @@ def test_a_message_is_noted_once_and_found_after_it_was_redirected() -> None:
         assert made.noted(one) is None
 
 
-def test_messages_put_by_the_broker_are_not_noted() -> None:
+def test_messages_put_by_the_broker_are_not_traced() -> None:
     """A committed transaction passes the steps again; nobody waits for an answer to it."""
     made, one = step(), message(traceparent=PARENT)
     made.take(one, None)

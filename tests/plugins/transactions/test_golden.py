@@ -170,7 +170,7 @@ def test_transactions_ended_by_rocketmq_cannot_be_ended_again(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("variant", ["json", "rocketmq"])
-def test_the_check_request_equals_rocketmqs(variant: str) -> None:
+def test_the_transaction_check_request_equals_that_of_rocketmq(variant: str) -> None:
     if not FRAMES.exists():
         pytest.skip(f"the golden frames {FRAMES} are not here")
     with gzip.open(FRAMES, "rt") as lines:

@@ -49,7 +49,7 @@ def test_an_expression_on_which_a_factory_raises_is_refused_and_counted() -> Non
     assert kernel.describe()[0].errors == 1
 
 
-def test_a_factory_that_makes_no_filter_is_an_error_of_the_start() -> None:
+def test_a_start_fails_if_a_filter_factory_returns_no_filter() -> None:
     kernel = kernel_with(lambda expression, codes: 7)
     with pytest.raises(PluginError, match=r"plugin 'mine' .*'MINE' cannot be used: its factory made .*int"):
         filter_factory(kernel, "MINE")

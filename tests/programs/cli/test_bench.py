@@ -121,7 +121,7 @@ def test_a_bench_run_ends_if_all_requests_are_refused(cli: RunCommand, name_serv
     assert refused["messages"] == 0
 
 
-def test_percentiles_and_ratios_are_correct() -> None:
+def test_percentiles_and_ratios_are_computed_correctly() -> None:
     """Figures that are compared with others' must be right."""
     latencies_s = [n / 1000 for n in range(1, 1001)]
     assert percentile_ms(latencies_s, 0.5) == 501

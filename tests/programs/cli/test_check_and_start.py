@@ -101,7 +101,9 @@ def no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen=st.dictionaries(st.sampled_from(sorted(CHOICES)), st.integers(0, 9), max_size=4),
 )
 @pytest.mark.slow
-def test_a_check_refuses_what_a_start_refuses(no_name_server: None, command: str, chosen: dict[str, int]) -> None:
+def test_config_check_refuses_a_file_exactly_if_a_start_refuses_it(
+    no_name_server: None, command: str, chosen: dict[str, int]
+) -> None:
     """Over all settings that something else than their own value may forbid."""
     values = {key: CHOICES[key][number % len(CHOICES[key])] for key, number in chosen.items()}
     with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +145,7 @@ PUBLIC: Final = {"listen.host": "0.0.0.0"}
         ({"listen.enable": False, "namesrv.addresses": ["127.0.0.1:1"]}, "broker", "'listen.enable' is false"),
     ],
 )
-def test_config_check_accepts_the_command_it_checks_for(
+def test_config_check_applies_the_rules_of_the_command_given_by_for(
     cli: RunCommand, tmp_path: Path, chosen: dict[str, Any], command: str, said: str
 ) -> None:
     """What one command refuses may be right for another."""

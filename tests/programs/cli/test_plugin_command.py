@@ -61,7 +61,7 @@ def test_a_plugin_command_gets_the_access_options_of_clients(brought: RunCommand
     assert "--access-key" not in brought("fails", "--help").out
 
 
-def test_exit_codes_and_usage_errors_of_a_plugin_command_are_the_usual_ones(brought: RunCommand) -> None:
+def test_a_plugin_command_has_the_usual_exit_codes_and_usage_errors(brought: RunCommand) -> None:
     """Supervisors and scripts act on the code."""
     assert brought("fails").code == 3
     assert brought("fails", "--code", 0).code == 0

@@ -39,7 +39,7 @@ def found(broker: BrokerMemory, *groups: GroupView) -> list[tuple[str, str, str]
     return [(alarm.id, alarm.subject, alarm.address) for alarm in alarms]
 
 
-def test_alarms_of_brokers_have_their_address_and_critical_ones_come_first() -> None:
+def test_broker_alarms_have_an_address_and_critical_alarms_come_first() -> None:
     broker = telling(Alarm("disk.low", WARNING, "", "low"), Alarm("store.fenced", CRITICAL, "", "fenced"))
     assert found(broker) == [("store.fenced", "", BROKER.address), ("disk.low", "", BROKER.address)]
 

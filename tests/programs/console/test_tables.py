@@ -90,7 +90,7 @@ def test_every_heading_is_aligned_like_its_column(cluster: EmbeddedCluster) -> N
     asyncio.run(run())
 
 
-def test_counts_of_one_use_the_singular(cluster: EmbeddedCluster) -> None:
+def test_a_count_of_1_is_written_in_the_singular(cluster: EmbeddedCluster) -> None:
     """``1 brokers`` is what a program says that was never read."""
 
     async def run() -> None:

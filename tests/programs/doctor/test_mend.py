@@ -116,7 +116,9 @@ def test_salvage_of_a_sound_store_is_the_same_log(small: Small, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("positions", [[0], [3], [65], [2, 30, 31, 60]])
-def test_salvage_saves_every_other_record(small: Small, tmp_path: Path, positions: list[int]) -> None:
+def test_salvage_keeps_all_records_except_the_damaged_records(
+    small: Small, tmp_path: Path, positions: list[int]
+) -> None:
     """Queues close up, groups go on at the same message, and a broker opens the result."""
     records = small.records
     lost = [records[number].record for number in positions]

@@ -214,7 +214,7 @@ def test_a_closed_client_can_be_started_again(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Producer, Consumer, PullConsumer])
-def test_a_client_that_shares_a_closed_one_does_not_start(fake_peer: Any, fake_broker: Any, kind: Any) -> None:
+def test_a_client_that_shares_a_closed_client_does_not_start(fake_peer: Any, fake_broker: Any, kind: Any) -> None:
     async def run() -> None:
         async with fake_peer() as peer:
             fake_broker(peer)

@@ -173,7 +173,7 @@ def test_a_send_that_waited_for_a_slow_append_is_refused() -> None:
     assert control.overdue(requests(1), 10.5, ON) == [], "who came later has not waited"
 
 
-def test_a_send_left_for_the_next_turn_is_judged_in_that_turn() -> None:
+def test_a_send_left_for_the_next_loop_turn_is_checked_in_that_turn() -> None:
     """A turn takes no more than so many bytes; what a read brought may be parted by that."""
     control = FastFailure()
     control.arrived(1.0, 3)

@@ -83,7 +83,7 @@ def test_an_object_that_is_no_processor_is_refused() -> None:
         RequestTable().add_processor(wrong, declared_by(Painter), pools(), "a test")
 
 
-def test_a_code_can_be_excluded_on_one_port() -> None:
+def test_a_request_code_can_be_excluded_on_one_port() -> None:
     """The VIP port serves no pulls."""
     table = RequestTable()
     assert not table.excluded

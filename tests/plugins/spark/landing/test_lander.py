@@ -90,7 +90,7 @@ def test_only_chosen_topics_land_and_system_topics_by_option(tmp_path: Path, lit
         assert {path.name for path in (tmp_path / name).glob("topic=*")} == {topic_folder(topic) for topic in wanted}
 
 
-def test_a_part_of_the_log_without_rows_makes_no_commit(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_part_of_the_log_without_rows_causes_no_commit(tmp_path: Path, little_log: LittleLog) -> None:
     """A busy topic that does not land must not fill the manifest; the next row's commit covers the stretch."""
     lander = Lander(little_log.task(tmp_path / "zone", topics=("Payments",)), 0)
     try:
@@ -151,7 +151,7 @@ def test_joined_commits_keep_all_entries_of_the_manifest(tmp_path: Path, little_
     assert offsets(on_disk(zone)) == sorted(little_log.landing)
 
 
-def test_another_store_and_another_history_are_refused(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_landing_zone_refuses_another_store_or_another_history(tmp_path: Path, little_log: LittleLog) -> None:
     """Positions of two logs must never be mixed in one folder: each is an error that says which key to change."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone), 0)

@@ -88,7 +88,7 @@ def test_parts_cover_the_log_without_overlap(filled: Path, partition_bytes: str,
         assert len(parts) > 5
 
 
-def test_min_partitions_makes_more_parts(filled: Path) -> None:
+def test_min_partitions_increases_the_number_of_parts(filled: Path) -> None:
     """A cluster may have more cores than the machine of the driver."""
     reader, parts = planned(filled, includeSystemTopics="true", minPartitions="20")
     assert len(parts) >= 20

@@ -239,7 +239,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize("gaps_max", [1, 1000])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_the_log_decides_if_units_disagree_with_it(
+def test_log_records_are_used_if_queue_units_disagree_with_them(
     store: Path, damage: Callable[[Path], None], gaps_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every message once, in order, and by its own words."""

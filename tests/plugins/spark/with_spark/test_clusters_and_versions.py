@@ -54,7 +54,7 @@ def check(place: Place, python: Path, spark_home: Path, folder: Path, environmen
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
-def test_the_contract_holds_on_executors_and_behind_spark_connect(
+def test_the_read_contract_holds_on_executors_and_with_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """Tasks run in this process, on executors of a standalone cluster, or behind a Spark Connect server."""
@@ -101,7 +101,7 @@ def another_pyspark(folder: Path, version: str) -> tuple[Path, Path]:
         *[pytest.param(version, "standalone", marks=pytest.mark.longest) for version in OTHERS],
     ],
 )
-def test_the_contract_holds_on_other_versions_of_pyspark(
+def test_the_read_contract_holds_on_other_versions_of_pyspark(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, version: str, place: str
 ) -> None:
     """Most clusters do not run the newest version."""

@@ -131,7 +131,7 @@ def descriptor_file(tmp_path: Path, text: str) -> str:
 
 @pytest.mark.usefixtures("needs")
 @pytest.mark.parametrize("kind", ["json", "avro", "proto"])
-def test_bodies_become_columns(spark: Any, store: Path, tmp_path: Path, kind: str) -> None:
+def test_fields_of_message_bodies_become_columns(spark: Any, store: Path, tmp_path: Path, kind: str) -> None:
     """Each format's values come out of SQL as they went into the body."""
     out = tmp_path / "out"
     text = source(store, kind) + DECODE[kind] % "fail"
@@ -294,7 +294,7 @@ def delta_ids(folder: Path) -> list[int]:
 
 
 @pytest.mark.usefixtures("needs")
-def test_delta_tables_keep_their_shape(spark: Any, store: Path, tmp_path: Path) -> None:
+def test_write_modes_of_a_delta_sink_keep_or_replace_its_table(spark: Any, store: Path, tmp_path: Path) -> None:
     """overwrite replaces, ignore leaves alone, errorifexists and other columns are refused."""
 
     def text(mode: str, columns: str = "value.id AS id, value.city AS city") -> str:

@@ -48,7 +48,7 @@ def test_columns_are_pruned_by_schema_and_by_option(spark: Any, filled: Path) ->
         spark.read.format("flintmq").schema("queueOffset string").load(str(filled)).count()
 
 
-def test_pushed_filters_change_nothing_but_what_is_read(spark: Any, filled: Path) -> None:
+def test_pushed_filters_do_not_change_the_rows_of_a_query(spark: Any, filled: Path) -> None:
     """The same rows with and without; OR and functions are left to Spark."""
     plain = spark.read.format("flintmq").load(str(filled))
     pushed = spark.read.format("flintmq").option("pushdown", True).load(str(filled))
