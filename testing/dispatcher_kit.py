@@ -4,7 +4,7 @@ From a test of your plugin::
 
     from flintmq.testing.dispatcher_kit import check_dispatcher
 
-    def test_it_is_a_dispatcher():
+    def test_the_dispatcher_passes_the_dispatcher_kit():
         check_dispatcher(MyDispatcher, observe=lambda dispatcher: list(dispatcher.rows))
 
 ``observe`` returns the data that the dispatcher has derived, comparable with ``==``. Without it the kit can only check that

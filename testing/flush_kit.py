@@ -4,7 +4,7 @@ From a test of your plugin::
 
     from flintmq.testing.flush_kit import check_flush_service
 
-    def test_it_is_a_flush_service():
+    def test_the_flush_service_passes_the_flush_kit():
         check_flush_service(MyService, settings=MySettings(interval_ms=5, timeout_ms=50), synchronous=True, timeout_s=0.05)
 
 The kit runs the service on real threads over a log without a disk and waits for events, never for a time: give it settings with

@@ -4,7 +4,7 @@ From a test of your plugin::
 
     from flintmq.testing.index_kit import check_index_builder
 
-    def test_it_is_an_index_builder():
+    def test_the_index_passes_the_index_kit():
         check_index_builder(lambda: MyIndex(connect(":memory:")))
 
 The kit runs checks of queries, and the checks of :mod:`flintmq.testing.dispatcher_kit` with the results of queries as

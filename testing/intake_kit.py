@@ -5,7 +5,7 @@ From a test of your plugin::
     from flintmq.testing.intake_kit import IntakeSample, check_intake_step
     from flintmq.testing.store import message
 
-    def test_it_is_an_intake_step():
+    def test_the_step_passes_the_intake_kit():
         check_intake_step(lambda: MyStep(settings), [IntakeSample(message("T", HOLD="1"))])
 """
 

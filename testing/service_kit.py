@@ -4,7 +4,7 @@ From a test of your plugin::
 
     from flintmq.testing.service_kit import check_service
 
-    def test_it_is_a_service():
+    def test_the_service_passes_the_service_kit():
         check_service(lambda timers: MyService(clock, timers))
 """
 
