@@ -49,7 +49,7 @@ class LogCopy:
         self._store.become_master()
 
     def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
-        """Make each acknowledgement wait for slaves as well as for the flush.
+        """Make each acknowledgment wait for slaves as well as for the flush.
 
         Args:
             gate: completes the waits; None ends them, and makes records readable that no slave has.

@@ -70,7 +70,7 @@ class VersionedFile(TableFile[P]):
 
 
 class Topics:
-    """The table of topics, for features. Loop thread.
+    """The table of topics, as features use it. Loop thread.
 
     Its attributes are those with the same names of :class:`~flintmq.core.broker.topics.TopicConfigManager`.
     """
@@ -123,7 +123,7 @@ class Topics:
 
 
 class Groups:
-    """The table of subscription groups, for features. Loop thread.
+    """The table of subscription groups, as features use it. Loop thread.
 
     Its attributes are those with the same names of :class:`~flintmq.core.broker.groups.SubscriptionGroupManager`.
     """
@@ -152,7 +152,7 @@ class Groups:
 
 
 class Offsets:
-    """The table of consumer offsets, for features. Loop thread.
+    """The table of consumer offsets, as features use it. Loop thread.
 
     Its attributes are those with the same names of :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager`.
     """

@@ -142,7 +142,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return queue_id if config is None or topic in self.holding_topics else config.queue_inside(queue_id)
 
     def allow_auto_create(self, auto_create: bool, queue_nums: int) -> None:
-        """Switch on or off that sends create topics, while the broker runs.
+        """Set whether sends create topics; the broker may be running.
 
         Args:
             auto_create: whether sends create topics.

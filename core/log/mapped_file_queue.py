@@ -220,7 +220,7 @@ class MappedFileQueue:
                 raise StoreFormatError(f"{path}: {RESTORE_NOT_FINISHED}")
         if crashed:
             for path in [path for path in paths if self._disk.size(path) == 0]:
-                log.warning("store.empty_file", "%(path)s is empty: a crash came while it was made", path=path)
+                log.warning("store.empty_file", "%(path)s is empty: a crash interrupted its creation", path=path)
                 self._disk.remove(path)
                 paths.remove(path)
             for folder in {path.parent for path in paths}:
@@ -234,7 +234,7 @@ class MappedFileQueue:
             if size == 0 and path == paths[-1]:
                 log.warning(
                     "store.empty_file_made_again",
-                    "%(path)s is empty: a crash came while it was made; it is made again",
+                    "%(path)s is empty: a crash interrupted its creation; it is created again",
                     path=path,
                 )
                 self._disk.remove(path)

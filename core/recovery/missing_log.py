@@ -28,7 +28,7 @@ ADVICE: Final = (
 
 
 def _was_synced(noted: Ends | None, end_offset_bytes: int) -> bool | None:
-    """Return whether the log was synced beyond a position, by the recorded ends; None if they do not say."""
+    """Return whether the log was synced beyond a position, according to the recorded ends; None if they do not show it."""
     if noted is None or not noted.log_end:
         return None
     if noted.log_end > end_offset_bytes:

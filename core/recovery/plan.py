@@ -67,7 +67,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
     walked_from_offset_bytes: int
     """Start of the first file that the scan of the log reads."""
     because: str
-    """The reason why the scan begins there."""
+    """The reason why the scan of the log begins at :attr:`walked_from_offset_bytes`."""
     walked: Recovered | None
     """The findings of the scan: the log's end, the cut and the holes; None without a log."""
     described_to_offset_bytes: int
@@ -81,7 +81,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
     dispatched_from_offset_bytes: int
     """End of the consume queues after the recovery, from which records are dispatched to all dispatchers."""
     indexed_from_offset_bytes: int | None
-    """Start of the records before that position that the index lacks; None if it lacks none."""
+    """Start of the records before :attr:`dispatched_from_offset_bytes` that the index lacks; None if it lacks none."""
 
     @property
     def changes_log(self) -> bool:

@@ -35,7 +35,7 @@ class Cut(msgspec.Struct, frozen=True):
     offset_bytes: int
     """Physical offset of the first removed byte."""
     reason: str
-    """The reason why the bytes there are not a record."""
+    """The reason why the first removed bytes are not a valid record."""
     damaged: bool
     """Whether valid, younger records follow, so that it is damage in the middle and not a torn tail."""
     stale: bool
@@ -52,7 +52,7 @@ class Hole(msgspec.Struct, frozen=True):
     end_offset_bytes: int
     """Physical offset of the next valid record."""
     reason: str
-    """The reason why the bytes there are not a record."""
+    """The reason why the damaged bytes are not a valid record."""
     store_timestamp_ms: int
     """Store time of the last valid record before the damage, in ms since 1970."""
     quarantine: Path | None = None
@@ -77,7 +77,8 @@ class Recovered(msgspec.Struct, frozen=True):
     marks: tuple[tuple[int, int], ...] = ()
     """Pairs of a physical offset and the number of queued records before it, one pair for every 4,096 records."""
     newer: tuple[int, int] | None = None
-    """Such a pair for the first record that the checkpoint does not cover; None if it covers all."""
+    """Physical offset of the first record that the checkpoint does not cover, and the number of queued records before it; None
+    if the checkpoint covers all records."""
     clock_went_back: bool = False
     """Whether store times went backward, so that they do not give the order of records."""
     newest_ms: int = 0

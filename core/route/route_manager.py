@@ -265,7 +265,7 @@ class RouteInfoManager:
         for address, _ in expired:
             _log.warning(
                 "route.expired",
-                "broker at %(address)s did not register for %(expiry_s)d s: forgotten",
+                "broker at %(address)s did not register for %(expiry_s)d s and is removed",
                 address=address,
                 expiry_s=self._expiry_s,
             )

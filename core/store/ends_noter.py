@@ -72,7 +72,7 @@ class EndsNoter:
             self._write(self._capture(end))
         except (OSError, StoreError) as error:
             log.warning(
-                "store.ends_not_noted", "it could not be noted how far the store's files go: %(error)s", error=error
+                "store.ends_not_noted", "the ends of the store's files could not be recorded: %(error)s", error=error
             )
 
     def forget(self) -> None:
@@ -96,7 +96,9 @@ class EndsNoter:
                     self._file.note_deleted(*self._deleted.popleft())
             except OSError as error:
                 log.warning(
-                    "store.ends_not_noted", "it could not be noted how far the store's files go: %(error)s", error=error
+                    "store.ends_not_noted",
+                    "the ends of the store's files could not be recorded: %(error)s",
+                    error=error,
                 )
             finally:
                 self._writing.release()

@@ -67,7 +67,7 @@ class ConsumeQueueExt:
         folder = queue_folder(root, topic, queue_id)
         self.files = MappedFileQueue(disk, folder, file_bytes, step_bytes=_STEP_BYTES, size_key=_SIZE_KEY)
         self._begin = 0
-        """The start position of the next file, if there is no file."""
+        """Start position of the first file to create; used only if there is no file."""
 
     def load(self, *, crashed: bool = False) -> None:
         """Map the existing files; call :meth:`end_after` afterwards. Raises StoreFormatError."""

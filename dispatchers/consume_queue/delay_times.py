@@ -78,7 +78,7 @@ class DelayTimes(msgspec.Struct):
         return runs[0][0] if runs else 2**63 - 1
 
     def extended(self, earlier: DelayTimes) -> DelayTimes:
-        """Return these delays, and for the part of the log before them the delays in ``earlier``."""
+        """Return these delays, completed by the delays in ``earlier`` for the part of the log before them."""
         levels = {level: list(runs) for level, runs in self.levels.items()}
         for level, runs in earlier.levels.items():
             known_from = self.known_from(level)

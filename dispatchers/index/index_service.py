@@ -299,7 +299,7 @@ class IndexService:
         for path in paths:
             size = self._disk.size(path)
             if size == 0 and not clean:
-                log.warning("store.empty_file", "%(path)s is empty: a crash came while it was made", path=path)
+                log.warning("store.empty_file", "%(path)s is empty: a crash interrupted its creation", path=path)
                 self._disk.remove(path)
                 continue
             if size != expected:
