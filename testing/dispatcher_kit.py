@@ -129,7 +129,7 @@ def _check_idempotence(
 
 
 def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
-    """Check that only ``bit_map`` is changed: a dispatcher that computes it sets it for the dispatchers behind it."""
+    """Check that only ``bit_map`` is changed: a dispatcher that computes it sets it for the dispatchers after it."""
     batch = sample_requests()
     given = list(batch)
     dispatcher = factory()

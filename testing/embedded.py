@@ -340,8 +340,8 @@ class EmbeddedBroker:
         self._broker.call(visible)
 
     def _wait_while(self, behind: Callable[[], bool]) -> None:
-        """Wait while ``behind()``, until a thread of the flush strategy has reached the end of the log; for 1 s, as a fault may
-        stop it."""
+        """Wait while ``behind()`` is true, for at most 1 s, because a fault may stop the flush strategy whose progress it waits
+        for."""
         assert self._broker is not None
         marks = self._broker.state.store.watermarks
         deadline_s = time.monotonic() + _SYNCED_S

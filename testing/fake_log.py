@@ -41,11 +41,11 @@ class FakeLog:
         self._syncs_entered = 0
         self._fenced = False
         self.sync_calls: list[tuple[int, int]] = []
-        """(from, to) of every sync that succeeded."""
+        """Positions before and after each sync that succeeded, in order."""
         self.hold_expired = False
         """Whether a held sync has reached the limit."""
         self.calls_after_fence = 0
-        """Number of syncs that were asked for after one had failed."""
+        """Number of syncs that were requested after a sync had failed."""
 
     # The methods that a flush service calls.
 

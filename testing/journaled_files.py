@@ -106,7 +106,7 @@ class JournaledFiles:
         self._faults.clear()
 
     def image(self) -> Image:
-        """Return what every process of this boot would read now."""
+        """Return the contents that every process of this boot would read now."""
         files = {
             folder / name: bytes(self._data[file])
             for folder, names in self._names.items()
@@ -239,7 +239,7 @@ class ReplayedFile:
 
 
 class JournalReplay:
-    """A disk as it was after some operations of its journal; :meth:`advance` does more of them."""
+    """A disk as it was after the first operations of its journal; :meth:`advance` applies further operations."""
 
     def __init__(self, disk: JournaledFiles) -> None:
         self._journal: Sequence[Operation] = disk.journal

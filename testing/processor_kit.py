@@ -189,7 +189,7 @@ def _check_answer(sample: Sample, answer: Response) -> None:
 
 
 def _has_required(header: type) -> bool:
-    """Return whether a header has required fields: whether decoding a request without fields refuses it."""
+    """Return whether a header has required fields, so that a request without fields cannot be decoded."""
     try:
         header.of_fields({})  # type: ignore[attr-defined]
     except RefusedError:

@@ -35,7 +35,7 @@ STEPS_WITHOUT_TIME_MAX: Final = 200_000
 """Number of callbacks without a move of the clock after which a run ends with ``SpinningError``."""
 CLOCK_STEP_S: Final = 1e-6
 STARTED_AT_MS: Final = 1_700_000_000_000
-"""The wall clock's time when a loop begins."""
+"""Wall clock of a new loop, in ms since 1970."""
 
 
 if TYPE_CHECKING:

@@ -102,5 +102,5 @@ class InlineExecutor(Executor):
 
 
 def later(loop: SeededLoop, wait_s: float, work: Callable[[], object]) -> asyncio.TimerHandle:
-    """Call a function after ``wait_s`` seconds and a delay of 1 to :data:`LATE_MS_MAX` ms, as a real thread would run late."""
+    """Call a function after ``wait_s`` seconds and a delay of 1 to :data:`LATE_MS_MAX` ms, as real threads run late."""
     return loop.call_later(wait_s + (1 + loop.choices.below(LATE_MS_MAX)) / 1000, work)

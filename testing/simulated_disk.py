@@ -73,7 +73,7 @@ class SimulatedDisk(JournaledFiles):
         try:
             self.resize_file(path, file, size)
             if allocate:
-                self.operate("resize", path)  # posix_fallocate: may fail, changes no size
+                self.operate("resize", path)  # posix_fallocate may fail, but does not change the size
         except OSError:
             del self._names[path.parent][path.name]
             self.keep("unlink", path)

@@ -25,7 +25,7 @@ class SimulatedNetwork:
     Args:
         loop: runs both ends.
         latency_ms_max: the longest delay of a piece of data.
-        piece_percent: how many of 100 writes arrive in two pieces.
+        piece_percent: percentage of writes that arrive in two pieces.
     """
 
     def __init__(self, loop: SeededLoop, *, latency_ms_max: int = 5, piece_percent: int = 10) -> None:
@@ -38,7 +38,7 @@ class SimulatedNetwork:
         self.refusing: set[tuple[str, int]] = set()
         """Addresses that refuse connections although a server listens there."""
         self.silent: set[tuple[str, int]] = set()
-        """Addresses from and to which nothing arrives."""
+        """Addresses of silent hosts: no bytes arrive from them or at them."""
         self._bound: set[tuple[str, int]] = set()
         """Addresses that :meth:`bind` has reserved and at which no server listens yet."""
         self._next_port = 40_000
@@ -194,7 +194,7 @@ class SimulatedTransport(asyncio.Transport):
         self._deliveries: deque[tuple[float, Callable[[], object]]] = deque()
         """The events to come at this end, each with the earliest time of its delivery."""
         self.connecting: asyncio.Future[None] | None = None
-        """Done when the connection is made; None at the server's end."""
+        """Future that is done when the connection is made; None at the server's end."""
         self._is_delivering = self._is_made = False
         self._is_closing = self._is_lost = self._is_reading_paused = False
         self._on_its_way_bytes = 0

@@ -99,7 +99,7 @@ class FaultyWire:
             link.abort()
 
     def begin(self, link: _Link) -> bool:
-        """Register a new connection; return False when it has to end. Loop thread."""
+        """Register a new connection; return False if it must be closed. Loop thread."""
         if self._cut is not None:
             self._cut.strike()
             if not self._cut.is_silent:
@@ -113,7 +113,7 @@ class FaultyWire:
         self._links.discard(link)
 
     def fault_of(self, code: int) -> AnswerFault | None:
-        """Return the fault of the answer to a request that has just come; None: it has none. Loop thread."""
+        """Return the fault of the answer to a request that has just come; None if it has none. Loop thread."""
         found = None
         for fault in list(self._answers):
             if fault.code == code and fault.counts() and found is None:
