@@ -90,7 +90,7 @@ def is_system_group(group: str) -> bool:
 class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
     """The table of consumer groups; RocketMQ's SubscriptionGroupManager. Loop thread.
 
-    Changes are written as those of :class:`~flintmq.core.broker.topics.TopicConfigManager` are.
+    Changes are written in the same way as by :class:`~flintmq.core.broker.topics.TopicConfigManager`.
 
     Args:
         file: ``config/subscriptionGroup.json``, or None to keep the table in memory.

@@ -1,4 +1,4 @@
-"""The tables of a broker for features: each class has only the methods that features need, bound when it is made."""
+"""The tables of a broker, as features use them. Each class has only the attributes and methods that features need."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class VersionedFile(TableFile[P]):
 class Topics:
     """The table of topics, as features use it. Loop thread.
 
-    Its attributes are those with the same names of :class:`~flintmq.core.broker.topics.TopicConfigManager`.
+    An attribute without a description is the one with the same name in
+    :class:`~flintmq.core.broker.topics.TopicConfigManager`.
     """
 
     __slots__ = (
@@ -125,7 +126,8 @@ class Topics:
 class Groups:
     """The table of subscription groups, as features use it. Loop thread.
 
-    Its attributes are those with the same names of :class:`~flintmq.core.broker.groups.SubscriptionGroupManager`.
+    An attribute without a description is the one with the same name in
+    :class:`~flintmq.core.broker.groups.SubscriptionGroupManager`.
     """
 
     __slots__ = ("_table", "delete", "deleted", "file", "find", "put", "select")
@@ -154,7 +156,8 @@ class Groups:
 class Offsets:
     """The table of consumer offsets, as features use it. Loop thread.
 
-    Its attributes are those with the same names of :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager`.
+    An attribute without a description is the one with the same name in
+    :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager`.
     """
 
     __slots__ = (

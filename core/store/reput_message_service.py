@@ -241,7 +241,7 @@ class ReputMessageService:
                 end = request.commit_log_offset_bytes + request.message_size_bytes
                 if end > self._watermarks.wrote:
                     raise StoreError(
-                        f"the record at position {request.commit_log_offset_bytes} ends at {end}, behind the end of the log"
+                        f"the record at position {request.commit_log_offset_bytes} ends at {end}, beyond the end of the log"
                     )
                 if end > until or len(batch) == _BATCH or (keys_length > _KEYS_LENGTH and batch):
                     break  # the readable end can lie inside a record, because a slave acknowledges bytes
