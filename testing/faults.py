@@ -69,7 +69,7 @@ class Faults:
     # --- the network ---
 
     def drop_answer(self, code: int, nth: int = 1, *, for_ever: bool = False) -> Fault:
-        """Lose the answer to the n-th request of a code from now on; the broker has done what the request asks for.
+        """Lose the answer to the n-th request of a code from now on; the broker has carried out the request.
 
         Args:
             code: a :class:`~flintmq.remoting.wire.codes.RequestCode`; a plain send is SEND_MESSAGE_V2.
@@ -111,7 +111,7 @@ class Faults:
     # --- the process ---
 
     def crash(self, *, tear: bool = False) -> None:
-        """Cut the power: connections end, and what was not synced is lost. Then the broker starts again, at its address.
+        """Cut the power: connections end, and unsynced data is lost. Then the broker starts again, at its address.
 
         Args:
             tear: whether unsynced writes to the commit log survive nevertheless, the last one only by its first half.

@@ -1,4 +1,4 @@
-"""A disk in memory that can fail, fill up, and lose what was not synced, as a test scripts it."""
+"""A disk in memory that can fail, fill up, and lose unsynced data, as a test scripts it."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ class JournaledFiles:
 
 
 class ReplayedFile:
-    """The content of one file: what was synced, and the writes since."""
+    """The content of one file: the synced bytes, and the writes since the last sync."""
 
     __slots__ = ("cache", "durable", "kept_bytes", "pending", "syncing")
 

@@ -116,7 +116,7 @@ async def check_in_loop(
     declarations: Sequence[RequestDeclaration],
     samples: Sequence[Sample],
 ) -> list[Response]:
-    """Run every check of :func:`check_request_processor` on the running loop, such as that of an embedded broker."""
+    """Run every check of :func:`check_request_processor` on the running loop, for example the loop of an embedded broker."""
     declared = {one.code: one for one in declarations}
     expect(len(declared) == len(declarations), "each code is declared once", sorted(one.code for one in declarations))
     asked = {sample.code for sample in samples}

@@ -1,14 +1,14 @@
 """A disk in memory that knows which data is synced. It can lose power at any operation, and returns the data that remains.
 
 A store changes it by a few kinds of *operations*, kept in order in a journal (:mod:`.journaled_files`). A
-:class:`.journaled_files.JournalReplay` does them again up to any of them, and returns what was synced by then. Failures are
-scripted by the number of the operation::
+:class:`.journaled_files.JournalReplay` repeats the operations up to any of them, and returns the data that was synced by then.
+Failures are scripted by the number of the operation::
 
     disk = SimulatedDisk()
     disk.fail(17, errno.EIO)          # operation 17 fails, once
     disk.fail(17, errno.ENOSPC, for_ever=True)
 
-Thread-safe. For an errno of the operating system, it raises what :class:`flintmq.core.io.os_disk.OsDisk` raises.
+Thread-safe. For an errno of the operating system, it raises the same error as :class:`flintmq.core.io.os_disk.OsDisk`.
 """
 
 from __future__ import annotations

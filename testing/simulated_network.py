@@ -287,7 +287,7 @@ class SimulatedTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """Send what was written, then end the connection. Idempotent."""
+        """Send the bytes that were written, then end the connection. Idempotent."""
         if self._is_closing:
             return
         self._is_closing = True
