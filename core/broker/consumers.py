@@ -107,7 +107,7 @@ class ConsumerTable:
             version: the client's version, as the ordinal of RocketMQ's ``MQVersion``.
             consume_type: ``CONSUME_PASSIVELY`` for push consumers, ``CONSUME_ACTIVELY`` for pull consumers.
             message_model: ``CLUSTERING`` or ``BROADCASTING``.
-            consume_from_where: where a group without offsets begins to consume.
+            consume_from_where: the position at which a group without offsets begins to consume.
             notify: the group's setting ``notifyConsumerIdsChangedEnable``.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Records requests that a broker refuses because of its own faults, logs them at growing intervals, and returns alarms."""
+"""Records requests that a broker refuses because of its faults, logs them at growing intervals, and returns alarms."""
 
 from __future__ import annotations
 

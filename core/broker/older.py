@@ -63,8 +63,8 @@ def check_records(
     """Return views of records if they are the messages of a queue from a queue offset on.
 
     Raises:
-        RecordError: bytes are no record, or damaged.
-        ValueError: a record is another message, or bytes follow it.
+        RecordError: an element is damaged, or does not begin with a record.
+        ValueError: an element has another message, or more bytes than the record.
     """
     views = [memoryview(one) for one in records]
     for expected, view in enumerate(views, queue_offset):

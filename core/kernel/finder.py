@@ -109,10 +109,10 @@ def find_entry_points(disabled: frozenset[str]) -> list[FoundPlugin]:
 def find_configured(
     refs: Sequence[PluginRef], config_path: str | Path | None, disabled: frozenset[str], found: Sequence[FoundPlugin]
 ) -> list[FoundPlugin]:
-    """Return the plugins of the configuration, in its order, without those that were found as entry points already.
+    """Return the plugins that the configuration names, in its order. Plugins that were found as entry points are left out.
 
     Raises:
-        PluginError: one cannot be loaded or is named twice.
+        PluginError: a plugin cannot be loaded or is named twice.
     """
     targets = {item.target for item in found if item.target}
     configured: dict[str, FoundPlugin] = {}

@@ -38,8 +38,8 @@ class Shape(msgspec.Struct, frozen=True):
     hook: str
     """Name of the hook in which it is registered."""
     methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """Methods of a port, keyed by name, which the made object must have. A method of the port that is annotated to return an
-    ``Awaitable`` may be ``async def`` in the object, and one that returns an ``Iterable`` may be a generator."""
+    """Methods of a port, keyed by name, which the made object must have. If the port's method is annotated to return an
+    ``Awaitable``, the object's may be ``async def``; if it returns an ``Iterable``, the object's may be a generator."""
     optional: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
     """Methods of ports, keyed by name, which the made object may have."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)

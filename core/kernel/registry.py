@@ -169,7 +169,7 @@ class ServerPart(msgspec.Struct, frozen=True):
     at: str
     """Server that it is for: ``broker``, ``nameserver`` or ``both``."""
     declarations: tuple[RequestDeclaration, ...] = ()
-    """Request codes of a processor, without those that a third party's processor has taken over."""
+    """Request codes of a processor, without codes that a third party's processor answers instead."""
     threads: Mapping[str, int] = {}
     """Number of threads of each pool of a processor, keyed by pool; 0 for the broker's (``LOOP_POOLS`` of the port)."""
 

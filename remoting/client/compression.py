@@ -179,4 +179,4 @@ def _package_parts(
     except CompressionError:
         raise
     except Exception as failure:  # for damaged input, each package raises exceptions of other types
-        raise CompressionError(f"the body is no {package} stream: {failure}") from failure
+        raise CompressionError(f"the body is not a valid {package} stream: {failure}") from failure

@@ -150,4 +150,4 @@ OPTIONAL_OF_SERVICES: Final = (
     FollowsMessages,
     ServesOlderMessages,
 )
-"""What a :class:`.service.Service` may be besides."""
+"""Protocols of optional methods that a :class:`.service.Service` may have."""

@@ -1,7 +1,7 @@
 """Permissions and rules that say which accounts may send a request code.
 
 The declaration of a request code has one :class:`AccessRule` (:func:`flintmq.core.kernel.ports.processor.handles`). An
-authenticator compares the permissions that the rule needs with those that the account owns.
+authenticator compares the permissions that the rule needs with the permissions of the account.
 """
 
 from __future__ import annotations

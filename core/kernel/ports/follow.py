@@ -55,8 +55,8 @@ class FollowsMessages(Protocol):
     def on_stored(self, stored: StoredMessages) -> None:
         """Take note of an append, before its durability is awaited and its senders are answered.
 
-        Called for the messages of clients and for those that the broker stores itself: delivered delayed messages, committed
-        transactions, and messages that consumers sent back.
+        Called for the messages of clients and for messages that the broker stores itself: delivered delayed messages,
+        committed transactions, and messages that consumers sent back.
         """
         ...
 

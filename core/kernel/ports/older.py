@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 class ServesOlderMessages(Protocol):
     """A service that answers pulls below the minimum offset of a queue.
 
-    Every pull for a group asks it, of whatever protocol. A broker without such a service, and a pull at or above the
-    minimum, pays nothing. If it raises, the error is counted for its plugin, and the group continues at the minimum.
+    Pulls for groups ask it, whichever protocol the client uses. Brokers without such a service, and pulls at or above the
+    minimum, lose no speed. If it raises, the error is counted for its plugin, and the group continues at the minimum.
     """
 
     def read_older(
@@ -19,11 +19,12 @@ class ServesOlderMessages(Protocol):
     ) -> Sequence[bytes | memoryview] | None:
         """Return the first messages of a queue from a queue offset on. Loop thread; it must not block.
 
-        A service that has to fetch them returns an empty sequence: the pull is held, if its client lets it. When they are
-        there, the service calls ``api.outlet.held.notify_arriving(topic, queue_id, queue_offset + 1)``, and is asked again.
+        A service that has to fetch the messages returns an empty sequence. The pull is then held, if its client allows that.
+        When the service has the messages, it calls ``api.outlet.held.notify_arriving(topic, queue_id, queue_offset + 1)``, and
+        is asked again.
 
         Returns:
-            Whole records as the log had them, each its own element, of consecutive queue offsets. They are checked. The
-            filter of the pull is applied afterwards. None if the service does not have the first message.
+            Whole records in the form of the log, one in each element, with consecutive queue offsets. None if the service does
+            not have the first message. The broker checks the records, and then applies the filter of the pull.
         """
         ...
