@@ -66,7 +66,7 @@ def test_log_files_are_not_warmed_and_the_loop_is_asyncio_by_default() -> None:
     assert KEYS["listen.loop"].value_of(BrokerConfig()) == "asyncio"
 
 
-def test_the_load_of_the_flush_table_is_the_default_of_the_command() -> None:
+def test_the_flush_table_is_measured_with_the_default_load() -> None:
     """The table has no options for writers and size: they are the defaults."""
     assert "Each of 32 writers puts messages of 1,024 bytes, and waits" in PAGE
     defaults = {option.name: option.default for option in flush.params}

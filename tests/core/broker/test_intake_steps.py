@@ -74,7 +74,7 @@ def test_a_step_with_the_empty_topic_prefix_is_called_for_every_message() -> Non
     assert every.asked == [("T", None)]
 
 
-def test_check_ahead_refuses_half_messages_and_check_batch_batches() -> None:
+def test_half_messages_are_refused_in_advance_and_batches_as_a_whole() -> None:
     """A half message is acknowledged before the step that refuses it in the end would be asked."""
     steps: Any = IntakeSteps([Step("A"), Strict("A")])
     with pytest.raises(RefusedError, match="never"):

@@ -47,7 +47,7 @@ def exchange(address: tuple[str, int], sent: bytes) -> tuple[int, dict[str, str]
     return int(status.split()[1]), dict(line.split(": ", 1) for line in headers), body
 
 
-def test_a_get_is_answered_and_the_connection_closed() -> None:
+def test_a_get_request_is_answered_and_its_connection_closed() -> None:
     """What a scraper does: a request with its query and headers."""
     with served() as address:
         code, headers, body = exchange(
@@ -58,7 +58,7 @@ def test_a_get_is_answered_and_the_connection_closed() -> None:
     assert headers["Connection"] == "close"
 
 
-def test_a_head_is_answered_as_a_get_without_its_body() -> None:
+def test_a_head_request_is_answered_as_a_get_without_its_body() -> None:
     """Load balancers probe with it."""
     with served() as address:
         code, headers, body = exchange(address, b"HEAD /readyz HTTP/1.1\r\nHost: x\r\n\r\n")

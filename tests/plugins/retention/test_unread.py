@@ -442,7 +442,7 @@ def test_each_deleted_unread_file_has_one_log_line(way: Any, caplog: pytest.LogC
     assert len(named.cleaner.lost_alarms) == 300
 
 
-def test_deleting_unexpired_files_is_logged_and_an_alarm(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_deleting_unexpired_files_is_logged_and_raises_an_alarm(way: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Files, messages, age, and who loses: in the log for each file, and as an alarm that sums them up for an hour."""
     bench = way()
     bench.fill(12)

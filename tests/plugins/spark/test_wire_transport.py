@@ -174,7 +174,7 @@ def test_a_start_in_the_future_is_an_error_by_default(served: Served) -> None:
     assert rows(one, one.initial("latest"), one.final()) == []
 
 
-def test_batch_limits_are_kept_and_every_queue_takes_part(served: Served) -> None:
+def test_batch_limits_are_kept_and_every_queue_is_read(served: Served) -> None:
     """A batch has at most so many messages, every queue takes part, and batch by batch everything comes."""
     one = transport(served)
     at, end, batches = one.initial("earliest"), one.final(), 0

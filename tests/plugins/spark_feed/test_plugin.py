@@ -221,7 +221,7 @@ def offsets(zone: Path) -> list[int]:
 
 @NEEDS_ARROW
 @pytest.mark.parametrize("engine", ["thread", "process"])
-def test_acknowledged_messages_land_once(tmp_path: Path, engine: str) -> None:
+def test_acknowledged_messages_are_landed_once(tmp_path: Path, engine: str) -> None:
     """Through a stop, a time without landing, and a start that catches up: each message once, nothing of the broker's own."""
     store, zone = tmp_path / "store", tmp_path / "zone"
     landing = [

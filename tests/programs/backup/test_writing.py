@@ -32,7 +32,7 @@ def test_the_byte_rate_stays_below_its_limit() -> None:
     assert clock.slept == [0.5, 0.5, 0.5, 0.5]
 
 
-def test_without_a_limit_no_time_is_waited() -> None:
+def test_a_backup_without_a_byte_rate_limit_does_not_wait() -> None:
     """Nor is the clock asked for anything but the start."""
     clock = Clock()
     pace = Pace(0, lambda: clock.now_s, clock.sleep)

@@ -137,7 +137,7 @@ def test_the_report_document_is_json_with_environment_and_settings(made: FlushRe
     assert {one["place"] for one in document["rounds"]} == {0, 1, 2}
 
 
-def test_lost_messages_of_a_lying_strategy_are_counted(tmp_path: Path) -> None:
+def test_messages_lost_by_a_strategy_that_never_syncs_are_counted(tmp_path: Path) -> None:
     """It declares itself synchronous and acknowledges at once: its losses are counted all the same."""
     plan = plan_of(tmp_path, "lying", power_cut_s=0.05)
     found = asyncio.run(power_cut(plan, plan.contenders[0], [LyingPlugin()]))

@@ -103,7 +103,7 @@ def test_messages_are_selected_by_topic_queue_tag_and_time(small: Small, wanted:
     )
 
 
-def test_a_limit_ends_reading_the_log(small: Small) -> None:
+def test_reading_the_log_ends_at_the_limit(small: Small) -> None:
     """The first message of a terabyte must not cost a terabyte."""
     told: list[int] = []
     assert len(list(messages(small.files, Wanted(limit=1), told.append))) == 1

@@ -106,7 +106,7 @@ def test_repair_refuses_while_a_broker_runs(small: Small) -> None:
 # salvage
 
 
-def test_salvage_of_a_sound_store_is_the_same_log(small: Small, tmp_path: Path) -> None:
+def test_salvage_of_a_sound_store_writes_the_same_log(small: Small, tmp_path: Path) -> None:
     """Nothing is lost, nothing moves."""
     saved = salvage(small.files, tmp_path / "saved")
     assert (saved.records, saved.lost_stretches, saved.moved, saved.moved_offsets) == (66, 0, 0, 0)

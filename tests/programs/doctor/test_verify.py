@@ -120,7 +120,7 @@ def test_a_torn_tail_is_a_warning(small: Small) -> None:
     assert any("bytes behind the last whole record: magic" in found.what for found in report.findings)
 
 
-def test_stale_records_after_the_end_are_a_note(small: Small) -> None:
+def test_verify_reports_stale_records_after_the_end_as_a_note(small: Small) -> None:
     """RocketMQ leaves what it cut in the file, whole records and all; they are older than what it stored since."""
     last = small.records[-1]
     assert last.record is not None
@@ -259,7 +259,7 @@ def test_an_undispatched_topic_deletion_is_a_warning(tmp_path: Path) -> None:
     assert killed.findings == []
 
 
-def test_a_deleted_topic_is_a_note(small: Small) -> None:
+def test_verify_reports_a_deleted_topic_as_a_note(small: Small) -> None:
     """Its messages stay in the log until their files expire."""
     (small.root / "config" / "topics.json").write_text('{"topicConfigTable":{"Orders":{}}}')
     for path in sorted((small.root / "consumequeue" / "Bills").rglob("*"), reverse=True):

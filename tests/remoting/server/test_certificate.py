@@ -52,7 +52,7 @@ def test_the_expiry_of_a_certificate_equals_that_of_openssl(tmp_path: Path, days
 
 
 @needs_openssl
-def test_the_earliest_expiry_in_a_chain_counts(tmp_path: Path) -> None:
+def test_the_expiry_of_a_certificate_chain_is_its_earliest_expiry(tmp_path: Path) -> None:
     """Other parts of the file, such as the key, are ignored."""
     late, soon = certified(tmp_path, "a", 300, EC), certified(tmp_path, "b", 3, EC)
     both = tmp_path / "both.pem"

@@ -23,7 +23,7 @@ def table() -> OffsetTable:
     return made
 
 
-def test_tables_have_queue_objects_as_keys() -> None:
+def test_decoded_tables_have_message_queues_as_keys() -> None:
     """fastjson writes maps whose keys are beans in this way, and quotes their names as in JSON."""
     made = table()
     assert len(made) == 1

@@ -84,7 +84,7 @@ class Bench:
         self.feeder.offer(self.readable)
 
 
-def test_few_bytes_land_after_the_roll_interval_and_many_at_once() -> None:
+def test_few_bytes_are_landed_after_the_roll_interval_and_many_at_once() -> None:
     """roll_interval_ms bounds the age of what is not there yet, roll_bytes the size of a file."""
     bench = Bench()
     feeder = bench.feeder
@@ -132,7 +132,7 @@ def test_a_feeder_over_its_budget_catches_up_from_the_log() -> None:
     assert bench.lander.committed_bytes == bench.readable
 
 
-def test_messages_stored_while_landing_was_off_land_later() -> None:
+def test_messages_stored_while_landing_was_off_are_landed_later() -> None:
     """The manifest holds the last position, and the log holds the messages after it."""
     bench = Bench(committed=500)
     bench.readable = 500 + 300 * KIB
@@ -199,7 +199,7 @@ def test_an_error_that_no_retry_can_mend_stops_landing_with_a_critical_log(
     assert bench.lander.steps == []
 
 
-def test_a_stop_lands_all_waiting_messages() -> None:
+def test_a_stop_writes_all_waiting_messages_to_the_landing_zone() -> None:
     """A clean stop leaves nothing waiting, so that the files are whole without another start."""
     bench = Bench()
     bench.feeder.start()

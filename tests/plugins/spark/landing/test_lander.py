@@ -31,7 +31,7 @@ def land_all(lander: Lander, end: int, max_bytes: int = 1 << 20) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 3_000, 1 << 20])
-def test_every_visible_message_lands_once(tmp_path: Path, little_log: LittleLog, max_bytes: int) -> None:
+def test_every_visible_message_is_landed_once(tmp_path: Path, little_log: LittleLog, max_bytes: int) -> None:
     """Steps of any size leave no gap and no overlap, and half and delayed messages do not land."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
@@ -261,7 +261,7 @@ def test_a_topic_name_becomes_a_folder_name_inside_the_zone() -> None:
     assert date_folder(None) == "date=__HIVE_DEFAULT_PARTITION__"
 
 
-def test_a_record_larger_than_a_step_lands(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_record_larger_than_a_landing_step_is_landed(tmp_path: Path, little_log: LittleLog) -> None:
     """roll_bytes is a wish; a message of 4 MiB lands with one of 64 KiB."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
