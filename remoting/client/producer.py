@@ -160,10 +160,7 @@ class Producer(InstanceUser):
             gathered = self._gatherer.add(message, queue, sharding_key, timeout_ms)
             if gathered is not None:
                 return await gathered
-        prepared, left_ms = self._preparer.one(message), float(timeout_ms)
-        if sharding_key is not None:
-            queue, left_ms = await self._sender.chosen(message.topic, queue, sharding_key, left_ms)
-        return await self._sender.send(prepared, queue, left_ms)
+        return await self._sender.send(self._preparer.one(message), queue, timeout_ms, sharding_key)
 
     async def send_batch(
         self,
@@ -177,10 +174,7 @@ class Producer(InstanceUser):
 
         The arguments and exceptions are those of :meth:`send`.
         """
-        prepared, left_ms = self._preparer.batch(messages), float(timeout_ms)
-        if sharding_key is not None:
-            queue, left_ms = await self._sender.chosen(prepared.topic, queue, sharding_key, left_ms)
-        return await self._sender.send(prepared, queue, left_ms)
+        return await self._sender.send(self._preparer.batch(messages), queue, timeout_ms, sharding_key)
 
     async def send_all(
         self,
@@ -208,10 +202,7 @@ class Producer(InstanceUser):
         stored_messages = 0
         for prepared in self._preparer.batches(messages):  # a list, not a generator: all are checked before one is sent
             try:
-                target, left_ms = queue, float(timeout_ms)
-                if sharding_key is not None:
-                    target, left_ms = await self._sender.chosen(prepared.topic, queue, sharding_key, left_ms)
-                results.append(await self._sender.send(prepared, target, left_ms))
+                results.append(await self._sender.send(prepared, queue, timeout_ms, sharding_key))
             except (RefusedError, RemotingError) as failure:
                 if not results:
                     raise
@@ -249,9 +240,7 @@ class Producer(InstanceUser):
                 left_ms = (deadline_s - clock.monotonic_s()) * 1000
                 await requests.announce([route.address(name) for name in route.broker_addrs], left_ms)
                 left_ms = max(1.0, (deadline_s - clock.monotonic_s()) * 1000)
-                if sharding_key is not None:
-                    queue, left_ms = await self._sender.chosen(message.topic, queue, sharding_key, left_ms)
-                await self._sender.send(self._preparer.one(asked), queue, left_ms)
+                await self._sender.send(self._preparer.one(asked), queue, left_ms, sharding_key)
                 return await reply
         except TimeoutError as failure:
             raise RemotingTimeoutError(f"no reply to a request to {message.topic} within {timeout_ms} ms") from failure
@@ -297,12 +286,13 @@ class Producer(InstanceUser):
         Raises:
             ValueError, RefusedError, RemotingError: as :meth:`send`, except that a broker's refusal is not seen.
         """
-        prepared, left_ms, clock = self._preparer.one(message), float(timeout_ms), self.client.clock
+        prepared, clock = self._preparer.one(message), self.client.clock
         begin_s = clock.monotonic_s()
-        if sharding_key is not None:
-            queue, left_ms = await self._sender.chosen(prepared.topic, queue, sharding_key, left_ms)
-        route = await self._sender.route(prepared.topic, left_ms)
-        queue = queue or self._sender.next_queue(route, None)
+        if sharding_key is None:
+            route = await self._sender.route(prepared.topic, timeout_ms)
+            queue = queue or self._sender.next_queue(route)
+        else:
+            route, queue = await self._sender.chosen(prepared.topic, queue, sharding_key, timeout_ms)
         left_ms = max(1.0, timeout_ms - (clock.monotonic_s() - begin_s) * 1000)
         try:
             await self.client.remoting.invoke_oneway(

@@ -94,21 +94,26 @@ class Sender:
     """Cached extFields of plain sends, keyed by queue; only the time and the properties differ between sends."""
     _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(chance.bits(16)), init=False)
 
-    async def send(self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float) -> SendResult:
-        """Send to a queue without retries; if ``queue`` is None, to the topic's next queue, with retries at other brokers.
+    async def send(
+        self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float, sharding_key: str | None = None
+    ) -> SendResult:
+        """Send to a queue, named or chosen by a key, without retries; else to the next queue, with retries at other brokers.
 
         See :meth:`Producer.send <flintmq.remoting.client.producer.Producer.send>`, which raises the same exceptions.
         """
-        return send_result(prepared.msg_id, *await self.stored(prepared, queue, timeout_ms))
+        return send_result(prepared.msg_id, *await self.stored(prepared, queue, timeout_ms, sharding_key))
 
     async def stored(
-        self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float
+        self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float, sharding_key: str | None = None
     ) -> tuple[MessageQueue, RemotingCommand]:
         """Send with the retries of :meth:`send`; return the queue that stored the messages, and the broker's answer."""
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
         topic = prepared.topic
-        route = self.client.routes.fresh(topic) or await self.route(topic, timeout_ms)
+        if sharding_key is None:
+            route = self.client.routes.fresh(topic) or await self.route(topic, timeout_ms)
+        else:
+            route, queue = await self.chosen(topic, queue, sharding_key, timeout_ms)
         failed_broker: str | None = None
         failure: RefusedError | RemotingError | None = None
         stored: tuple[MessageQueue, RemotingCommand] | None = None
@@ -238,11 +243,12 @@ class Sender:
 
     async def chosen(
         self, topic: str, queue: MessageQueue | None, sharding_key: str, timeout_ms: float
-    ) -> tuple[MessageQueue, float]:
-        """Return the queue that a sharding key selects, and the remaining milliseconds of the timeout."""
+    ) -> tuple[TopicRoute, MessageQueue]:
+        """Return a topic's route, and the queue in it that a sharding key selects.
+
+        Raises ``ValueError`` if ``queue`` is given.
+        """
         if queue is not None:
             raise InvalidArgumentError("name a queue or a sharding key, not both: the key chooses the queue")
-        begin_s = self.client.clock.monotonic_s()
         route = await self.route(topic, timeout_ms)
-        left_ms = timeout_ms - (self.client.clock.monotonic_s() - begin_s) * 1000
-        return route.queue_by_key(sharding_key), max(1.0, left_ms)
+        return route, route.queue_by_key(sharding_key)

@@ -108,9 +108,9 @@ def what_is_stored_is_sent_again(patch: pytest.MonkeyPatch) -> None:
 def a_named_queue_is_replaced_when_its_broker_fails(patch: pytest.MonkeyPatch) -> None:
     original = Sender.stored
 
-    async def stored(self: Any, prepared: Any, queue: Any, timeout_ms: int) -> Any:
+    async def stored(self: Any, prepared: Any, queue: Any, timeout_ms: int, *key: Any) -> Any:
         try:
-            return await original(self, prepared, queue, timeout_ms // 2)
+            return await original(self, prepared, queue, timeout_ms // 2, *key)
         except RemotingError:
             return await original(self, prepared, None, timeout_ms // 2)
 

@@ -288,8 +288,12 @@ def test_messages_with_one_sharding_key_go_to_one_queue_in_order(fake_peer: Any,
             await producer.send_oneway(Message("T", b"x"), sharding_key=key)
             await broker.peer.until(lambda: bool(broker.peer.of_code(310)))
             assert broker.peer.of_code(310)[0].ext_fields["e"] == str(queue.queue_id)
-        with pytest.raises(ValueError, match="not both"):
-            await producer.send(Message("T", b"x"), queue, sharding_key="k")
+        for send in (producer.send, producer.send_oneway, producer.request):
+            with pytest.raises(ValueError, match="not both"):
+                await send(Message("T", b"x"), queue, sharding_key="k")
+        for send_many in (producer.send_batch, producer.send_all):
+            with pytest.raises(ValueError, match="not both"):
+                await send_many([Message("T", b"x")], queue, sharding_key="k")
         broker.peer.answers[310] = lambda asked: response(asked, 14, "no")
         broker.peer.requests.clear()
         with pytest.raises(RefusedError):
