@@ -230,16 +230,11 @@ class Producer(InstanceUser):
             UnreadableError: the reply cannot be read.
             ValueError, RefusedError, RemotingError: as :meth:`send`.
         """
-        clock = self.client.clock
-        deadline_s = clock.monotonic_s() + timeout_ms / 1000
         requests = self.client.requests
         asked, reply = requests.stamped(message, timeout_ms)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                route = await self._sender.route(message.topic)
-                left_ms = (deadline_s - clock.monotonic_s()) * 1000
-                await requests.announce([route.address(name) for name in route.broker_addrs], left_ms)
-                left_ms = max(1.0, (deadline_s - clock.monotonic_s()) * 1000)
+                left_ms = await self._introduce(message.topic, timeout_ms)
                 await self._sender.send(self._preparer.one(asked), queue, left_ms, sharding_key)
                 return await reply
         except TimeoutError as failure:
@@ -301,3 +296,16 @@ class Producer(InstanceUser):
         except RemotingError:
             self.client.routes.doubt(prepared.topic)
             raise
+
+    async def _introduce(self, topic: str, timeout_ms: float) -> float:
+        """Return the remaining milliseconds of a timeout, at least 1, after heartbeats to the topic's brokers.
+
+        The heartbeats let the brokers forward replies to this client, and ask the group about its transactions.
+        """
+        clock = self.client.clock
+        deadline_s = clock.monotonic_s() + timeout_ms / 1000
+        route = await self._sender.route(topic, timeout_ms)
+        # Pass the addresses: a topic that does not exist yet has no route from which announce() could get them.
+        addresses = [route.address(name) for name in route.broker_addrs]
+        await self.client.requests.announce(addresses, (deadline_s - clock.monotonic_s()) * 1000)
+        return max(1.0, (deadline_s - clock.monotonic_s()) * 1000)

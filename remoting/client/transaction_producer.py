@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import inspect
 from collections.abc import Awaitable, Callable
@@ -20,7 +19,7 @@ from typing import Final, Unpack
 import attrs
 
 from flintmq.core.broker.topic_config import MessageQueue
-from flintmq.core.errors import InvalidArgumentError, RefusedError, RemotingTimeoutError
+from flintmq.core.errors import InvalidArgumentError, RefusedError
 from flintmq.core.record.host import decode_message_id
 from flintmq.core.record.properties import PRODUCER_GROUP, TRANSACTION_PREPARED, UNIQ_KEY
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
@@ -162,16 +161,7 @@ class TransactionProducer(Producer):
         }
         prepared = self._preparer.one(attrs.evolve(message, properties=marked))
         prepared = attrs.evolve(prepared, sys_flag=prepared.sys_flag | PREPARED_FLAG)
-        begin_s = self.client.clock.monotonic_s()
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._introduce(message.topic, timeout_ms)
-        except TimeoutError as failure:
-            raise RemotingTimeoutError(
-                f"the brokers of topic {message.topic} did not answer within {timeout_ms} ms: nothing was sent"
-            ) from failure
-        left_ms = timeout_ms - (self.client.clock.monotonic_s() - begin_s) * 1000
-        return await self._sender.send(prepared, queue, max(1.0, left_ms))
+        return await self._sender.send(prepared, queue, await self._introduce(message.topic, timeout_ms))
 
     async def end(self, sent: SendResult, state: TransactionState) -> TransactionResult:
         """Commit or roll back a half message at its broker. If the broker does not get the request, it asks ``check`` later.
@@ -187,13 +177,6 @@ class TransactionProducer(Producer):
         if state is not TransactionState.UNKNOWN:
             await self._end(sent, state)
         return TransactionResult(sent, state)
-
-    async def _introduce(self, topic: str, timeout_ms: float) -> None:
-        """Send heartbeats to the topic's brokers, so that they know a member of the group to ask."""
-        route = await self._sender.route(topic, timeout_ms)
-        addresses = {route.address(queue.broker_name) for queue in route.write_queues}
-        # Pass the addresses: a topic that does not exist yet has no route from which announce() could get them.
-        await self.client.requests.announce(sorted(addresses), timeout_ms)
 
     async def _end(self, sent: SendResult, state: TransactionState) -> None:
         header = EndTransactionRequestHeader(

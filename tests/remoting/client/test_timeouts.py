@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import RefusedError, RemotingError, RemotingTimeoutError
 from flintmq.core.route.route_data import BrokerData, QueueData, TopicRouteData
 from flintmq.remoting.client.message import Message
@@ -100,6 +101,53 @@ def test_a_known_route_is_used_if_no_name_server_answers_in_time(fake_peer: Any,
                 peer.answers[105] = silent
                 await asyncio.sleep(0.02)  # until the route is old
                 assert (await producer.send(MESSAGE, timeout_ms=400)).queue.topic == "T"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["request", "half message"])
+def test_an_old_route_leaves_time_to_send_if_no_name_server_answers(kind: str) -> None:
+    """Before a request or a half message, the brokers must learn of the client, which needs the route, too."""
+    cluster = FakeCluster(Choices(1), brokers=1)
+
+    async def run() -> None:
+        await cluster.start()
+        async with TransactionProducer(
+            "p", cluster.address, check=check, clock=cluster.clock, route_interval_s=1, heartbeat_interval_s=3_600
+        ) as producer:
+            await producer.send(MESSAGE)
+            await asyncio.sleep(2)  # the route is old now
+            cluster.network.silent.add(cluster.addresses[0])
+            if kind == "request":
+                assert (await producer.request(MESSAGE, timeout_ms=3_000)).body
+            else:
+                assert (await producer.send_half(MESSAGE, timeout_ms=3_000)).queue.topic == "T"
+
+    cluster.loop.run(run())
+
+
+def test_a_broker_that_only_the_order_configuration_names_is_not_waited_for(fake_peer: Any, fake_broker: Any) -> None:
+    async def run() -> None:
+        async with fake_peer() as peer:
+            broker = fake_broker(peer)
+
+            def route(asked: RemotingCommand) -> RemotingCommand:
+                data = TopicRouteData(
+                    order_topic_conf="broker-a:2;gone:1",
+                    broker_datas=[BrokerData(broker_addrs={0: peer.address}, broker_name="broker-a", cluster="C")],
+                    queue_datas=[
+                        QueueData(
+                            broker_name="broker-a", perm=6, read_queue_nums=2, topic_sys_flag=0, write_queue_nums=2
+                        )
+                    ],
+                )
+                return response(asked, 0, body=dumps(data, "standard"))
+
+            peer.answers[105] = route
+            queue = MessageQueue("broker-a", 0, "T")
+            async with TransactionProducer("p", peer.address, check=check) as producer:
+                assert (await producer.send_half(MESSAGE, queue)).queue == queue
+            assert broker.peer.of_code(34)
 
     asyncio.run(run())
 
