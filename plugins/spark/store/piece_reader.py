@@ -20,7 +20,7 @@ from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.options import ReadOptions
 from flintmq.plugins.spark.store.log_files import LogFiles, map_file
-from flintmq.plugins.spark.store.pieces import Piece, first_place, splitters
+from flintmq.plugins.spark.store.pieces import Piece
 from flintmq.plugins.spark.store.queue_units import QueueUnits, in_log_order, list_queues, list_topics
 from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 
@@ -167,6 +167,13 @@ class PieceReader:
             at = place - piece.file_start
 
     def _next_place(self, piece: Piece, position: int) -> int | None:
+        """Return the first position in the piece, from ``position`` on, at which a consume queue names an existing record."""
         log_files = LogFiles([Path(piece.path).parent])
-        place = first_place(log_files, splitters(list(list_queues(self._root))), position)
-        return place if place is not None and place < piece.end else None
+        found = piece.end
+        for queue in list_queues(self._root):
+            number = queue.first_at(position)
+            while (unit := queue.unit(number)) is not None and unit[0] < found:
+                if log_files.has_record(unit[0], unit[1]):
+                    found = unit[0]
+                number += 1
+        return found if found < piece.end else None
