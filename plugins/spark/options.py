@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
@@ -19,7 +19,7 @@ from flintmq.plugins.spark import option_values as values
 from flintmq.plugins.spark.errors import DataLossError, OptionError, SparkPluginError
 from flintmq.plugins.spark.option_values import Place
 from flintmq.plugins.spark.ports import ANY, Range
-from flintmq.plugins.spark.schema import ALL_NAMES, chosen, nearest
+from flintmq.plugins.spark.schema import ALL_NAMES, BAD_RECORD, BadRecords, chosen, nearest
 
 log = event_log("flintmq.spark")
 
@@ -205,11 +205,11 @@ class ReadOptions:
         "If messages that should be read are gone: raise an error, or log a warning and continue with the oldest message.",
     )
     verify_crc: bool = _option("verifyCrc", values.boolean, "false", "Check each body's CRC-32.")
-    bad_records: Literal["fail", "skip"] = _option(
+    bad_records: BadRecords = _option(
         "badRecords",
-        values.one_of("fail", "skip"),
+        values.one_of(*get_args(BadRecords)),
         "fail",
-        "If bytes are not a valid record: raise an error, or skip them.",
+        "If bytes are not a valid record: raise an error, skip them, or keep them as a row with the column `badRecord`.",
     )
     raw_body: bool = _option("rawBody", values.boolean, "false", "Leave compressed bodies as they are stored.")
     properties_format: Literal["map", "json"] = _option(
@@ -301,6 +301,11 @@ class ReadOptions:
         )
 
     @property
+    def examines_records(self) -> bool:
+        """Whether every record must be read, also for columns that the consume queues have."""
+        return self.verify_crc or self.bad_records == "keep"
+
+    @property
     def stored_ms(self) -> Range:
         """The store times of the messages to read, in ms since 1970."""
         start, end = self.starting_timestamp_ms, self.ending_timestamp_ms
@@ -325,6 +330,8 @@ class ReadOptions:
         found = _parsed(cls, given)
         options = cls(**found)
         _check(options, found)
+        if options.bad_records == "keep" and "columns" not in found:
+            options = attrs.evolve(options, columns=(*ALL_NAMES, BAD_RECORD))
         since = found.get("starting_timestamp_ms")
         if isinstance(since, Place):
             options = attrs.evolve(options, starting_timestamp_ms=None, starting_offsets=since)

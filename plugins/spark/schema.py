@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ColumnType = Literal["string", "int", "bigint", "timestamp", "binary", "map<string,string>"]
 PropertiesFormat = Literal["map", "json"]
+BadRecords = Literal["fail", "skip", "keep"]
 
 
 @attrs.frozen
@@ -57,13 +58,18 @@ COLUMNS: Final = (
     Column("bodyCrc", "int", "CRC-32 of the stored body, without the highest bit."),
     Column("body", "binary", "The body, decompressed (see `rawBody`)."),
     Column("properties", "map<string,string>", "All properties; if a name occurs twice, the last value counts."),
+    Column("badRecord", "string", "With `badRecords=keep`: why the record or its body cannot be read; otherwise null."),
 )
 """All columns, in the order of ``SELECT *``."""
+
+BAD_RECORD: Final = COLUMNS[-1].name
+"""The column that a read has only if it is named, or with ``badRecords=keep``."""
 
 BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}
 """Columns, keyed by name in lower case, because Spark ignores the case of column names."""
 
-ALL_NAMES: Final = tuple(column.name for column in COLUMNS)
+ALL_NAMES: Final = tuple(column.name for column in COLUMNS if column.name != BAD_RECORD)
+"""The names of a read's columns by default."""
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
@@ -168,7 +174,7 @@ def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:
         wanted = SENT_TYPES.get(name)
         if wanted is not None and given not in wanted:
             raise SchemaError(f"the column {name} must be {' or '.join(wanted)}, not {given}: cast it")
-        if wanted is None and name not in ALL_NAMES:
+        if wanted is None and name not in (*ALL_NAMES, BAD_RECORD):
             raise SchemaError(
                 f"a message has no column {name!r}{nearest(name, list(SENT_TYPES))}: select only columns of a message, or "
                 "rename the column"

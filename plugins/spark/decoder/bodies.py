@@ -28,15 +28,16 @@ def is_compressed(heads: Heads) -> Bools:
     return found
 
 
-def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Iterator[tuple[slice, list[bytes]]]:
+def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Iterator[tuple[slice, list[bytes | None]]]:
     """Yield runs of consecutive records whose decompressed bodies have together at most ``max_bytes``; a run has at least one
     record.
 
-    Each run is a slice of the records with the decompressed bodies of its compressed records (:func:`is_compressed`).
+    Each run is a slice of the records with the decompressed bodies of its compressed records (:func:`is_compressed`); None
+    for a body that cannot be decompressed.
     """
     packed = is_compressed(heads)
     begin = size_bytes = 0
-    plain: list[bytes] = []
+    plain: list[bytes | None] = []
     for row, (at, length, flag) in enumerate(
         zip(heads.body_at.tolist(), heads.body_length.tolist(), heads.sys_flag.tolist(), strict=True)
     ):
@@ -46,19 +47,23 @@ def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Ite
             yield slice(begin, row), plain
             begin, size_bytes, plain = row, 0, []
         size_bytes += row_bytes
-        if body is not None:
+        if packed[row]:
             plain.append(body)
     yield slice(begin, len(heads)), plain
 
 
-def body_column(data: npt.NDArray[np.uint8], heads: Heads, plain: list[bytes] | None) -> pa.Array:
-    """Return the body of each record: as stored, or with the compressed bodies replaced by ``plain``.
+def body_column(data: npt.NDArray[np.uint8], heads: Heads, plain: list[bytes | None]) -> pa.Array:
+    """Return the body of each record: as stored, or with the compressed bodies replaced by ``plain`` (:func:`plain_runs`).
 
     A body that is marked as compressed but cannot be decompressed stays as stored. Clients set the mark, so a wrong mark must
     not stop a pipeline.
     """
     bodies = take_slices(data, heads.body_at, heads.body_length)
-    return replaced(bodies, np.flatnonzero(is_compressed(heads)), plain) if plain else bodies
+    if not plain:
+        return bodies
+    packed = np.flatnonzero(is_compressed(heads))
+    done = [number for number, body in enumerate(plain) if body is not None]
+    return replaced(bodies, packed[done], [body for body in plain if body is not None]) if done else bodies
 
 
 def wrong_crc(data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
@@ -76,24 +81,24 @@ def wrong_crc(data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
     return found if found.any() else None
 
 
-def _decompressed(body: bytes, method: int) -> bytes:
+def _decompressed(body: bytes, method: int) -> bytes | None:
     if method in _ZLIB:
         return _inflated(body)
     codec = _CODECS.get(method)
     if codec is None:
-        return body
+        return None
     try:
         with pa.input_stream(pa.py_buffer(body), compression=codec) as stream:
             plain = stream.read(_PLAIN_MAX_BYTES + 1)
     except OSError:
-        return body
-    return plain if len(plain) <= _PLAIN_MAX_BYTES else body
+        return None
+    return plain if len(plain) <= _PLAIN_MAX_BYTES else None
 
 
-def _inflated(body: bytes) -> bytes:
+def _inflated(body: bytes) -> bytes | None:
     stream = zlib.decompressobj()
     try:
         plain = stream.decompress(body, _PLAIN_MAX_BYTES)
     except zlib.error:
-        return body
-    return plain if stream.eof else body
+        return None
+    return plain if stream.eof else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -29,7 +29,7 @@ from flintmq.plugins.spark.decoder.slices import (
     take_slices,
 )
 from flintmq.plugins.spark.errors import BadRecordError
-from flintmq.plugins.spark.schema import ALL_NAMES, PropertiesFormat, arrow_schema
+from flintmq.plugins.spark.schema import ALL_NAMES, BAD_RECORD, BadRecords, PropertiesFormat, arrow_schema
 
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
@@ -84,7 +84,7 @@ class Decoder:
     raw_body: bool = False
     properties_format: PropertiesFormat = "map"
     verify_crc: bool = False
-    bad_records: Literal["fail", "skip"] = "fail"
+    bad_records: BadRecords = "fail"
 
     def decode(
         self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
@@ -103,7 +103,7 @@ class Decoder:
 
         Raises:
             BadRecordError: there is no record at a position, or with :attr:`verify_crc` a body does not match its CRC. Not
-                raised if :attr:`bad_records` is ``skip``.
+                raised if :attr:`bad_records` is ``skip``, and for bodies not if it is ``keep``.
         """
         rows = self._chosen(buffer, starts, where, first_offset_bytes)
         return self._batch(rows, next(self._runs(rows, _INT64_MAX))[1])
@@ -120,8 +120,48 @@ class Decoder:
 
         A body may decompress to a thousand times its stored size. A batch therefore ends when its decompressed bodies have
         ``batch_bytes``; it has at least one row. The bodies of only one batch are in memory at a time.
+
+        With :attr:`bad_records` ``keep`` a damaged record is a batch of one row (:meth:`damaged`).
         """
         places = np.asarray(starts, np.int64)
+        if self.bad_records != "keep":
+            yield from self._batches(buffer, places, where, first_offset_bytes, batch_bytes)
+            return
+        data = np.frombuffer(buffer, np.uint8)
+        heads, wrong = _heads(data, places, first_offset_bytes)
+        begin = 0
+        for index in wrong.tolist():
+            if begin < index:
+                yield from self._batches(buffer, places[begin:index], where, first_offset_bytes, batch_bytes)
+            at = int(places[index])
+            is_headless = index >= len(heads)
+            size = len(data) - at if is_headless else int(heads.size[index])
+            named = None if is_headless else int(heads.raw["physical_offset"][index])
+            position = named if first_offset_bytes is None else first_offset_bytes + at
+            yield self.damaged(position, size, reason_of(data, at)), 1
+            begin = index + 1
+        if begin < len(places):
+            yield from self._batches(buffer, places[begin:], where, first_offset_bytes, batch_bytes)
+
+    def damaged(self, physical_offset: int | None, size_bytes: int, reason: str) -> pa.RecordBatch:
+        """Return the row of a damaged stretch of the log: its physical offset, its size and the reason.
+
+        The batch is empty if :attr:`rows` leaves out topics that were read before, because their read had this row.
+        """
+        schema = arrow_schema(self.columns, self.properties_format)
+        values = {
+            "brokerName": self.broker_name,
+            "physicalOffset": physical_offset,
+            "storeSize": size_bytes,
+            BAD_RECORD: reason,
+        }
+        count = 0 if self.rows.without else 1
+        arrays = [pa.array([values.get(field.name)] * count, field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _batches(
+        self, buffer: Any, places: Ints, where: str, first_offset_bytes: int | None, batch_bytes: int
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
         rows = self._chosen(buffer, places, where, first_offset_bytes)
         done = 0
         for run, plain in self._runs(rows, min(batch_bytes, BATCH_BYTES_MAX)):
@@ -131,9 +171,10 @@ class Decoder:
             yield self._batch(some, plain), until - done
             done = until
 
-    def _runs(self, rows: _Rows, max_bytes: int) -> Iterator[tuple[slice, list[bytes]]]:
+    def _runs(self, rows: _Rows, max_bytes: int) -> Iterator[tuple[slice, list[bytes | None]]]:
         """Yield runs of rows, each with its decompressed bodies."""
-        if "body" in self.columns and not self.raw_body and is_compressed(rows.heads).any():
+        asked = "body" in self.columns or (self.bad_records == "keep" and BAD_RECORD in self.columns)
+        if asked and not self.raw_body and is_compressed(rows.heads).any():
             return plain_runs(rows.data, rows.heads, max_bytes)
         return iter([(slice(0, len(rows.heads)), [])])
 
@@ -149,39 +190,44 @@ class Decoder:
             rows = self._intact(rows, where)
         return rows
 
-    def _batch(self, rows: _Rows, plain: list[bytes]) -> pa.RecordBatch:
+    def _batch(self, rows: _Rows, plain: list[bytes | None]) -> pa.RecordBatch:
         """Return the columns of rows; ``plain`` holds the decompressed bodies of the compressed records."""
         bodies = {"body": body_column(rows.data, rows.heads, plain)} if "body" in self.columns else {}
+        if BAD_RECORD in self.columns:
+            bodies[BAD_RECORD] = self._reasons(rows, plain)
         arrays = [bodies[name] if name in bodies else self._column(name, rows) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns, self.properties_format))
 
     def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str, first_offset_bytes: int | None) -> _Rows:
         """Return the heads of the valid records. Raises BadRecordError if one is invalid and must not be skipped."""
-        last = len(data) - RECORD_MIN_BYTES
-        if len(starts) and starts[-1] > last:
-            cut_off = starts > last
-            if self.bad_records == "fail":
-                raise _bad(data, int(starts[cut_off][0]), where)
-            starts = starts[~cut_off]
-        heads = read_heads(data, starts)
-        bad = heads.bad
-        if first_offset_bytes is not None:
-            strays = heads.raw["physical_offset"] != starts + first_offset_bytes
-            bad = strays if bad is None else bad | strays
-        if bad is None or not bad.any():
+        heads, wrong = _heads(data, starts, first_offset_bytes)
+        if not len(wrong):
             return _Rows(data, heads)
-        if self.bad_records == "fail":
-            raise _bad(data, int(starts[bad][0]), where)
-        return _Rows(data, read_heads(data, starts[~bad]))
+        if self.bad_records != "skip":
+            raise _bad(data, int(starts[wrong[0]]), where)
+        return _Rows(data, read_heads(data, np.delete(starts, wrong)))
 
     def _intact(self, rows: _Rows, where: str) -> _Rows:
         """Return the records whose body matches its CRC. Raises BadRecordError if one does not and must not be skipped."""
-        wrong = wrong_crc(rows.data, rows.heads)
+        wrong = wrong_crc(rows.data, rows.heads) if self.bad_records != "keep" else None
         if wrong is None:
             return rows
         if self.bad_records == "fail":
             raise _bad(rows.data, int(rows.heads.start[wrong][0]), where)
         return rows.chosen(~wrong)
+
+    def _reasons(self, rows: _Rows, plain: list[bytes | None]) -> pa.Array:
+        """Return why each record's body cannot be read; null if it can, or without ``keep``."""
+        found: list[str | None] = [None] * len(rows.heads)
+        if self.bad_records == "keep":
+            packed = np.flatnonzero(is_compressed(rows.heads)).tolist() if plain else []
+            for row, body in zip(packed, plain, strict=True):
+                if body is None:
+                    found[row] = "the body is marked as compressed, but cannot be decompressed"
+            wrong = wrong_crc(rows.data, rows.heads) if self.verify_crc else None
+            for row in () if wrong is None else np.flatnonzero(wrong).tolist():
+                found[row] = "the body does not match its CRC-32"
+        return pa.array(found, pa.string())
 
     def _column(self, name: str, rows: _Rows) -> pa.Array:
         if name in _INT_FIELDS:
@@ -227,12 +273,30 @@ def _timestamps(times_ms: Ints) -> pa.Array:
     return times_us.view(pa.timestamp("us", tz="UTC"))
 
 
-def _bad(data: npt.NDArray[np.uint8], at: int, where: str) -> BadRecordError:
+def _heads(data: npt.NDArray[np.uint8], starts: Ints, first_offset_bytes: int | None) -> tuple[Heads, Ints]:
+    """Return the heads at ascending positions, without those that the data's end cuts off, and the indices of the positions
+    without a valid record."""
+    count = int(np.searchsorted(starts, len(data) - RECORD_MIN_BYTES, "right"))
+    heads = read_heads(data, starts[:count])
+    bad = heads.bad
+    if first_offset_bytes is not None:
+        strays = heads.raw["physical_offset"] != starts[:count] + first_offset_bytes
+        bad = strays if bad is None else bad | strays
+    wrong = np.arange(count, len(starts))
+    return heads, wrong if bad is None else np.concatenate([np.flatnonzero(bad), wrong])
+
+
+def reason_of(data: npt.NDArray[np.uint8], at: int) -> str:
+    """Return why there is no valid record at a position."""
     try:
         decode_record(data.data, at)
-        reason = "the record there names another physical offset as its own"
     except RecordError as error:
-        reason = str(error)
+        return str(error)
+    return "the record there names another physical offset as its own"
+
+
+def _bad(data: npt.NDArray[np.uint8], at: int, where: str) -> BadRecordError:
     return BadRecordError(
-        f"{where or 'the bytes'}: no record at {at}: {reason}. With option badRecords=skip it is left out"
+        f"{where or 'the bytes'}: no record at {at}: {reason_of(data, at)}. With option badRecords=skip it is left out, with "
+        "keep it is a row"
     )

@@ -16,6 +16,7 @@ from flintmq.config.rocketmq.system_topics import SCHEDULE_TOPIC
 from flintmq.core.log_events import event_log
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.plugins.spark.decoder import Decoder, chain
+from flintmq.plugins.spark.decoder.decoder import reason_of
 from flintmq.plugins.spark.decoder.slices import Ints
 from flintmq.plugins.spark.errors import BadRecordError
 from flintmq.plugins.spark.options import ReadOptions
@@ -48,7 +49,7 @@ class PieceReader:
 
         Raises:
             DataLossError: the file is gone, unless ``failOnDataLoss`` is off.
-            BadRecordError: there is no record where one must be, unless ``badRecords`` is ``skip``.
+            BadRecordError: there is no record where one must be, and ``badRecords`` is ``fail``.
             StoreError: the file cannot be read.
         """
         data = map_file(piece.path)
@@ -71,7 +72,7 @@ class PieceReader:
     def _unit_rows(self, piece: Piece) -> UnitRows | None:
         """Return the reader that makes the piece's rows from consume queues; None if the log must be read."""
         options, rows = self._options, self._decoder.rows
-        if not told_by_units(options.columns, rows, verify_crc=options.verify_crc):
+        if not told_by_units(options.columns, rows, examines_records=options.examines_records):
             return None
         if not piece.by_units and piece.size < ASKED_FROM_BYTES:
             return None
@@ -83,11 +84,23 @@ class PieceReader:
 
     def _from_log(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a piece from its records in the log."""
-        starts = self._named(piece) if piece.by_units else self._all(data, piece)
-        for some in chain.in_batches(starts, self._options.batch_rows, self._options.batch_bytes):
-            for batch, _ in self._decoder.batches(data, some, piece.path, piece.file_start, self._options.batch_bytes):
-                if batch.num_rows:
-                    yield batch
+        for run in self._runs(data, piece):
+            if isinstance(run, pa.RecordBatch):
+                yield run
+                continue
+            for some in chain.in_batches(run, self._options.batch_rows, self._options.batch_bytes):
+                for batch, _ in self._decoder.batches(
+                    data, some, piece.path, piece.file_start, self._options.batch_bytes
+                ):
+                    if batch.num_rows:
+                        yield batch
+
+    def _runs(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[Ints | pa.RecordBatch]:
+        """Yield the positions in the file of the piece's records, and the rows of the damaged stretches between them."""
+        if self._options.bad_records == "keep":
+            yield from self._walk(data, piece)
+        else:
+            yield self._named(piece) if piece.by_units else self._all(data, piece)
 
     def _named(self, piece: Piece) -> Ints:
         """Return the positions in the file of the messages that the consume queues name."""
@@ -142,28 +155,38 @@ class PieceReader:
 
     def _walked(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
         """Return the positions in the file of all records of the piece, found by walking."""
-        found: list[Ints] = []
+        return np.concatenate([run for run in self._walk(data, piece) if not isinstance(run, pa.RecordBatch)])
+
+    def _walk(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[Ints | pa.RecordBatch]:
+        """Walk a piece, and yield the positions in the file of its records. With ``badRecords`` ``keep``, also yield the row of
+        each damaged stretch, which ends at the next record that a consume queue names."""
         at, end = piece.start - piece.file_start, piece.end - piece.file_start
         while True:
             run = chain.walk(data, at, end)
-            found.append(run.starts)
+            yield run.starts
             if run.why == "end" or (run.why == "blank" and end == len(data)):
-                return np.concatenate(found)
-            if self._decoder.bad_records == "fail":
+                return
+            if self._options.bad_records == "fail":
                 raise BadRecordError(
                     f"{piece.path}: no record at {run.end} (physical offset {piece.file_start + run.end}), at which a "
                     "record must begin. Check the store with `flintmq store verify`, or skip damaged records with option "
-                    "badRecords=skip"
+                    "badRecords=skip, or keep them as rows with badRecords=keep"
                 )
-            log.warning(
-                "spark.record_missing",
-                "%(path)s: no record at %(position)d; the read continues with the next record that a consume queue names",
-                path=piece.path,
-                position=run.end,
-            )
-            place = self._next_place(piece, piece.file_start + run.end + 1)
+            bad = piece.file_start + run.end
+            place = self._next_place(piece, bad + 1)
+            if self._options.bad_records == "skip":
+                log.warning(
+                    "spark.record_missing",
+                    "%(path)s: no record at %(position)d; the read continues with the next record that a consume queue names",
+                    path=piece.path,
+                    position=run.end,
+                )
+            else:
+                row = self._decoder.damaged(bad, (place or piece.end) - bad, reason_of(data, run.end))
+                if row.num_rows:
+                    yield row
             if place is None:
-                return np.concatenate(found)
+                return
             at = place - piece.file_start
 
     def _next_place(self, piece: Piece, position: int) -> int | None:

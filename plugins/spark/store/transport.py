@@ -204,7 +204,8 @@ class StoreTransport:
         """Return the tasks that read a part of the log."""
         if low >= high:
             return []
-        by_units = high - low >= BY_UNITS_FROM_BYTES and _reads_by_units(self.root, self._rows())
+        is_large = high - low >= BY_UNITS_FROM_BYTES and self.options.bad_records != "keep"
+        by_units = is_large and _reads_by_units(self.root, self._rows())
         by_units_to = view.end.units_complete_to if by_units else 0
         pieces = whole_pieces(view.log, low, high, by_units_to=by_units_to)
         parts = self._parted(view, pieces, rows)
@@ -233,7 +234,7 @@ class StoreTransport:
         total = sum(piece.size for piece in pieces)
         wanted = target_bytes(total, options.max_partition_bytes, options.min_partitions)
         larger = _SPARSE if any(piece.by_units for piece in pieces) else 1
-        if told_by_units(options.columns, self._rows(), verify_crc=options.verify_crc):
+        if told_by_units(options.columns, self._rows(), examines_records=options.examines_records):
             larger = _UNITS_ALONE
         if options.min_partitions is None and larger > 1:
             wanted = max(wanted, target_bytes(total, wanted * larger, None))

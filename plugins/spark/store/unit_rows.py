@@ -40,9 +40,11 @@ _LMQ_PREFIX: Final = "%LMQ%"
 _COLUMNS: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize"})
 
 
-def told_by_units(columns: Sequence[str], rows: RowFilter, *, verify_crc: bool) -> bool:
+def told_by_units(columns: Sequence[str], rows: RowFilter, *, examines_records: bool) -> bool:
     """Return whether units contain all requested columns and all data that the filter needs."""
-    return _COLUMNS.issuperset(columns) and rows.tags is None and rows.store_timestamp_ms == ANY and not verify_crc
+    return (
+        _COLUMNS.issuperset(columns) and rows.tags is None and rows.store_timestamp_ms == ANY and not examines_records
+    )
 
 
 @attrs.frozen

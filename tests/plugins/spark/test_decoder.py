@@ -192,6 +192,49 @@ def test_a_changed_body_is_found_with_verify_crc() -> None:
     assert len(Decoder(verify_crc=True, bad_records="skip").decode(log, starts)) == 2
 
 
+def test_kept_records_say_why_their_bodies_cannot_be_read() -> None:
+    """The rows have all their other columns, and the bodies as they are stored."""
+    packed = zlib.compress(b"body" * 9)
+    log, starts = encode_all(
+        [
+            RecordFields(body=packed, sys_flag=1),
+            RecordFields(body=packed[:-9], sys_flag=1),
+            RecordFields(body=b"no codec", sys_flag=0x701),
+            RecordFields(crc=1),
+            RecordFields(),
+        ]
+    )
+    decoder = Decoder((*ALL_NAMES, "badRecord"), verify_crc=True, bad_records="keep")
+    rows = [row for batch, _ in decoder.batches(log, starts) for row in rows_of(batch)]
+    reasons = [row.pop("badRecord") for row in rows]
+    assert rows == rows_at(log, starts)
+    assert [bool(reason) for reason in reasons] == [False, True, True, True, False]
+    assert "decompress" in reasons[1]
+    assert "CRC" in reasons[3]
+    alone = Decoder(("badRecord",), verify_crc=True, bad_records="keep")
+    assert [row["badRecord"] for batch, _ in alone.batches(log, starts) for row in batch.to_pylist()] == reasons
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_kept_damaged_records_are_rows_in_place(at: int) -> None:
+    """The row of a record of a broker's answer has the physical offset that the record names."""
+    log, starts = encode_all([RecordFields(properties=b"a\x01b")] * 3)
+    place = starts[at] + 84
+    log = log[:place] + b"\x00\x00\x00\x04" + log[place + 4 :]
+    decoder = Decoder((*ALL_NAMES, "badRecord"), bad_records="keep", broker_name="b")
+    found = list(decoder.batches(log, starts))
+    assert sum(count for _batch, count in found) == 3
+    rows = [row for batch, _ in found for row in rows_of(batch)]
+    assert [row["badRecord"] is not None for row in rows] == [number == at for number in range(3)]
+    assert {name for name, value in rows[at].items() if value is not None} == {
+        "brokerName",
+        "physicalOffset",
+        "storeSize",
+        "badRecord",
+    }
+    assert (rows[at]["physicalOffset"], rows[at]["storeSize"]) == (starts[at], len(log) // 3)
+
+
 def test_properties_as_json_equal_those_of_rocketmq_spark() -> None:
     """Queries written for rocketmq-spark read a JSON string for each message."""
     log, starts = encode_all([RecordFields(properties='a\x01ü\x02b\x01"'.encode()), RecordFields()])

@@ -67,6 +67,12 @@ def test_each_option_is_read_in_any_case_by_each_name(option: Any) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
+def test_kept_bad_records_add_their_column_unless_columns_are_chosen() -> None:
+    """A read without the option has the same columns as before."""
+    assert ReadOptions.parse({"path": "/s", "badRecords": "keep"}).columns == (*ALL_NAMES, "badRecord")
+    assert ReadOptions.parse({"path": "/s", "badRecords": "keep", "columns": "body"}).columns == ("body",)
+
+
 def test_values_of_options_are_parsed_with_their_units() -> None:
     """One of each kind, with Spark's units: m and mb are 1024 squared."""
     options = ReadOptions.parse(

@@ -1,13 +1,15 @@
-"""Damage inside the log is an error, or left out."""
+"""Damage inside the log is an error, is left out, or becomes a row that says where it is."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from reading import Row, batch, places
+from reading import Row, batch, places, planned, read_parts, stream, transport
 
 from flintmq.plugins.spark.errors import BadRecordError
+from flintmq.plugins.spark.ports import Limit
+from flintmq.plugins.spark.schema import ALL_NAMES
 from flintmq.plugins.spark.store import piece_reader
 from flintmq.testing.store import message, open_store
 
@@ -66,3 +68,89 @@ def test_the_message_of_a_small_queue_after_damage_is_not_skipped(tmp_path: Path
     at = next(number for number, row in enumerate(rows) if row["topic"] == "small")
     damage(tmp_path / "store", rows[at - 1])
     assert places(batch(tmp_path / "store", badRecords="skip")) == places(rows[: at - 1] + rows[at:])
+
+
+KEEP = {"badRecords": "keep"}
+
+
+def stretch(first: Row, last: Row) -> Row:
+    """Return the row of a damaged stretch, without its reason."""
+    size = last["physicalOffset"] + last["storeSize"] - first["physicalOffset"]
+    return {**dict.fromkeys(ALL_NAMES), "physicalOffset": first["physicalOffset"], "storeSize": size}
+
+
+def without_reason(rows: list[Row]) -> list[Row]:
+    return [{name: value for name, value in row.items() if name != "badRecord"} for row in rows]
+
+
+@pytest.mark.usefixtures("walk")
+@pytest.mark.parametrize("options", [{}, {"subscribe": "orders,payments"}, {"minPartitions": "5"}])
+def test_a_damaged_stretch_is_one_row_in_the_order_of_the_log(root: Path, options: dict[str, str]) -> None:
+    """The row has the physical offset and the size of the damage, for all choices of topics and tasks."""
+    rows = batch(root)
+    damage(root, *rows[4:7], rows[12])
+    found = batch(root, **KEEP, **options)
+    expected = [*rows[:4], stretch(rows[4], rows[6]), *rows[7:12], stretch(rows[12], rows[12]), *rows[13:]]
+    assert without_reason(found) == expected
+    reasons = {row["physicalOffset"]: row["badRecord"] for row in found if row["badRecord"] is not None}
+    assert sorted(reasons) == [rows[4]["physicalOffset"], rows[12]["physicalOffset"]]
+    assert all("magic" in reason for reason in reasons.values())
+
+
+def test_a_topic_that_is_read_does_not_decide_which_damage_is_reported(root: Path) -> None:
+    """A damaged record may belong to any topic."""
+    rows = batch(root)
+    damage(root, rows[4], rows[5])
+    found = batch(root, subscribe="orders", **KEEP)
+    orders = [row for row in rows if row["topic"] == "orders"]
+    assert without_reason(found) == [*orders[:2], stretch(rows[4], rows[5]), *orders[3:]]
+
+
+def test_every_choice_of_columns_has_the_same_number_of_rows(root: Path) -> None:
+    """Consume queues alone, from which queue columns are otherwise read, do not show damage."""
+    rows = batch(root)
+    damage(root, rows[4])
+    assert "badRecord" not in batch(root, columns="queueOffset", **KEEP)[4]
+    assert batch(root, columns="queueOffset", **KEEP)[4] == {"queueOffset": None}
+    assert len(batch(root, columns="queueOffset", **KEEP)) == 20
+    assert batch(root, columns="badRecord", badRecords="skip") == [{"badRecord": None}] * 19
+
+
+def test_a_record_whose_length_fields_are_damaged_is_one_row(root: Path) -> None:
+    """Its size and magic number are right, so the next record is found without a queue."""
+    rows = batch(root)
+    file = sorted((root / "commitlog").iterdir())[0]
+    raw = bytearray(file.read_bytes())
+    at = rows[4]["physicalOffset"] + 84
+    raw[at : at + 4] = b"\x00\x00\x00\x04"
+    file.write_bytes(raw)
+    assert without_reason(batch(root, **KEEP)) == [*rows[:4], stretch(rows[4], rows[4]), *rows[5:]]
+
+
+def test_damage_at_the_end_of_a_task_ends_with_the_task(root: Path) -> None:
+    """A stretch that no record follows ends at the last position that is read."""
+    rows = batch(root)
+    reader, parts = planned(root, **KEEP)
+    damage(root, *rows[17:])
+    assert without_reason(read_parts(reader, parts)) == [*rows[:17], stretch(rows[17], rows[19])]
+
+
+def test_a_stream_reports_each_damaged_stretch_once(root: Path) -> None:
+    """A repeated batch gives the same rows. The history of a topic that is added later does not report its damage again."""
+    rows = batch(root)
+    damage(root, rows[4], rows[5], rows[11])
+    reader = transport(root, subscribe="orders", **KEEP)
+    start = reader.initial("earliest")
+    batches, end = stream(reader, start, Limit(max_rows=3))
+    assert len(batches) > 2
+    found = [row for rows_of_batch in batches for row in rows_of_batch]
+    assert [row["physicalOffset"] for row in found if row["badRecord"]] == [
+        rows[4]["physicalOffset"],
+        rows[11]["physicalOffset"],
+    ]
+    assert read_parts(reader, reader.plan(start, end)) == found
+    both = transport(root, subscribe="orders,payments", **KEEP)
+    later, _end = stream(both, end, Limit())
+    history = [row for rows_of_batch in later for row in rows_of_batch]
+    assert {row["topic"] for row in history} == {"payments"}
+    assert len(history) == 8
