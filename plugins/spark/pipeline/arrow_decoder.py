@@ -7,7 +7,7 @@ body that cannot be decoded becomes null, and the pipeline's ``on_error`` decide
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import pyarrow
@@ -22,6 +22,9 @@ BAD_BODY: tuple[type[Exception], ...] = (ValueError, TypeError, EOFError, Lookup
 """Errors that mean a body cannot be decoded. Any other error is a defect and fails the query."""
 
 
+_REASON_MAX_CHARS: Final = 500
+
+
 def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: DataType) -> Column:
     """Return a column that the workers decode.
 
@@ -30,17 +33,34 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
         make: a picklable function that makes the decoder. It is called once per task.
         result: the type of the decoder's values.
     """
+    return _worker_column(column, make, result, decode_array, result)
+
+
+def reason_column(column: Column, make: Callable[[], BodyDecoder], result: DataType) -> Column:
+    """Return a column of the reasons why bodies cannot be decoded, null for the others; see :func:`decoded_column`."""
+    from pyspark.sql.types import StringType
+
+    return _worker_column(column, make, result, reason_array, StringType())
+
+
+def _worker_column(
+    column: Column,
+    make: Callable[[], BodyDecoder],
+    decoded: DataType,
+    of_bodies: Callable[[pyarrow.Array, BodyDecoder, pyarrow.DataType], pyarrow.Array],
+    result: DataType,
+) -> Column:
     from flintmq.plugins.spark.spark_api import arrow_column, to_arrow_type
 
-    arrow_type = to_arrow_type(result)
+    arrow_type = to_arrow_type(decoded)
     decode: list[BodyDecoder] = []
 
-    def decode_bodies(bodies: pyarrow.Array) -> pyarrow.Array:
+    def of_array(bodies: pyarrow.Array) -> pyarrow.Array:
         if not decode:
             decode.append(make())
-        return decode_array(bodies, decode[0], arrow_type)
+        return of_bodies(bodies, decode[0], arrow_type)
 
-    return arrow_column(decode_bodies, column, result)
+    return arrow_column(of_array, column, result)
 
 
 def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:
@@ -53,6 +73,28 @@ def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         # A value does not fit its column. Only trying each value alone shows which one.
         return pa.concat_arrays([_alone(value, arrow_type) for value in values])
+
+
+def reason_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:
+    """Return for each body of a batch why it cannot be decoded; null if it is missing or can be decoded."""
+    import pyarrow as pa
+
+    missing = decode_array(bodies, decode, arrow_type).is_null().to_pylist()
+    reasons = [
+        _reason(decode, body, arrow_type) if is_missing and body is not None else None
+        for body, is_missing in zip(bodies.to_pylist(), missing, strict=True)
+    ]
+    return pa.array(reasons, pa.string())
+
+
+def _reason(decode: BodyDecoder, body: bytes, arrow_type: pyarrow.DataType) -> str:
+    import pyarrow as pa
+
+    try:
+        pa.array([decode(body)], type=arrow_type)
+    except (*BAD_BODY, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        return f"{type(error).__name__}: {error}"[:_REASON_MAX_CHARS]
+    return "the body has no value"
 
 
 def _value(decode: BodyDecoder, body: bytes) -> Any:

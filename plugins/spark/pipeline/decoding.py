@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from flintmq.plugins.spark.pipeline.arrow_decoder import decoded_column
+from flintmq.plugins.spark.pipeline.arrow_decoder import BodyDecoder, decoded_column, reason_column
 from flintmq.plugins.spark.pipeline.avro import AvroDecoder, avro_type, parse_avro
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.protobuf import ProtobufDecoder, message_descriptor, protobuf_type
 from flintmq.plugins.spark.pipeline.references import require
+from flintmq.plugins.spark.schema import BAD_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -21,6 +23,8 @@ CORRUPT: Final = "_flintmq_corrupt"
 
 def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
     """Return the messages with their bodies decoded by the pipeline's ``decode`` section.
+
+    A row of a bad record (``badRecords=keep``) counts as a body that cannot be decoded.
 
     Raises:
         ConfigError: the schema cannot be read or used, the column is missing, or names would collide. The error has the line.
@@ -34,10 +38,15 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
 
 
 def rejected(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
-    """Return the messages whose bodies cannot be decoded, unchanged. Raises like :func:`decoded`."""
+    """Return the messages whose bodies cannot be decoded, and bad records, unchanged but for the column ``badRecord``, which
+    has the reason. Raises like :func:`decoded`."""
+    from pyspark.sql import functions as sql
+
     _check_names(messages, loaded)
-    body = messages[loaded.pipeline.decode.column]
-    return messages.where(body.isNotNull() & _column(messages, loaded).isNull())
+    reason = _reason(messages, loaded)
+    if BAD_RECORD in messages.columns:
+        reason = sql.coalesce(messages[BAD_RECORD], reason)
+    return messages.withColumn(BAD_RECORD, reason).where(sql.col(BAD_RECORD).isNotNull())
 
 
 def _check_names(messages: DataFrame, loaded: LoadedPipeline) -> None:
@@ -62,12 +71,34 @@ def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
         return sql.try_validate_utf8(body.cast("string"))
     if section.format == "json":
         return _json(body, loaded)
+    return decoded_column(body, *_decoder(loaded))
+
+
+def _reason(messages: DataFrame, loaded: LoadedPipeline) -> Column:
+    """Return the column of reasons why bodies cannot be decoded; null for the others."""
+    from pyspark.sql import functions as sql
+
+    section = loaded.pipeline.decode
+    body = messages[section.column]
+    invalid = sql.lit(f"the {section.column} {_invalid(loaded)}")
+    if section.format in ("string", "json"):
+        return sql.when(body.isNotNull() & _column(messages, loaded).isNull(), invalid)
+    return sql.concat(invalid, sql.lit(": "), reason_column(body, *_decoder(loaded)))
+
+
+def _invalid(loaded: LoadedPipeline) -> str:
+    return f"is not a valid {loaded.pipeline.decode.format} value of the pipeline's schema"
+
+
+def _decoder(loaded: LoadedPipeline) -> tuple[Callable[[], BodyDecoder], DataType]:
+    """Return the maker of the decoder for Avro or Protobuf, and the type of its values."""
+    section = loaded.pipeline.decode
     if section.format == "avro":
         key, schema_json = _schema(loaded)
         require("avro", "decode.format: avro", loaded.origin("decode.format"))
         with loaded.placed(key):
-            result = avro_type(parse_avro(schema_json))
-        return decoded_column(body, AvroDecoder(json.dumps(json.loads(schema_json)), section.framing), result)
+            avro = avro_type(parse_avro(schema_json))
+        return AvroDecoder(json.dumps(json.loads(schema_json)), section.framing), avro
     require("protobuf", "decode.format: protobuf", loaded.origin("decode.format"))
     assert section.schema_file is not None
     assert section.message is not None
@@ -75,7 +106,7 @@ def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
     descriptor_set = loaded.read("decode.schema_file", section.schema_file)
     with loaded.placed("decode.message"):
         result = protobuf_type(message_descriptor(descriptor_set, section.message))
-    return decoded_column(body, ProtobufDecoder(descriptor_set, section.message, section.framing), result)
+    return ProtobufDecoder(descriptor_set, section.message, section.framing), result
 
 
 def _json(body: Column, loaded: LoadedPipeline) -> Column:
@@ -125,22 +156,30 @@ def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> Dat
 
     section = loaded.pipeline.decode
     present = sql.col(section.column).isNotNull()
+    has_bad = BAD_RECORD in messages.columns
+    bad = sql.col(BAD_RECORD) if has_bad else sql.lit(None).cast("string")
+    if has_bad:
+        present = present | bad.isNotNull()
+        column = sql.when(bad.isNull(), column)
     if section.on_error == "fail":
-        named = [name for name in ("topic", "brokerName", "queueId", "queueOffset") if name in messages.columns]
+        keys = ["topic", "brokerName", "queueId", "queueOffset"]
+        if has_bad:  # a damaged stretch of the log has no queue
+            keys.append("physicalOffset")
+        named = [name for name in keys if name in messages.columns]
         place = sql.concat_ws(" ", *(sql.concat(sql.lit(f"{name}="), sql.col(name).cast("string")) for name in named))
         complaint = sql.concat(
             sql.lit(f"the {section.column} of the message "),
             place,
-            sql.lit(
-                f" is not a valid {section.format} value of the pipeline's schema; decode.on_error: null or drop continues"
-            ),
+            sql.lit(" "),
+            sql.coalesce(sql.concat(sql.lit("cannot be read: "), bad), sql.lit(_invalid(loaded))),
+            sql.lit("; decode.on_error: null, drop or reject continues"),
         )
         column = sql.coalesce(column, sql.when(present, sql.raise_error(complaint)))
     if section.on_error not in ("drop", "reject"):
         return messages.withColumn(section.into, column)
     # Filtered before the body is replaced, because 'into' may be the body's column.
     marked = messages.select("*", column.alias(CORRUPT)).where(sql.col(CORRUPT).isNotNull() | ~present)
-    return marked.withColumn(section.into, sql.col(CORRUPT)).drop(CORRUPT)
+    return marked.withColumn(section.into, sql.col(CORRUPT)).drop(CORRUPT, *([BAD_RECORD] if has_bad else []))
 
 
 def _flattened(frame: DataFrame, loaded: LoadedPipeline) -> DataFrame:

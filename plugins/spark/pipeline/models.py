@@ -63,7 +63,7 @@ class DecodeSection:
     """The treatment of a body that cannot be decoded: the run fails and names the message, ``into`` is null, the row is
     dropped, or the row goes to the view ``rejects``."""
     rejects: str = _view("rejects")
-    """The view of the rejected messages, which are unchanged, for steps and sinks."""
+    """The view of the rejected messages for steps and sinks; its column ``badRecord`` has the reason."""
     schema: str | None = None
     """For JSON: columns as Spark's DDL (``id BIGINT, name STRING``). For Avro: the schema as JSON."""
     schema_file: Path | None = None

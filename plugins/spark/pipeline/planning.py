@@ -19,6 +19,7 @@ from flintmq.plugins.spark.pipeline.decoding import decoded, rejected
 from flintmq.plugins.spark.pipeline.load import LoadedPipeline
 from flintmq.plugins.spark.pipeline.models import Watermark
 from flintmq.plugins.spark.pipeline.references import require
+from flintmq.plugins.spark.schema import BAD_RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,12 @@ def check_source(loaded: LoadedPipeline) -> dict[str, str]:
     """
     options = loaded.revealed("source", loaded.pipeline.source)
     with source_placed(loaded, options):
-        ReadOptions.parse(options)
+        parsed = ReadOptions.parse(options)
+    if parsed.bad_records == "keep" and BAD_RECORD not in parsed.columns:
+        raise loaded.error(
+            "source.columns",
+            f"'source.columns' lacks {BAD_RECORD}, which tells bad records from messages: add it, or remove badRecords",
+        )
     return options
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
 
 from flintmq.config.errors import ConfigError  # noqa: E402
-from flintmq.plugins.spark.pipeline.arrow_decoder import decode_array  # noqa: E402
+from flintmq.plugins.spark.pipeline.arrow_decoder import decode_array, reason_array  # noqa: E402
 from flintmq.plugins.spark.pipeline.avro import AvroDecoder, avro_type, fingerprint, parse_avro  # noqa: E402  # noqa: E402
 
 SCHEMA: dict[str, Any] = {
@@ -90,6 +90,17 @@ def test_an_undecodable_avro_body_is_null_and_affects_no_other_row() -> None:
     good = encoded(ORDER)
     bad = [b"", good[:-1], good + b"x", b"\xff" * 40, None]
     assert [row is None for row in decode([good, *bad, good])] == [False, *(True for _ in bad), False]
+
+
+def test_only_an_undecodable_avro_body_has_a_reason() -> None:
+    """The reason is the decoder's own, or says which value does not fit its column."""
+    schema = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "long"}]}
+    make = AvroDecoder(json.dumps(schema), "plain")
+    bodies = pa.array([encoded({"id": 7}, schema), b"", None, encoded({"id": 2**40}, schema)], pa.binary())
+    reasons = reason_array(bodies, make(), pa.struct([("id", pa.int32())])).to_pylist()
+    assert [reason is None for reason in reasons] == [True, False, True, False]
+    assert reasons[1].startswith("EOFError")
+    assert str(2**40) in reasons[3]
 
 
 def test_a_body_without_the_expected_header_is_null() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import flintmq
-from flintmq.plugins.spark.pipeline.load import load_pipeline
+from flintmq.config.errors import ConfigError
+from flintmq.plugins.spark.pipeline.load import load_pipeline, load_pipeline_text
 from flintmq.plugins.spark.pipeline.models import FileSink
 from flintmq.plugins.spark.pipeline.planning import check_source
 from flintmq.programs.cli.pipeline import BROKEN_EVERY, orders
@@ -23,6 +24,14 @@ def test_an_example_file_is_a_valid_pipeline(file: Path) -> None:
     assert check_source(loaded)
     schema_file = loaded.pipeline.decode.schema_file
     assert schema_file is None or loaded.read("decode.schema_file", schema_file)
+
+
+def test_kept_bad_records_without_their_column_are_refused() -> None:
+    """Without the column, a damaged record would look like a message without a body."""
+    text = "source:\n  path: /s\n  badRecords: keep\n  columns: topic,body%s\nsinks: [{format: console}]\n"
+    with pytest.raises(ConfigError, match=r"pipeline:4: 'source\.columns' lacks badRecord"):
+        check_source(load_pipeline_text(text % ""))
+    assert check_source(load_pipeline_text(text % ",badRecord"))
 
 
 def test_all_paths_of_the_demo_are_relative_to_its_folder() -> None:

@@ -6,6 +6,7 @@ import decimal
 import importlib.util
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,77 @@ def test_rejected_bodies_are_written_to_their_own_table(spark: Any, store: Path,
     result = go(spark, descriptor_file(tmp_path, text))
     assert [(sink.name, sink.rows) for sink in result.sinks] == [("parquet", 2), ("rejects", 1)]
     (row,) = spark.read.parquet(str(bad)).collect()
-    assert (bytes(row.body), row.topic, row.queueOffset) == (BAD, f"{kind}-bad", 1)
+    assert (bytes(row.body), row.topic, row.queueId, row.queueOffset) == (BAD, f"{kind}-bad", 0, 1)
+    assert row.physicalOffset is not None
+    assert "the body is not a valid" in row.badRecord
+
+
+@pytest.fixture
+def damaged(store: Path, tmp_path: Path, spark: Any) -> tuple[Path, int, int]:
+    """A copy of the store in which the first record of ``json-bad`` is damaged, with the record's position and size."""
+    columns = {"columns": "queueOffset,physicalOffset,storeSize", "subscribe": "json-bad"}
+    rows = spark.read.format("flintmq").options(**columns).load(str(store)).orderBy("queueOffset").collect()
+    copy = tmp_path / "damaged"
+    shutil.copytree(store, copy)
+    file = min((copy / "commitlog").iterdir())
+    raw = bytearray(file.read_bytes())
+    raw[rows[0].physicalOffset + 4] ^= 0xFF
+    file.write_bytes(raw)
+    return copy, rows[0].physicalOffset, rows[0].storeSize
+
+
+def keeping(store: Path, tmp_path: Path, decode: str) -> str:
+    """A pipeline that writes bad records and undecodable bodies to a table of their own."""
+    text = source(store, "json-bad").replace("}", ", badRecords: keep, startingOffsets: earliest}") + decode
+    text += f"sinks:\n  - {{format: parquet, path: {tmp_path / 'good'}}}\n"
+    return text + f"  - {{name: rejects, from: rejects, format: parquet, path: {tmp_path / 'bad'}}}\n"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_damaged_records_are_written_to_the_table_of_rejected_bodies(
+    spark: Any, damaged: tuple[Path, int, int], tmp_path: Path, streaming: bool
+) -> None:
+    """Damage of the log is one row with its place and the reason, also when a stream runs its last batch again."""
+    store, position, size_bytes = damaged
+    text = keeping(store, tmp_path, DECODE["json"] % "reject")
+    if streaming:
+        text += f"stream: {{checkpoint: {tmp_path / 'checkpoint'}}}\n"
+    result = go(spark, text)
+    assert [(sink.name, sink.rows) for sink in result.sinks] == [("parquet", 1), ("rejects", 2)]
+    if streaming:
+        commits = tmp_path / "checkpoint" / "rejects" / "commits"
+        for file in commits.iterdir():
+            file.unlink()
+        go(spark, text)
+    good = spark.read.parquet(str(tmp_path / "good"))
+    assert [row.value.id for row in good.collect()] == [2]
+    assert "badRecord" not in good.columns
+    rows = spark.read.parquet(str(tmp_path / "bad")).orderBy("physicalOffset").collect()
+    assert [(row.physicalOffset, row.storeSize, row.topic, row.body) for row in rows[:1]] == [
+        (position, size_bytes, None, None)
+    ]
+    assert "magic" in rows[0].badRecord
+    assert [(row.queueOffset, bytes(row.body)) for row in rows[1:]] == [(1, BAD)]
+
+
+def test_on_error_also_decides_about_damaged_records(
+    spark: Any, damaged: tuple[Path, int, int], tmp_path: Path
+) -> None:
+    """A pipeline without rejects fails, drops them, or has null and the reason."""
+    store, position, _size = damaged
+    with pytest.raises(PipelineError, match=rf"physicalOffset={position} cannot be read: .*magic.*decode\.on_error"):
+        go(spark, keeping(store, tmp_path, DECODE["json"] % "fail").partition("  - {name")[0])
+
+    def rows(on_error: str) -> list[Any]:
+        text = keeping(store, tmp_path, DECODE["json"] % on_error).partition("  - {name")[0]
+        return list(plan(spark, loaded(text)).last.orderBy("physicalOffset").collect())
+
+    assert [row.queueOffset for row in rows("drop")] == [2]
+    assert [(row.value is None, row.badRecord is None) for row in rows("'null'")] == [
+        (True, False),
+        (True, True),
+        (False, True),
+    ]
 
 
 def test_a_body_that_is_not_utf_8_is_null_as_a_string(spark: Any, store: Path) -> None:
