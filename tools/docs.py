@@ -46,10 +46,11 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        "Every key of the YAML, its default, and the RocketMQ names that mean the same and are accepted in its place. Sizes",
-        "take units (`64MiB`), durations too (`500ms`). Layers: default, file, environment (`FLINTMQ_FLUSH__STRATEGY`),",
-        "command line (`--set key=value`). The file is YAML, or RocketMQ's `broker.conf` as it is. How to begin one, and",
-        "how an editor knows all this: [configuration.md](configuration.md). Written by `tools/docs.py`.",
+        "This page lists every key of the configuration with its default, and the RocketMQ names that are accepted in place of",
+        "the key. Sizes have units (`64MiB`), and so have durations (`500ms`). A value comes from the default, the file, the",
+        "environment (`FLINTMQ_FLUSH__STRATEGY`) or the command line (`--set key=value`); a later one in this list overrides",
+        "the earlier ones. The file is YAML, or an unchanged `broker.conf` of RocketMQ. [configuration.md](configuration.md)",
+        "describes how to write a file, and how an editor completes keys. `tools/docs.py` writes this page.",
         "",
         "| key | default | RocketMQ's name | meaning |",
         "|---|---|---|---|",
@@ -149,10 +150,10 @@ def request_codes() -> str:
         "# Request codes",
         "",
         "This page lists every request code of RocketMQ 4.9, the codes of RocketMQ 5 that FlintMQ answers, and the processor",
-        "of each code. The answer to any other code is code 3 with a remark,",
-        "`request type 13 not supported [code.unsupported]`. The name server sends it, too, while RocketMQ's",
-        "name server does not answer. For [codes of RocketMQ 5](#codes-of-rocketmq-5) the remark gives the reason.",
-        "Under access control *rights* are those to the topics and groups that a request names. An *audited*",
+        "of each code. A broker and a name server answer any other code with code 3 and a remark, for example",
+        "`request type 13 not supported [code.unsupported]`. RocketMQ's name server does not answer such a request.",
+        "For [codes of RocketMQ 5](#codes-of-rocketmq-5) the remark gives the reason. The column *needs* is for access",
+        "control: *rights* are rights to the topics and groups that a request names. An *audited*",
         "request causes a line in the audit log. `tools/docs.py` writes this page from the declarations of the handlers.",
         "",
         "| code | name | broker's processor | name server | tested by (in `tests/`) | queue | needs | audited | what it does |",
@@ -191,10 +192,10 @@ def refusals() -> str:
     lines = [
         "# Refusals",
         "",
-        "If a request is refused, the remark of the answer describes the error, in RocketMQ's words if it has any. The remark",
-        "ends with `[reason; measured value; see key]`. The reason is an id for programs, which never changes. The value that",
-        "led to the refusal and the setting to change follow if there are such. `…` stands for text from the request or the",
-        "broker.",
+        "If a request is refused, the remark of the answer describes the error, in RocketMQ's words if RocketMQ has the error.",
+        "The remark ends with `[reason; measured value; see key]`. The reason is an id for programs, which never changes. Some",
+        "refusals also have the value that led to the refusal and the setting to change. In the table, `…` stands for text of",
+        "the request or the broker.",
         "",
         "A pull that finds no message is not a refusal: its remark is the store's status, as in RocketMQ.",
         "`tools/docs.py` writes this page.",
@@ -255,8 +256,8 @@ def metric_names() -> str:
         "`plugins/metrics/families.py`.",
     ]
     for group in GROUPS:
-        labels = ", ".join(f"`{label}`" for label in group.common)
-        lines += ["", f"## {group.title}", "", _cell(group.about), "", f"Labels of all of them: {labels}.", ""]
+        labels = ", ".join(f"`{label}`" for label in group.common) or "none"
+        lines += ["", f"## {group.title}", "", _cell(group.about), "", f"Labels of each metric: {labels}.", ""]
         lines += ["| metric | kind | further labels | meaning |", "|---|---|---|---|"]
         for one in group.families:
             further = ", ".join(f"`{label}`" for label in one.labels)

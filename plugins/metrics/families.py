@@ -47,8 +47,8 @@ _LAG: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 ROCKETMQ: Final = Group(
     "RocketMQ 5's broker",
-    "Under the names of RocketMQ 5.3's own exporter. `message_type` is `normal`, or `delay` and `transaction` in the "
-    "topics where such messages wait; ordered messages count as `normal`.",
+    "These metrics have the names of RocketMQ 5.3's own exporter. `message_type` is `normal`, or `delay` and `transaction` "
+    "in the topics where such messages wait; ordered messages count as `normal`.",
     NODE,
     (
         Family("rocketmq_processor_watermark", "gauge", "Requests that wait in a queue.", ("processor",)),
@@ -101,7 +101,8 @@ ROCKETMQ: Final = Group(
 )
 STORAGE: Final = Group(
     "RocketMQ 5's store",
-    "Under the names of RocketMQ 5.3's own exporter. `storage_type` is always `local`, and `storage_medium` `disk`.",
+    "These metrics have the names of RocketMQ 5.3's own exporter. `storage_type` is always `local`, and `storage_medium` is "
+    "always `disk`.",
     (*NODE, "storage_type", "storage_medium"),
     (
         Family("rocketmq_storage_size", "gauge", "Bytes used on the disk of the store, including other files."),
@@ -114,7 +115,8 @@ STORAGE: Final = Group(
     ),
 )
 _READ_HERE: Final = (
-    "Under the names of rocketmq-exporter, which is a separate process; here the broker serves them itself. "
+    "These metrics have the names of rocketmq-exporter, which is a separate process. A FlintMQ broker reports them "
+    "itself. "
 )
 EXPORTER_BROKER: Final = Group(
     "rocketmq-exporter: brokers",
