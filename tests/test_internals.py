@@ -96,7 +96,7 @@ def read_by_page(layout: str, data: bytes | memoryview, at: int = 0) -> tuple[di
     return fields, at - begin
 
 
-def test_diagrams_and_tables_of_the_page_agree() -> None:
+def test_diagrams_and_tables_of_the_documentation_agree() -> None:
     """Each layout stands twice on the page, to be seen and to be read."""
     assert len(LAYOUTS) >= 12
     for name_of, (drawn, rows) in LAYOUTS.items():
@@ -150,13 +150,13 @@ def _record(*, v6: bool) -> tuple[bytes, dict[str, Value]]:
 
 
 @pytest.mark.parametrize("v6", [False, True])
-def test_the_layout_of_a_record_equals_the_page(v6: bool) -> None:
+def test_the_layout_of_a_record_equals_the_documentation(v6: bool) -> None:
     """All other files of a store are made from records."""
     data, expected = _record(v6=v6)
     assert read_by_page("Commit log record", data) == (expected, len(data))
 
 
-def test_the_table_of_a_record_on_the_page_equals_the_code() -> None:
+def test_the_table_of_a_record_in_the_documentation_equals_the_code() -> None:
     """There is one table in the code; the page says the same fields, places and sizes."""
     rows = []
     for field in layout.FIELDS:
@@ -173,7 +173,7 @@ def test_the_table_of_a_record_on_the_page_equals_the_code() -> None:
     assert LAYOUTS["Commit log record"][1] == rows
 
 
-def test_the_numbers_about_records_on_the_page_equal_the_code() -> None:
+def test_the_numbers_about_records_in_the_documentation_equal_the_code() -> None:
     """Magics and the smallest record are quoted in the text."""
     text = FORMAT.read_text(encoding="utf-8")
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2, rec.MAGIC_BLANK):
@@ -182,7 +182,7 @@ def test_the_numbers_about_records_on_the_page_equal_the_code() -> None:
     assert f"`(0, {FILLER_SIZE}, 0)`" in text
 
 
-def test_the_layouts_of_a_blank_and_a_batch_item_equal_the_page() -> None:
+def test_the_layouts_of_a_blank_and_a_batch_item_equal_the_documentation() -> None:
     """A blank ends each log file, and batch sends consist of such items."""
     assert read_by_page("Blank", rec.encode_blank(100)) == ({"remaining": 100, "magic": rec.MAGIC_BLANK}, 8)
     body = encode_batch([BatchItem(9, b"one", b"K\x01V"), BatchItem(0, b"", b"")])
@@ -200,7 +200,7 @@ def test_the_layouts_of_a_blank_and_a_batch_item_equal_the_page() -> None:
     assert size + read_by_page("Batch item", body, size)[1] == len(body)
 
 
-def test_the_layout_of_a_queue_unit_equals_the_page(tmp_path: Path) -> None:
+def test_the_layout_of_a_queue_unit_equals_the_documentation(tmp_path: Path) -> None:
     """A unit must have exactly twenty bytes for each message."""
     queue = ConsumeQueue(OS_DISK, tmp_path, "Orders", 3, 6_000)
     queue.put([UNIT.pack(8_192, 120, -65)], 0, 8_312)
@@ -209,7 +209,7 @@ def test_the_layout_of_a_queue_unit_equals_the_page(tmp_path: Path) -> None:
     assert read_by_page("Consume queue", data) == (expected, UNIT_BYTES)
 
 
-def test_the_layout_of_an_extension_unit_equals_the_page(tmp_path: Path) -> None:
+def test_the_layout_of_an_extension_unit_equals_the_documentation(tmp_path: Path) -> None:
     """The page describes the bytes to which an address in a queue points."""
     ext = ConsumeQueueExt(OS_DISK, tmp_path, "Orders", 3, 4_096)
     ext.put([_request(bit_map=b"\x05\x06")])
@@ -237,7 +237,7 @@ def _request(bit_map: bytes) -> DispatchRequest:
     )
 
 
-def test_the_layout_of_an_index_file_equals_the_page(tmp_path: Path) -> None:
+def test_the_layout_of_an_index_file_equals_the_documentation(tmp_path: Path) -> None:
     """The file consists of a header, slots and entries, in this order."""
     file = IndexFile(OS_DISK, tmp_path / "index", 10, 20, create=True)
     file.put([(23, 8_192, 5_000), (33, 8_300, 9_000)])
@@ -260,7 +260,7 @@ def test_the_layout_of_an_index_file_equals_the_page(tmp_path: Path) -> None:
     assert read_by_page("Index entry", data, entry) == (expected, ENTRY_BYTES)
 
 
-def test_the_layout_of_the_checkpoint_equals_the_page(tmp_path: Path) -> None:
+def test_the_layout_of_the_checkpoint_equals_the_documentation(tmp_path: Path) -> None:
     """A wrong order of its times would make a recovery begin too late."""
     checkpoint = StoreCheckpoint(OS_DISK, tmp_path / "checkpoint")
     checkpoint.physic_msg_timestamp_ms = 1
@@ -274,7 +274,7 @@ def test_the_layout_of_the_checkpoint_equals_the_page(tmp_path: Path) -> None:
     assert data[24:] == bytes(4_096 - 24)
 
 
-def test_the_layout_of_the_replication_stream_equals_the_page() -> None:
+def test_the_layout_of_the_replication_stream_equals_the_documentation() -> None:
     """RocketMQ's brokers read these bytes."""
     (report,) = plain_pieces(FrameType.HELD, 77)
     assert read_by_page("Replication stream", report) == ({"maxPhysicalOffset": 77}, 8)
@@ -282,7 +282,7 @@ def test_the_layout_of_the_replication_stream_equals_the_page() -> None:
     assert read_by_page("Replication stream 2", header) == ({"physicalOffset": 77, "size": 5}, 12)
 
 
-def test_the_layout_of_the_feed_equals_the_page() -> None:
+def test_the_layout_of_the_feed_equals_the_documentation() -> None:
     """Authors of other programs read this file with the help of the page."""
     marks = feed_file.FeedMarks(
         state=feed_file.FeedState.RUNNING,
@@ -314,7 +314,7 @@ def test_the_layout_of_the_feed_equals_the_page() -> None:
 # --- requests ---
 
 
-def test_every_answered_request_code_is_in_a_section_of_the_page() -> None:
+def test_every_answered_request_code_is_in_a_section_of_the_documentation() -> None:
     """The page sorts the codes; the table of all of them is made from the code."""
     page = (ROOT / "docs" / "internals" / "protocol.md").read_text(encoding="utf-8")
     section = page.split("\n## Request codes\n")[1].split("\n## ")[0]

@@ -79,6 +79,6 @@ def test_files_named_by_the_performance_page_exist() -> None:
     assert {text for text in named if not (ROOT / text).is_file()} == set()
 
 
-def test_the_bench_recover_line_on_the_page_has_the_printed_fields() -> None:
+def test_the_bench_recover_line_in_the_documentation_has_the_printed_fields() -> None:
     (line,) = re.findall(r"^\{\"bench\": \"recover\".*\}$", STORES, re.M)
     assert list(json.loads(line)) == ["bench", *(field.name for field in attrs.fields(RecoverResult)), "machine"]

@@ -55,7 +55,7 @@ def test_two_pages_list_every_file_of_the_flint_folder() -> None:
     assert {name for name in in_code if name not in TREE} == set()
 
 
-def test_folders_and_files_of_a_broker_equal_the_page(tmp_path: Path) -> None:
+def test_folders_and_files_of_a_broker_equal_the_documentation(tmp_path: Path) -> None:
     """While it runs, and after a stop in order; each file has the size and the kind of name that stand there."""
     store = tmp_path / "store"
     config = flintmq.load_config(None, [*SMALL, f"store.path={store}"], {})
@@ -105,7 +105,7 @@ def test_file_sizes_on_the_store_format_page_are_the_defaults() -> None:
     assert KEYS["store.consume_queue_ext_enable"].value_of(plain) is False
 
 
-def test_bloom_filter_numbers_on_the_page_equal_the_code() -> None:
+def test_bloom_filter_numbers_in_the_documentation_equal_the_code() -> None:
     assert "= 3 positions a group" in PAGE
     assert "= 108 bits,\nrounded up to 112" in PAGE
     made = BloomFilter(20, 32)
@@ -121,7 +121,7 @@ def test_bloom_filter_numbers_on_the_page_equal_the_code() -> None:
         ("a\x011\x02a\x012", {"a": "2"}),
     ],
 )
-def test_message_properties_are_parsed_as_the_page_says(text: str, found: dict[str, str]) -> None:
+def test_message_properties_are_parsed_as_documented(text: str, found: dict[str, str]) -> None:
     """The last 0x02 is optional, incomplete entries are skipped, and the last of equal names counts."""
     assert string_to_properties(text) == found
 
@@ -144,13 +144,13 @@ def test_the_checkpoint_minimum_is_three_seconds_before_its_times(tmp_path: Path
     assert "min(physic, logics) − 3 s" in PAGE
 
 
-def test_message_ids_have_the_lengths_on_the_page() -> None:
+def test_message_ids_have_the_lengths_in_the_documentation() -> None:
     for address, length in (("127.0.0.1", 32), ("::1", 56)):
         text = offset_message_id(pack_host(address, 10_911).hex().upper(), 5)
         assert (len(text), text) == (length, text.upper())
 
 
-def test_a_table_file_has_the_form_on_the_page_and_a_backup(tmp_path: Path) -> None:
+def test_a_table_file_has_the_form_in_the_documentation_and_a_backup(tmp_path: Path) -> None:
     """Tabs, numeric keys without quotes on one line; quoted keys are read as well; the backup serves a file that is broken."""
     example = re.search(r"```\n(\{\n\t\"offsetTable\".*?)\n```", PAGE, re.S)
     assert example is not None
@@ -165,7 +165,7 @@ def test_a_table_file_has_the_form_on_the_page_and_a_backup(tmp_path: Path) -> N
     assert fastjson.loads('{"offsetTable":{"TopicTest@CG":{"0":1}}}') == {"offsetTable": {"TopicTest@CG": {"0": 1}}}
 
 
-def test_special_topics_have_the_names_on_the_page() -> None:
+def test_special_topics_have_the_names_in_the_documentation() -> None:
     names = {value for name, value in vars(system_topics).items() if name.isupper() and isinstance(value, str)}
     table = PAGE.partition("\n## Special topics\n")[2].partition("\n## ")[0]
     told = {name for name in re.findall(r"^\| `([\w%<>]+)`", table, re.M) if "<" not in name}

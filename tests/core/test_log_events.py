@@ -225,7 +225,7 @@ def test_a_line_of_an_event_log_has_the_text_of_a_plain_logger(text: str, fields
     assert first[23:] == second[23:] == f" WARNING broker-a flintmq.test.lines: {line}"
 
 
-def test_each_log_line_has_the_text_on_the_page_of_events(lines: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_each_log_line_has_the_text_in_the_documentation(lines: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     """People have the page, and scripts that look for its texts."""
     page = (ROOT / "docs" / "log-events.md").read_text()
     caplog.set_level(logging.INFO, "flintmq.test")

@@ -127,7 +127,7 @@ def test_built_in_dispatchers_pass_the_dispatcher_kit(name: str) -> None:
     PASSES_THE_KIT[name]()
 
 
-def test_every_built_in_dispatcher_is_run_through_the_kit() -> None:
+def test_every_built_in_dispatcher_is_tested_with_the_dispatcher_kit() -> None:
     """A new one is run through the kit as well."""
     kernel = Kernel.assemble((), BUILTIN_PLUGINS, use_entry_points=False)
     for info in kernel.describe():
@@ -136,7 +136,7 @@ def test_every_built_in_dispatcher_is_run_through_the_kit() -> None:
             assert kind != "dispatcher" or name in PASSES_THE_KIT
 
 
-def test_sample_records_of_the_kit_have_three_different_bit_maps() -> None:
+def test_sample_records_of_the_dispatcher_kit_have_three_bit_maps() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
     made.dispatch(sample_batch())
@@ -313,7 +313,7 @@ def test_the_dispatcher_kit_fails_on_each_planted_bug(dispatcher: Callable[[], R
         check_dispatcher(dispatcher, observe=lambda made: made.rows)
 
 
-def test_the_kit_passes_a_correct_dispatcher_and_needs_no_observer() -> None:
+def test_the_dispatcher_kit_accepts_a_dispatcher_without_an_observer() -> None:
     check_dispatcher(Rows, observe=lambda made: made.rows)
     check_dispatcher(Promises, observe=lambda made: made.rows)
     blind: Callable[[], CommitLogDispatcher] = Rows

@@ -27,7 +27,7 @@ ACCOUNT = ("flintadmin", "flintsecret")
 ACCOUNTS = f"accounts:\n- accessKey: {ACCOUNT[0]}\n  secretKey: {ACCOUNT[1]}\n  admin: true\n"
 
 
-def test_the_page_lists_every_mqadmin_command() -> None:
+def test_the_documentation_lists_every_mqadmin_command() -> None:
     """A command that works and is not on the page is not found; one that is on it and never tried may not work."""
     told = set(re.findall(r"^\| `(\w+)", DOCS.read_text(), re.MULTILINE))
     assert told == {command.name for command in (*COMMANDS, *ACCESS_COMMANDS)}

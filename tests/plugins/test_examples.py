@@ -141,7 +141,7 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_adaptive_strategy_is_chosen_by_name_and_passes_the_kit() -> None:
+def test_the_adaptive_flush_strategy_passes_the_flush_kit() -> None:
     strategy = Kernel.assemble((), BUILTIN_PLUGINS).registries.flush_strategies.pick("adaptive_group_commit").value
     assert strategy.synchronous
     assert strategy.settings_model is not None

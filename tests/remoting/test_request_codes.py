@@ -38,7 +38,7 @@ def rows() -> dict[int, Any]:
     return {int(found[0]): tuple(part.strip() for part in found[1:]) for found in ROW.findall(text)}
 
 
-def test_every_request_code_has_a_row_on_the_page(rows: dict[int, Any]) -> None:
+def test_every_request_code_has_a_row_in_the_documentation(rows: dict[int, Any]) -> None:
     """Under its name."""
     assert {code: row[0] for code, row in rows.items()} == {int(code): code.name for code in RequestCode}
 

@@ -61,9 +61,7 @@ def test_at_most_64_advertised_addresses_are_read() -> None:
         (Advertised({"outside": "mq:20911"}, as_client=True), Viewpoint("outside", "127.0.0.1"), "mq:20911"),
     ],
 )
-def test_each_viewpoint_gets_the_advertised_address_for_its_listener(
-    said: Advertised, viewpoint: Viewpoint, told: str
-) -> None:
+def test_clients_of_each_network_get_the_advertised_address(said: Advertised, viewpoint: Viewpoint, told: str) -> None:
     assert said.address(REGISTERED, viewpoint) == told
 
 

@@ -95,7 +95,7 @@ def names(bench: Any, ask: Any) -> Names:
         ("10.0.0.5", ("192.168.1.7", 19876), "mq:2"),
     ],
 )
-def test_a_client_gets_the_broker_address_for_its_viewpoint(
+def test_clients_of_each_network_get_the_advertised_address(
     bench: Any, ask: Any, broker_from: str, client_came_to: tuple[str, int], told: str
 ) -> None:
     """A broker on another machine is not where the name server is, whatever it says."""
