@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,21 @@ def test_the_pruning_rule_is_registered_once(spark: Any) -> None:
     register(spark)
     rules = spark._jsparkSession.experimental().extraOptimizations()
     assert [rules.apply(number).ruleName() for number in range(rules.size())] == ["flintmq.ColumnPruning"]
+
+
+def test_column_pruning_counts_kept_bad_records(spark: Any, filled: Path, tmp_path: Path) -> None:
+    """``count()`` reads one column, which the consume queues have; they do not show the damage."""
+    places = spark.read.format("flintmq").option("columns", "physicalOffset").load(str(filled)).collect()
+    root = tmp_path / "damaged"
+    shutil.copytree(filled, root)
+    file = min((root / "commitlog").iterdir())
+    raw = bytearray(file.read_bytes())
+    for row in sorted(places)[5:8]:
+        raw[row.physicalOffset + 4] ^= 0xFF
+    file.write_bytes(raw)
+    frame = spark.read.format("flintmq").option("badRecords", "keep").load(str(root))
+    assert frame.columns == [*ALL_NAMES, "badRecord"]
+    assert frame.count() == len(frame.collect()) == COUNT - 3 + 1
+    assert [row.physicalOffset for row in frame.where("badRecord IS NOT NULL").collect()] == [
+        sorted(places)[5].physicalOffset
+    ]
