@@ -93,7 +93,7 @@ def test_a_checkpoint_moves_between_files_and_wire_without_loss(
         back = Checkpoint(folder).newest()
         assert (back.batch, queues_of(back.offset)) == (2, queues_of(at))
         code, said = run(capsys, str(folder), *pairs, "--move", "wire")
-        assert (code, "is one for wire already" in said) == (2, True)
+        assert (code, "the checkpoint is already for wire" in said) == (2, True)
 
 
 def test_a_checkpoint_of_partly_read_files_moves_to_the_wire(served: Served) -> None:
@@ -140,7 +140,7 @@ def test_the_command_resets_a_checkpoint_to_starting_offsets(
         assert len(rest(by_wire, Checkpoint(folder).newest().offset)) == 6
     open_batch = checkpoint(tmp_path / "open", end, done=0)
     code, said = run(capsys, str(open_batch), *pairs, "--reset", "earliest")
-    assert (code, "batch 0 is planned and not done" in said) == (1, True)
+    assert (code, "batch 0 is planned but not finished" in said) == (1, True)
     (folder / "state").mkdir()
     code, said = run(capsys, str(folder), *pairs, "--reset", "earliest")
     assert (code, "the query keeps state" in said) == (1, True)

@@ -115,7 +115,7 @@ def test_a_read_begins_at_the_offsets_of_the_options(served: Served) -> None:
     one.close()
     for bad, says in (
         ({TOPIC: {"broker-a": {"0": 101}}}, "has 0 to 100, not 101"),
-        ({TOPIC: {"broker-b": {"0": 1}}}, "broker broker-b is not there"),
+        ({TOPIC: {"broker-b": {"0": 1}}}, "at broker broker-b does not exist"),
         ({"broker-a": {"phys": 0}}, "are only for reads with load"),
     ):
         with contextlib.closing(transport(served, startingOffsets=json.dumps(bad))) as failing:  # noqa: SIM117
