@@ -365,7 +365,7 @@ class FlintSpecs:
         ``nameserver.authenticators`` for a name server list the authenticators in use.
 
         The factory is called with a :class:`PluginContext`. ``authenticate(caller)`` returns None to let a request pass and
-        raises ``RefusedError`` to refuse it. Any other exception or result refuses the request, too
+        raises ``RefusedError`` to refuse it. Every other exception or result refuses the request, too
         (``authenticator.failed``). The figures then show only the type of the error, because its text may hold credentials.
 
         An authenticator can have a method ``reload()`` and an attribute ``reload_interval_s``. The server then calls ``reload``
@@ -404,7 +404,7 @@ class FlintSpecs:
         A hook is the server's side of RocketMQ's ``RPCHook``. The factory returns an object with one or both of these methods:
 
         * ``do_before_request(request)`` is called after the authenticators have accepted a request and before its processor.
-          It may change ``request.ext_fields``. A ``RefusedError`` refuses the request with the error's code and remark. Any
+          It may change ``request.ext_fields``. A ``RefusedError`` refuses the request with the error's code and remark. Every
           other exception refuses it with SYSTEM_ERROR and is counted for the plugin.
         * ``do_after_response(request, response)`` is called with each answer before it is sent, including refusals and the
           answers to held pulls. It may change the response, as long as the response can still be sent. Its exceptions are
@@ -454,7 +454,7 @@ class FlintSpecs:
           message.
         * ``would_take(properties)`` and ``check_batch(shared, batch)`` are optional.
 
-        A ``RefusedError`` refuses the message. Any other exception of a third party's step is counted and logged, and refuses
+        A ``RefusedError`` refuses the message. Every other exception of a third party's step is counted and logged, and refuses
         the message, too. A step that is registered with ``essential=False`` can be switched off, and is then skipped.
 
         Steps are called in the order of registration: first the built-ins (retry, transactions, delay, timer), then the steps

@@ -142,9 +142,8 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
     if inspect.isgeneratorfunction(function) and not returns.startswith("Iterable"):
         return f"{_named(function)}, which has a 'yield': a call of it does nothing"
     try:
-        signature = inspect.signature(
-            function, follow_wrapped=False
-        )  # a call goes to the decorator, so its signature counts
+        # The signature of a decorator is the one that counts.
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # a C function without a signature: only a call can show an error
         return ""
     try:
