@@ -78,7 +78,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
                 "an AdminClient knows topics and groups by their whole names, such as NAMESPACE%TOPIC: leave out namespace"
             )
 
-    # --- name servers ---
+    # --- requests to name servers ---
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Return a topic's current route from a name server: its queues and brokers."""
@@ -225,7 +225,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
         if address is None:
             for topic in (retry_topic(group), dlq_topic(group)):
-                # A longer topic name exists only if a broker created it, and brokers refuse to delete a missing topic.
+                # A retry or dead-letter topic with a name longer than TOPIC_MAX_BYTES exists only if a broker created it.
+                # Brokers refuse to delete a topic that does not exist.
                 if len(topic) <= TOPIC_MAX_BYTES or topic in await self.topic_list():
                     await self.delete_topic(topic, cluster=cluster)
 
@@ -289,7 +290,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         kept: dict[str, MessageExt] = {}
         for answer in await self._ask_topic(topic, RequestCode.QUERY_MESSAGE, header, ResponseCode.QUERY_NOT_FOUND):
             for message in await unpacked_messages(answer.body, packed=self.client.bodies_stay_packed):
-                if message.queue_offset == UNKNOWN_PLACE:  # a damaged record, which the broker found by its key
+                if message.queue_offset == UNKNOWN_PLACE:  # The broker found a damaged record by its key.
                     found[f"damaged {len(kept)} {len(found)}"] = message
                 elif message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes
                     found[message.offset_msg_id] = message

@@ -49,7 +49,7 @@ class BrokerQuestions:
 
     client: ClientInstance
 
-    # --- any request ---
+    # --- requests of any code ---
 
     async def invoke(
         self,
@@ -90,7 +90,7 @@ class BrokerQuestions:
             written[name] = str(value).lower() if isinstance(value, bool) else str(value)
         return await self.client.ask(address, request(code, written, body), timeout_ms, *accepted)
 
-    # --- the broker ---
+    # --- requests about a broker as a whole ---
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         """Return a broker's counters and gauges (docs/internals/protocol.md, Runtime figures)."""
@@ -146,7 +146,8 @@ class BrokerQuestions:
                 return None
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            return (await self.topic_configs(address)).topic_config_table.get(topic)  # RocketMQ 4 returns only all
+            # A RocketMQ 4 broker has no request for the settings of a single topic, only for those of all topics.
+            return (await self.topic_configs(address)).topic_config_table.get(topic)
         return await decode_answer(answer.body, TopicConfig)
 
     async def topic_stats_at(self, topic: str, address: str) -> dict[MessageQueue, TopicOffset]:
@@ -180,7 +181,8 @@ class BrokerQuestions:
                 return None
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            return (await self.group_configs(address)).get(group)  # RocketMQ 4 returns only all
+            # A RocketMQ 4 broker has no request for the settings of a single group, only for those of all groups.
+            return (await self.group_configs(address)).get(group)
         return await decode_answer(answer.body, SubscriptionGroupConfig)
 
     async def consume_stats_at(self, group: str, address: str, topic: str = "") -> ConsumeStats:

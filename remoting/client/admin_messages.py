@@ -131,7 +131,8 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
     masters = [one for one in (await admin.masters()).values() if one != own][:MASTERS_ASKED_MAX]
     header = ViewMessageRequestHeader(commit_log_offset_bytes=place.commit_log_offset_bytes)
     failure: RefusedError | RemotingError | None = None
-    for address in [own, *masters] if own in registered else masters:  # the broker may have a new address
+    # If the address in the message id is not registered, the broker may have a new address: ask all masters.
+    for address in [own, *masters] if own in registered else masters:
         try:
             answer = await admin.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
         except (RefusedError, RemotingError) as error:
@@ -235,7 +236,7 @@ async def read_newest(
     room = asyncio.Semaphore(AT_ONCE_MAX)
     stats = await admin.topic_stats(topic)
     ends = {queue: entry for queue, entry in stats.items() if entry.max_queue_offset > entry.min_queue_offset}
-    # The newest messages are all in the `count` queues that were last written to.
+    # The newest `count` messages of a topic are all in the `count` queues that were last written to.
     newest = sorted(ends, key=lambda queue: (-ends[queue].last_update_timestamp_ms, queue))[:count]
 
     async def read(queue: MessageQueue) -> list[MessageExt]:
@@ -426,7 +427,8 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=True)
         try:
             members = await _readers_at(admin, group, topic, name)
-            # A reported offset of 0 may mean that there is none. Without online members, the stored offset is all that counts.
+            # If the broker reports consumer offset 0, the group may have no stored offset.
+            # If no member of the group is online, only the stored offset determines where consuming continues.
             new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
             await set_offsets(admin, group, new)
             if members is not None:
@@ -468,7 +470,7 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # A reset to the end without force never moves an offset: members then continue at the broker's stored offsets.
+        # A reset to the end without force never moves an offset. Members continue at the offsets that the broker stores.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)
@@ -540,7 +542,8 @@ def _traces_in(found: Sequence[MessageExt], msg_id: str) -> list[list[str]]:
         try:
             body, _ = body_beginning(message, TRACE_MAX_BYTES)
         except CompressionError:
-            continue  # the trace message cannot be decompressed; the console's page of that message shows why
+            # A trace message that cannot be decompressed is skipped; the console's page of that trace message shows why.
+            continue
         fields = (line.strip().split("\x01") for line in body.decode("utf-8", "replace").split("\x02"))
         lines += (one for one in fields if msg_id in one)
         if len(lines) >= TRACES_MAX:

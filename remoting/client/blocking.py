@@ -69,8 +69,10 @@ class LoopThread:
         try:
             return self.start(noted()).result()
         except BaseException:
-            with contextlib.suppress(RuntimeError):  # a stopped loop has already cancelled the coroutine
-                self._loop.call_soon_threadsafe(abandon)  # no effect if the coroutine itself raised
+            # RuntimeError: the event loop is closed, and has already cancelled the coroutine.
+            with contextlib.suppress(RuntimeError):
+                # abandon() has no effect if the coroutine itself raised the exception.
+                self._loop.call_soon_threadsafe(abandon)
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
@@ -111,18 +113,20 @@ class LoopThread:
         The wait is limited. A function that never returns to the loop, such as an endless listener, ends with the process.
         """
         if not self.is_usable:
-            return  # in a forked process, closing the loop would take the sockets out of the parent's selector
+            # In a forked process, closing the event loop would take the parent's sockets out of the parent's selector.
+            return
         try:
             cancelling = self.start(_cancel_all())
             try:
                 cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
-            except concurrent.futures.TimeoutError:  # logged below as client.loop_busy
+            except concurrent.futures.TimeoutError:  # A timeout is logged below as client.loop_busy.
                 cancelling.cancel()
         finally:
             self._is_stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(BUSY_TIMEOUT_S)
-            if self._thread.is_alive():  # a daemon thread, which ends with the process
+            # A thread that is still alive is a daemon thread, so it ends with the process.
+            if self._thread.is_alive():
                 log.warning(
                     "client.loop_busy",
                     "the event loop of all clients does not end: a function that it called does not return",

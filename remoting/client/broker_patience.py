@@ -65,7 +65,8 @@ class BrokerPatience:
             self._back(broker_name)
 
     def _tell(self, queue: MessageQueue, failure: RemotingError) -> None:
-        self._member.client.routes.doubt(queue.topic)  # it may come back at another address
+        # The broker may come back at another address, so the topic's route is fetched again.
+        self._member.client.routes.doubt(queue.topic)
         if self._member.troubles.met(_BROKER.format(queue.broker_name), failure):
             log.warning(
                 "client.broker_away",
@@ -82,7 +83,8 @@ class BrokerPatience:
                 if not self._away[queue.broker_name].waiting:
                     return
                 try:
-                    with contextlib.suppress(RefusedError):  # a refusal is an answer; the next pull reports it
+                    # A broker that refuses the request has answered. The next pull reports its refusal.
+                    with contextlib.suppress(RefusedError):
                         await self._member.api.max_offset(queue)
                 except RemotingError as failure:
                     self._tell(queue, failure)

@@ -127,5 +127,6 @@ async def ended(tasks: Collection[asyncio.Task[Any]]) -> list[str]:
     done, going_on = await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
     for task in done:
         if not task.cancelled():
-            task.exception()  # asyncio logs an exception that nobody retrieves
+            # asyncio logs an exception as never retrieved if task.exception() is not called.
+            task.exception()
     return sorted(task.get_name() for task in going_on)

@@ -139,13 +139,15 @@ def _zstd_parts(zstd: Any, body: bytes) -> Iterator[bytes]:
     begin = 0
     try:
         at = zstd.frame_header_size(body)
-    except zstd.ZstdError:  # no frame header, or an incomplete one: there is nothing to decompress
+    except zstd.ZstdError:
+        # Without a complete frame header, no block of the body can be decompressed.
         at, body = len(body), body[:_ZSTD_HEADER_MAX_BYTES]
     while not stream.eof and begin < len(body):
         head = int.from_bytes(body[at : at + 3], "little")
         is_last, kind, size = head & 1, head >> 1 & 3, head >> 3
         at += 3 + (1 if kind == _ZSTD_RLE else size)
-        end = len(body) if is_last else min(at, len(body))  # a checksum can follow the last block
+        # A checksum can follow the last block, so the last block is decompressed with the rest of the body.
+        end = len(body) if is_last else min(at, len(body))
         if part := stream.decompress(body[begin:end]):
             yield part
         begin = end
@@ -178,5 +180,6 @@ def _package_parts(
         yield from parts(found, body)
     except CompressionError:
         raise
-    except Exception as failure:  # for damaged input, each package raises exceptions of other types
+    except Exception as failure:
+        # For damaged input, each compression package raises exceptions of other types.
         raise CompressionError(f"the body is not a valid {package} stream: {failure}") from failure

@@ -104,7 +104,8 @@ class ClientConnection(asyncio.Protocol):
     # --- methods that asyncio calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses of it
+        # The cast is needed because uvloop's transports are not subclasses of asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
         self.resume_writing()
         self._arm_idle_timer()
 
@@ -165,7 +166,8 @@ class ClientConnection(asyncio.Protocol):
             self.loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
-        if self._outgoing_bytes >= WRITE_BYTES:  # write now, so that a sender that never awaits sees the buffer fill
+        # The frames are written now, so that a sender that never awaits finds the transport's buffer full.
+        if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 
     def ask(self, command: RemotingCommand, timeout_ms: float, deadline_s: float) -> asyncio.Future[RemotingCommand]:
@@ -219,7 +221,7 @@ class ClientConnection(asyncio.Protocol):
     def _write_outgoing(self) -> None:
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
         if not outgoing or self._transport is None or self._transport.is_closing():
-            return  # if the connection was lost, connection_lost() has failed the waiting requests
+            return  # If the connection was lost, connection_lost() has already failed the waiting requests.
         self._active_at_s = self.loop.time()
         self._has_written = True
         self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
@@ -244,7 +246,8 @@ class ClientConnection(asyncio.Protocol):
                 waiting.answered.set_exception(timed_out(self.address, waiting.code, waiting.timeout_ms))
         if self._silent_since_s is not None and now_s - self._silent_since_s >= SILENCE_S:
             self._reason = f"no answer for {now_s - self._silent_since_s:.1f} s"
-            self.abort()  # like RocketMQ's client (clientCloseSocketIfTimeout); the next request opens a new connection
+            # RocketMQ's client closes a silent connection, too (clientCloseSocketIfTimeout). The next request opens another.
+            self.abort()
             return
         left = [waiting.deadline_s for waiting in self.waiting.values() if not waiting.answered.done()]
         if left:

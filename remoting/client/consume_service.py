@@ -121,7 +121,8 @@ class ConsumeService:
     def start(self) -> None:
         """Start the workers. An orderly consumer has none, because the tasks that pull also consume."""
         self._is_ending = False
-        self._begun.clear()  # brokers deliver messages abandoned by an earlier close again
+        # Brokers deliver messages that an earlier close() abandoned again, so those messages need no record here.
+        self._begun.clear()
         self.iteration.begin()
         self._brokers.begin()
         timeout_s = self._settings.consume_timeout_s
@@ -196,7 +197,8 @@ class ConsumeService:
                 await self._brokers.wait(held.queue)
                 continue
             except Exception as failure:
-                is_foreign = not isinstance(failure, FlintError | ValueError)  # ValueError: an answer does not decode
+                # ValueError means that the answer to a pull cannot be decoded.
+                is_foreign = not isinstance(failure, FlintError | ValueError)
                 if self._failing.met(str(held.queue), failure):
                     log.warning(
                         "client.pull_failed",
@@ -241,7 +243,8 @@ class ConsumeService:
         self._brokers.answered(held.queue)
         if self._failing:
             self._failing.over(str(held.queue))
-        if not self._goes_on.is_set():  # suspended while the broker held the pull: pull again after resume()
+        # The consumer was suspended while the broker held the pull. The queue is pulled again after resume().
+        if not self._goes_on.is_set():
             return ()
         held.pull_queue_offset = result.next_begin_queue_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
@@ -298,14 +301,15 @@ class ConsumeService:
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         try:
             consumed = submit(self._threads, context.run, called, self._call, argument)
-        except RuntimeError as ending:  # the process is ending, so no function is called any more
+        except RuntimeError as ending:
+            # The process is ending, so its threads call no function any more.
             log.info(
                 "client.left_to_others",
                 "%(message)s is left to others, this process ends: %(reason)s",
                 message=messages[0].msg_id,
                 reason=ending,
             )
-            consumed = loop.create_future()  # never done; this task waits until it is cancelled
+            consumed = loop.create_future()  # The future is never done: the task waits until it is cancelled.
         return result_of(await consumed)
 
     @property
@@ -329,7 +333,8 @@ class ConsumeService:
             consumed = await self._consumed(messages)
         except NotTakenError:
             raise
-        except BaseException as failure:  # after any exception of the listener the messages are delivered again
+        except BaseException as failure:
+            # After an exception of any type from the listener, the messages are delivered again.
             if is_of_task(failure):
                 raise
             log.exception(
@@ -349,7 +354,8 @@ class ConsumeService:
 
     async def _worker(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._is_ending:  # not "while True": a listener can suppress the cancellation of this task
+        # The worker checks a flag, because a listener can suppress the cancellation of the worker's task.
+        while not self._is_ending:
             while not self._units:
                 idle = loop.create_future()
                 self._idle.append(idle)
@@ -361,12 +367,13 @@ class ConsumeService:
                 try:
                     await self._consume_concurrently(held, messages)
                 except NotTakenError:
-                    pass  # the consumer is closed
+                    pass  # NotTakenError means that the consumer was closed.
                 except asyncio.CancelledError:
-                    # close() may not be the cause: a listener can cancel its own task.
+                    # close() may not be the cause of the cancellation: a listener can cancel its own task.
                     self._try_later(held, messages)
                     raise
-                except Exception:  # not the listener's, which _tried() catches: the worker must continue
+                except Exception:
+                    # The worker must continue after an error of the client. Exceptions of the listener are handled in _tried().
                     log.exception(
                         "client.worker_failed",
                         "a worker of %(group)s failed at %(first_message)s of %(queue)s",
@@ -379,9 +386,8 @@ class ConsumeService:
                     self._busy -= 1
                     if not self._busy:
                         self._none_busy.set()
-            if (
-                loop.time() > self._turn_ends_s
-            ):  # otherwise a listener that never awaits would delay heartbeats and pulls
+            # Yield to the event loop: a listener that never awaits would otherwise delay heartbeats and pulls.
+            if loop.time() > self._turn_ends_s:
                 if not self._turn_is_due:
                     self._turn_is_due = True
                     loop.call_soon(self._begin_turn)
@@ -396,7 +402,8 @@ class ConsumeService:
         self._begun[number] = (self._member.client.clock.monotonic_s(), (held, messages))
         consumed = await self._tried(held, messages)
         if self._begun.pop(number, None) is None:
-            return  # it took too long, and the messages were already sent back to the broker
+            # The listener took too long, so its messages were already sent back to the broker.
+            return
         if consumed < len(messages) and self._member.is_clustering:
             held.done(messages[:consumed])
             for message in messages[consumed:]:
@@ -424,7 +431,8 @@ class ConsumeService:
         limit = self._settings.max_reconsume_times
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
-        except Exception as failure:  # also an exception of a hook: otherwise the message would not be retried
+        except Exception as failure:
+            # An exception of a hook is caught, too. Otherwise the message would not be retried.
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:
@@ -457,7 +465,7 @@ class ConsumeService:
                     if limit is None or message.reconsume_times < limit or not await self._buried(held, message, limit)
                 ]
             except NotTakenError:
-                return  # the consumer is closed
+                return  # NotTakenError means that the consumer was closed.
             finally:
                 held.consuming = False
             if not messages:
@@ -469,7 +477,7 @@ class ConsumeService:
         """Make a message whose attempts are used up a dead letter; return whether that succeeded."""
         try:
             await self._member.api.send_back(message, -1, limit)
-        except Exception as failure:  # also an exception of a hook
+        except Exception as failure:  # Hooks can raise exceptions of any type.
             if self._unreadable.is_passed_over(held, message, failure):
                 return True
             log.warning(

@@ -83,7 +83,8 @@ class Consumer(InstanceUser):
     ) -> None:
         self.group = group
         self.settings: ConsumerSettings = settings or ConsumerSettings()
-        if self.settings.message_model == BROADCASTING:  # the client id names the folder of its offsets
+        # In broadcasting mode, the client id names the folder that stores the consumer's offsets.
+        if self.settings.message_model == BROADCASTING:
             instance_options.setdefault("client_id", make_client_id(instance_name="DEFAULT"))
         super().__init__(name_servers, client=client, **instance_options)
         self.member: Membership = Membership(
@@ -114,7 +115,7 @@ class Consumer(InstanceUser):
         """
         async with self._changes:
             if self._is_leaving:
-                await self._leave()  # finish a close() that was cancelled
+                await self._leave()  # Complete an earlier close() that was cancelled.
             if not self._started:
                 self._open()
                 if self.member.tracer is not None:
@@ -154,7 +155,8 @@ class Consumer(InstanceUser):
             RuntimeError: called by this consumer's own listener; the call would wait for that listener to end.
         """
         refuse_own_callers([self])
-        async with self._changes:  # a second call waits here until the first one has closed everything
+        # A second close() waits for this lock until the first close() has closed everything.
+        async with self._changes:
             if self._started or self._is_leaving:
                 await self._leave()
             if self.member.tracer is not None:

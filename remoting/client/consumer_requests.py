@@ -107,7 +107,8 @@ class ConsumerRequests:
         message = member.client.namespace.unwrap_message(stored)
         try:
             outcome = await self._consumption.consume(message)
-        except BaseException as failure:  # the answer reports any exception of the listener
+        except BaseException as failure:
+            # The answer to the broker reports an exception of any type from the listener.
             if is_of_task(failure):
                 raise
             result.consume_result = "CR_THROW_EXCEPTION"

@@ -119,7 +119,8 @@ class DaemonThreads(Executor):
                 else:
                     promise.set_result(result)
                     del result
-            del call, promise, function  # otherwise the last message stays in memory until the next call
+            # Without this deletion, the thread's last message stays in memory until the thread's next call.
+            del call, promise, function
             idle.release()
 
 

@@ -191,7 +191,7 @@ class Consumers(InstanceUser):
         async with self._changes:
             if self._consumers and all(consumer.is_started for consumer in self._consumers):
                 return
-            await self._leave()  # finish a close() that was cancelled
+            await self._leave()  # Complete an earlier close() that was cancelled.
             self._open()
             async with AsyncExitStack() as running:
                 consumers: list[Consumer] = []
@@ -204,9 +204,8 @@ class Consumers(InstanceUser):
             self._closed.clear()
 
     def _options(self, group: _Group) -> dict[str, Any]:
-        if (
-            group.settings is not None and group.settings.message_model == BROADCASTING
-        ):  # its client id names the folder of its offsets, so it needs a separate client
+        # The client id names the folder with a broadcasting group's offsets, so each such group needs a separate client.
+        if group.settings is not None and group.settings.message_model == BROADCASTING:
             return {"name_servers": self._name_servers or self.client.name_servers, **self._instance_options}
         return {"client": self.client}
 

@@ -161,7 +161,7 @@ class ClientInstance:
         """Start sending heartbeats and refreshing routes in the background. Idempotent."""
         if not any(task.get_name() == "heartbeats" and not task.cancelling() for task in self._tasks):
             self.start_task(repeat(self._heartbeat_interval_s, self.send_heartbeats), "heartbeats")
-            # A separate task: a name server that does not answer would delay each heartbeat by a timeout for every topic.
+            # Routes have a separate task: a name server that does not answer would delay each heartbeat by a timeout per topic.
             self.start_task(repeat(self._heartbeat_interval_s, self._refresh_routes), "routes")
 
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
@@ -215,7 +215,8 @@ class ClientInstance:
         for address in self.routes.broker_addresses():
             try:
                 await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
-            except Exception as failure:  # also an exception of a hook: the client must still be closed
+            except Exception as failure:
+                # Even after an exception of a hook, the client must still be closed.
                 log.info(
                     "client.not_unregistered",
                     "%(broker)s did not learn that this client leaves: %(error)s",
@@ -281,7 +282,8 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
                 log.warning(
                     "client.work_failed", "%(work)s: %(error)s", work=getattr(work, "__qualname__", work), error=failure
                 )
-        except Exception as failure:  # for example of a user's offset store: it must not end the repetition
+        except Exception as failure:
+            # An exception, for example of a user's offset store, must not end the repetition.
             if troubles.met("", failure):
                 log.exception("client.work_failed", "%(work)s failed", work=getattr(work, "__qualname__", work))
 

@@ -106,7 +106,8 @@ class Iteration:
         had, loop.handed = loop.handed, None
         if had is not None:
             self._taken.discard(had)
-            if not had.consumed.done():  # it is done if the member has lost the queue meanwhile
+            # The future is already done if the consumer has lost the message's queue since the loop received the message.
+            if not had.consumed.done():
                 had.consumed.set_result(None)
                 self._settling.add(had.consumed)
         while True:

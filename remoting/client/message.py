@@ -99,7 +99,8 @@ class Message:
             raise InvalidArgumentError("topic is '', and must be the name of a topic")
         body: object = self.body
         if isinstance(body, bytearray | memoryview):
-            object.__setattr__(self, "body", bytes(body))  # a copy, because the caller can change the buffer
+            # The body is copied, because the caller can change the buffer.
+            object.__setattr__(self, "body", bytes(body))
         elif isinstance(body, str):
             raise InvalidArgumentError(f"body is {brief(body)}, and must be bytes: encode it, {brief(body)}.encode()")
         elif not isinstance(body, bytes):
@@ -246,7 +247,7 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
             )
         try:
             return codec.decode(self.body)
-        except Exception as failure:  # a user's codec can raise any exception
+        except Exception as failure:  # A user's codec can raise exceptions of any type.
             raise CodecError(
                 f"{self.topic}: message {self.msg_id} of {self.queue} does not decode: {failure}"
             ) from failure

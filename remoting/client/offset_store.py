@@ -89,7 +89,7 @@ class FileOffsetStore:
 
     def _write(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # A unique name: members with the same client id write the same file, in one process or in several.
+        # The temporary file needs a unique name, because all members with the same client id write the same offset file.
         temporary = self._path.with_suffix(f".{os.getpid()}-{id(self):x}.tmp")
         try:
             with temporary.open("wb") as file:

@@ -138,7 +138,7 @@ class ProduceAccumulator:
         if alone and queue is None and sharding_key is None:
             return None
         if len(message.body) > self._preparer.max_message_bytes:
-            return None  # too long: the caller's own send raises the error
+            return None  # A message that is too long gets its error from the caller's own send.
         if self.is_closed:
             raise RemotingConnectError("this producer is closed")
         loop = self._loop
@@ -163,9 +163,8 @@ class ProduceAccumulator:
                 for lane in list(self._lanes.values()):
                     self._leave(lane)
                 await asyncio.gather(*self._tasks, return_exceptions=True)
-                await asyncio.sleep(
-                    0
-                )  # since Python 3.12 gather() of finished tasks does not suspend; let their callbacks run
+                # Since Python 3.12 gather() does not suspend if all tasks are finished. This sleep lets their callbacks run.
+                await asyncio.sleep(0)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -181,7 +180,8 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            lane = self._lanes.get(key)  # with a queue it is the same lane, which is then sent as several batches
+            # If the caller names a queue, _leave() keeps the entry of that queue, which sends several batches in order.
+            lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
         if lane.expiry is not None:
@@ -247,10 +247,11 @@ class ProduceAccumulator:
                 if not entry.stored.done():
                     self._put(entry, route.queue_by_key(sharding_key))
             waiting.clear()
-        except Exception as failure:  # also an exception of a hook
+        except Exception as failure:  # Hooks can raise exceptions of any type.
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        self._unrouted.pop(topic)  # here, not in the task's callback, so that the next message uses the cached route
+        # The topic's entry is removed here and not in the task's callback, so that the next message uses the cached route.
+        self._unrouted.pop(topic)
 
     def _leave(self, lane: _Lane) -> None:
         if lane.departure is not None:
@@ -260,7 +261,7 @@ class ProduceAccumulator:
             return
         lane.is_leaving = True
         if lane.key[2] is None:
-            self._forget(lane)  # the next message starts a new lane
+            self._forget(lane)  # The next message for the same destination starts a new batch.
 
         def ended(task: asyncio.Task[None]) -> None:
             self._forget(lane)
@@ -291,7 +292,8 @@ class ProduceAccumulator:
             lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
             for prepared, entries in self._parts(lane.leaving):
                 await self._send(prepared, entries, lane.key[2])
-        self._forget(lane)  # here, not in the task's callback, so that the next message starts a new lane
+        # _forget() is called here and not in the task's callback, so that the destination's next message starts a new batch.
+        self._forget(lane)
 
     def _forget(self, lane: _Lane) -> None:
         if self._lanes.get(lane.key) is lane:
@@ -348,7 +350,7 @@ class ProduceAccumulator:
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
-            deadline_s = last_s  # the lane's timer fails messages with earlier deadlines
+            deadline_s = last_s  # Messages of the batch with earlier deadlines are failed by a timer.
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
             entry.is_sent = True
@@ -360,10 +362,11 @@ class ProduceAccumulator:
                 for entry in entries:
                     entry.fail(_copy(refused))
                 return
-            for entry in entries:  # nothing was stored, perhaps because of one message: send each by itself
+            # The broker stored nothing of the refused batch. A single message may be the reason, so send each by itself.
+            for entry in entries:
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)
-        except Exception as failure:  # also an exception of a hook: each caller gets it
+        except Exception as failure:  # Each caller also gets a copy of an exception that a hook raised.
             for entry in entries:
                 entry.fail(_copy(failure))
         else:
@@ -375,7 +378,8 @@ class ProduceAccumulator:
 def _copy(failure: Exception) -> Exception:
     """Return a copy of an error for each caller, because an exception raised in several tasks collects all tracebacks."""
     if not isinstance(failure, FlintError):
-        return failure  # an exception of a hook, whose constructor is not known, so it cannot be copied
+        # An exception of a hook cannot be copied, because the arguments of its constructor are not known.
+        return failure
     copied: FlintError = type(failure).__new__(type(failure), *failure.args)
     copied.__dict__.update(failure.__dict__)
     copied.__cause__ = failure.__cause__

@@ -200,7 +200,8 @@ class Producer(InstanceUser):
         """
         results: list[SendResult] = []
         stored_messages = 0
-        for prepared in self._preparer.batches(messages):  # a list, not a generator: all are checked before one is sent
+        # batches() returns a list and not a generator, so all messages are checked before the first batch is sent.
+        for prepared in self._preparer.batches(messages):
             try:
                 results.append(await self._sender.send(prepared, queue, timeout_ms, sharding_key))
             except (RefusedError, RemotingError) as failure:
@@ -305,7 +306,7 @@ class Producer(InstanceUser):
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
         route = await self._sender.route(topic, timeout_ms)
-        # Pass the addresses: a topic that does not exist yet has no route from which announce() could get them.
+        # announce() gets the brokers' addresses, because a topic that does not exist yet has no route.
         addresses = [route.address(name) for name in route.broker_addrs]
         await self.client.requests.announce(addresses, (deadline_s - clock.monotonic_s()) * 1000)
         return max(1.0, (deadline_s - clock.monotonic_s()) * 1000)

@@ -148,7 +148,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         else:
             await self._api.commit(queue, consumer_offset)
 
-    # --- assigned queues ---
+    # --- the assigned queues and their positions ---
 
     @property
     def positions(self) -> Mapping[MessageQueue, int]:
@@ -193,7 +193,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 if queue not in self._assigned
             }
             self._check_open()
-            # Positions of queues that stay are read only here, after the last await: a poll may have moved them meanwhile.
+            # Positions of queues that stay assigned are read after the last await, because a poll moves positions in an await.
             self._replace(
                 {
                     queue: _AssignedQueue(
@@ -269,7 +269,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             pulls = [one.pulling() for one in self._assigned.values()]
             if left_s <= 0:
                 return []
-            # A change of the assigned queues or of a position cancels pulls, which ends this wait, too.
+            # A change of the assigned queues or of a position cancels the pulls, which ends this wait.
             await asyncio.wait(pulls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     # --- internals ---
@@ -361,7 +361,8 @@ class _AssignedQueue:
         pull, self._pull = self._pull, None
         try:
             result = pull.result()
-        except Exception as failure:  # returned, not raised, so that the poll still returns messages of other queues
+        except Exception as failure:
+            # The exception is returned and not raised, so that the poll still returns messages of other queues.
             return failure
         if result.status is PullStatus.OFFSET_ILLEGAL:
             at, there = self._pull_queue_offset, result.next_begin_queue_offset
@@ -397,4 +398,5 @@ class _AssignedQueue:
     def _ended(self, pull: asyncio.Task[PullResult]) -> None:
         self._ending.discard(pull)
         if not pull.cancelled():
-            pull.exception()  # retrieve it, or asyncio logs it as never retrieved; no caller waits for this pull
+            # No caller waits for this pull, and asyncio logs an exception of a task if exception() is not called.
+            pull.exception()

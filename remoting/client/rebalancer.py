@@ -67,9 +67,8 @@ class Rebalancer:
                     group=self._member.group,
                     error=failure,
                 )
-            except (
-                Exception
-            ):  # for example an offset store's error: keep the current queues, and retry at the next rebalance
+            except Exception:
+                # After an error, for example of an offset store, the member keeps its queues until the next rebalance.
                 log.exception("client.rebalance_failed", "rebalance of %(group)s failed", group=self._member.group)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.rebalance_interval_s):
@@ -84,13 +83,14 @@ class Rebalancer:
         async with self._lock:
             await self._know_routes()
             announcement = (self._member.client.routes.broker_addresses(), tuple(self._member.subscriptions.values()))
-            if announcement != self._announced:  # brokers list a member only after its heartbeat
+            # Brokers list a member only after they have received its heartbeat.
+            if announcement != self._announced:
                 await self._member.client.send_heartbeats()
                 self._announced = announcement
             for topic in list(self._member.subscriptions):
                 try:
                     await self._update(topic, await self._assigned(topic))
-                except FlintError as failure:  # the topic's queues stay assigned as they are
+                except FlintError as failure:  # After a failed request, the topic's queues stay assigned as they are.
                     if self._is_news(topic, failure):
                         log.warning(
                             "client.not_rebalanced",
@@ -99,7 +99,8 @@ class Rebalancer:
                             group=self._member.group,
                             error=failure,
                         )
-                except Exception as failure:  # an error of the strategy or an offset store must not stop other topics
+                except Exception as failure:
+                    # An error of the allocation strategy or of an offset store must not stop the rebalance of other topics.
                     if self._is_news(topic, failure):
                         log.exception(
                             "client.not_rebalanced",
@@ -131,10 +132,11 @@ class Rebalancer:
         queues = (await self._member.client.routes.route(topic)).read_queues
         if not self._member.is_clustering:
             return list(queues)
-        # RocketMQ's brokers list a member twice for two minutes after it has reconnected. Counted twice, half of its share
-        # would be consumed by no member.
+        # RocketMQ's brokers list a member twice for two minutes after the member has reconnected.
+        # If a member counted twice, half of its share of the queues would be consumed by no member.
         members = list(dict.fromkeys(await self._member.api.members(topic)))
-        namespace = self._member.client.namespace  # consistent hashing uses names with the namespace
+        # Consistent hashing uses the names of queues with the namespace.
+        namespace = self._member.client.namespace
         wrapped = list(map(namespace.wrap_queue, queues))
         share = returned_by(self._settings.allocate, self._member.client.client_id, members, wrapped)
         return list(map(namespace.unwrap_queue, share))
@@ -157,7 +159,8 @@ class Rebalancer:
             except FlintError as failure:
                 failures.setdefault(queue.broker_name, failure)
                 continue
-            except Exception:  # an error of an offset store must not stop the other queues
+            except Exception:
+                # An error of an offset store for one queue must not stop the other queues.
                 log.exception(
                     "client.offset_not_loaded",
                     "no offset of %(queue)s was loaded for %(group)s",
@@ -165,7 +168,8 @@ class Rebalancer:
                     group=self._member.group,
                 )
                 continue
-            if self._may_begin(queue):  # the topic may have been unsubscribed from, or the consumer closed, meanwhile
+            # While the offset was loaded, the topic may have been unsubscribed from, or the consumer closed.
+            if self._may_begin(queue):
                 self._begin(ProcessQueue(queue, first, self._limits))
             elif self._locks_queues and queue not in self.process_queues and queue not in self._releases:
                 await self._member.api.unlock([queue])
@@ -262,15 +266,15 @@ class Rebalancer:
                     queue=held.queue,
                     error=failure,
                 )
-            except Exception:  # after an error of an offset store, the queue must still be unlocked for other members
+            except Exception:
+                # After an error of an offset store, the queue must still be unlocked for other members.
                 log.exception(
                     "client.offset_not_stored",
                     "%(queue)s is released, but the offset store has failed",
                     queue=held.queue,
                 )
-        if (
-            self._locks_queues and is_finished
-        ):  # otherwise keep the lock until it expires, because the listener still runs
+        # If the listener still runs, the queue stays locked until the broker lets the lock expire.
+        if self._locks_queues and is_finished:
             try:
                 await self._member.api.unlock([held.queue])
             except FlintError as failure:

@@ -267,7 +267,8 @@ class RouteCache:
                 return await self._remoting.invoke(servers[at], command, patience_ms)
             except RemotingError as error:
                 failure = error
-                if self._chosen == at:  # otherwise another request has already chosen the next server
+                # If self._chosen is not the failed name server, another request has already chosen the next name server.
+                if self._chosen == at:
                     self._chosen = (at + 1) % len(servers)
         assert failure is not None
         raise failure

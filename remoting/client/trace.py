@@ -179,9 +179,8 @@ class Tracer:
         """Write the waiting traces, within 3 s. Traces added later wait for :meth:`begin`."""
         self._is_closed = True
         task, self._task = self._task, None
-        if (
-            task is not None and not self._writing.locked()
-        ):  # a message under way may be stored: it must not be sent again
+        # A trace message that is being sent may be stored already, so it is not cancelled and not sent again.
+        if task is not None and not self._writing.locked():
             task.cancel()
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
@@ -236,7 +235,8 @@ class Tracer:
             try:
                 message = Message(self._topic, "".join(lines).encode(), keys=tuple(keys))
                 await self._sender.stored(self._preparer.one(message), None, _TIMEOUT_MS)
-            except Exception as failure:  # also an exception of a hook: it must not stop later traces or a close
+            except Exception as failure:
+                # An exception of a hook must not stop later traces or a close.
                 self._lose(len(lines), told(failure))
             for _ in lines:
                 self._waiting.popleft()

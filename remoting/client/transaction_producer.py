@@ -107,7 +107,8 @@ class TransactionProducer(Producer):
     async def close(self) -> None:
         try:
             await super().close()
-        finally:  # after super().close(), because a start that runs at the same time registers the check
+        finally:
+            # The check is removed after super().close(), because a start that runs at the same time adds it.
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 
@@ -142,7 +143,7 @@ class TransactionProducer(Producer):
             outcome = local(message, sent.msg_id)
             state = await outcome if inspect.isawaitable(outcome) else outcome
         else:
-            state = TransactionState.ROLLBACK  # the half message may be lost, so the local transaction must not run
+            state = TransactionState.ROLLBACK  # The half message may be lost, so the local transaction must not run.
         return await self.end(sent, state)
 
     async def send_half(
@@ -191,7 +192,8 @@ class TransactionProducer(Producer):
         try:
             address = (await self._sender.route(sent.queue.topic)).address(sent.queue.broker_name)
             await self.client.remoting.invoke_oneway(address, request(RequestCode.END_TRANSACTION, header))
-        except Exception as failure:  # also an exception of a hook: the local transaction's result is final
+        except Exception as failure:
+            # The result of the local transaction is final, even if a hook raises an exception.
             log.warning(
                 "client.transaction_end_unknown",
                 "the result of transaction %(message)s was not sent to the broker, which will ask for it: %(error)s",

@@ -251,14 +251,14 @@ class RemotingClient:
         if connection is not None and connection.is_open:
             return connection
         connecting = self._connecting.get(address)
-        # A finished task whose callback has not run yet is still in the table. Its connection is already lost, or it would have
-        # been found above. Awaiting it would not suspend, so a caller that retries in a loop would block the event loop.
+        # A task that is done without an open connection has failed, or its connection is lost.
+        # Awaiting a task that is done would not suspend: a caller that retries in a loop would block the event loop.
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda task: self._connect_done(address, task))
-        # A caller that is cancelled must not cancel the others. Since Python 3.14, shield() also reports the failure of a
-        # connection whose caller was cancelled to the event loop's exception handler.
+        # wait() keeps a caller that is cancelled from cancelling the connection attempt of other callers.
+        # Since Python 3.14, shield() also reports the failure of an attempt whose caller was cancelled to the event loop.
         await asyncio.wait([connecting])
         if connecting.cancelled():
             raise RemotingConnectError("this client is closed")
@@ -268,7 +268,8 @@ class RemotingClient:
         if self._connecting.get(address) is task:
             del self._connecting[address]
         if not task.cancelled():
-            task.exception()  # retrieve it, or asyncio logs it as never retrieved if all callers have given up
+            # If all callers have given up, asyncio logs an exception as never retrieved unless task.exception() is called.
+            task.exception()
 
     async def _connect(self, address: str) -> ClientConnection:
         connection = ClientConnection(
@@ -331,7 +332,7 @@ class RemotingClient:
         try:
             connection.write(answer)
         except RemotingError:
-            return  # the connection is lost, so the requester cannot get the answer
+            return  # The connection is lost, so the requester cannot get the answer.
 
     async def _handle(self, connection: ClientConnection, command: RemotingCommand) -> RemotingCommand | None:
         handler = self._handlers.get(command.code)
@@ -346,7 +347,8 @@ class RemotingClient:
             raise TypeError(f"a handler returns a RemotingCommand or None, not {answer!r}")
         except RefusedError as refused:
             return response(command, refused.code, refused.remark)
-        except Exception as failure:  # like RocketMQ, answer with the handler's error and keep the connection
+        except Exception as failure:
+            # Like RocketMQ's client, answer the request with the handler's error, and keep the connection.
             is_foreign = not isinstance(failure, FlintError | ValueError)
             log.warning(
                 "client.pushed_failed",

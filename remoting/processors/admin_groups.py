@@ -67,10 +67,11 @@ class AdminGroupProcessor(StateProcessor):
         check_not_slave(self._api)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._api.groups.delete(header.group_name)
-        self._api.figures.counts.forget_group(header.group_name)  # Counters may exist without an entry in the table.
+        # The group may have counters without an entry in the table of groups.
+        self._api.figures.counts.forget_group(header.group_name)
         if header.remove_offset:
             self._api.offsets.remove_group(header.group_name)
-            # After a power cut, a new group of the same name must not get the offsets.
+            # A group that is created later with the same name must not get the deleted offsets, even after a power cut.
             await self._api.offsets.file.durable()
         await self._api.groups.file.durable()
         return Response()

@@ -75,21 +75,21 @@ class AdminTopicProcessor(StateProcessor):
         """
         check_not_slave(self._api)
         topic = request.header(TopicRequestHeader).topic
-        if topic not in self._api.topics:  # An existing retry topic may have a longer name than a new topic may have.
+        # The retry topic of an existing group may have a longer name than a new topic may have.
+        if topic not in self._api.topics:
             check_topic_name(topic)
         self._check_not_system(topic)
-        # A topic with a longer name has no queues, because no record can contain the name.
+        # A topic whose name is longer than TOPIC_MAX_BYTES has no queues, because no record can contain the name.
         waiter = self._api.log.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._api.topics.delete(topic)
-        self._forget(topic)  # Offsets and counters may exist without an entry in the table.
+        # A topic may have offsets and counters without an entry in the table of topics.
+        self._forget(topic)
         await self._api.topics.file.durable()
-        await (
-            self._api.offsets.file.durable()
-        )  # After a power cut, a new topic of the same name must not get the offsets.
+        # A topic that is created later with the same name must not get the deleted offsets, even after a power cut.
+        await self._api.offsets.file.durable()
         await acknowledge(waiter, strict=False)
-        self._api.log.dispatch(
-            everything=True
-        )  # The deletion itself is dispatched from the log, which removes the queues.
+        # Dispatching the record of the deletion from the log removes the topic's queues.
+        self._api.log.dispatch(everything=True)
         for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
             await directory.settle()
         return Response()
@@ -138,7 +138,8 @@ class AdminTopicProcessor(StateProcessor):
         async for queue_id in sliced(self._api.topics.widths.queue_ids(topic)):
             end = max(0, reader.max_queue_offset(topic, queue_id))
             if queue_id >= config.write_queue_nums and end <= reader.min_queue_offset(topic, queue_id):
-                continue  # The topic no longer has this queue, and the queue is empty.
+                # The queue is empty, and the topic's settings no longer include it.
+                continue
             last_ms = max(0, reader.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(
                 MessageQueue(self._api.settings.current.broker.name, queue_id, topic),

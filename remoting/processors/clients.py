@@ -66,7 +66,8 @@ class ClientManageProcessor(StateProcessor):
         config = self._api.groups.select(data.group_name)
         if config is not None:
             topic = retry_topic(data.group_name)
-            # A group of 121 to 255 characters has a retry topic that is too long for a record, but tools look for its route.
+            # The retry topic of a group of 121 to 255 characters has a name that is too long for a record.
+            # Admin tools look for the route of a group's retry topic even if its name is too long for a record.
             if is_name(data.group_name, GROUP_MAX_BYTES):
                 flag = UNIT_SUB_FLAG if data.unit_mode else 0
                 self._api.topics.create_in_send_back(topic, max(0, config.retry_queue_nums), topic_sys_flag=flag)

@@ -179,7 +179,8 @@ class FastFailure:
             left: number of sends that arrived later and wait for the next iteration of the loop.
         """
         if sum(count for _, count, _ in self._reads) != len(pending) + left:
-            self._reads.clear()  # Fast failure was switched on after some reads, whose times are unknown.
+            # Fast failure was switched on after some sends were read, and the times of their reads are unknown.
+            self._reads.clear()
             return []
         found: list[tuple[Request, RefusedError]] = []
         at = 0
@@ -260,7 +261,8 @@ class SendAnswers:
             status: the result of the wait. FLUSHED also stands for sends that did not have to wait.
             began_s: time at which the append began, for sends of earlier turns; 0 for sends of this turn.
         """
-        if self._api.settings.current.broker is not self._broker:  # The settings were changed while running.
+        # The broker's settings were changed while the broker runs.
+        if self._api.settings.current.broker is not self._broker:
             self._broker = self._api.settings.current.broker
             self._make_encoders()
         as_bytes = status is FlushStatus.FLUSHED and self._server.answers_as_bytes
@@ -402,7 +404,8 @@ class SendMessageProcessor:
             except RefusedError as error:
                 self._answers.refuse(request, error)
                 continue
-            except StoreError as error:  # A topic had to be created, and the disk failed.
+            except StoreError as error:
+                # The send had to create its topic, and the disk failed.
                 refused = not_stored(error)
                 self._api.figures.counts.faults.refused(refused)
                 self._answers.refuse(request, refused)
@@ -413,9 +416,8 @@ class SendMessageProcessor:
                 continue
             messages.append(message)
             queue_id = message.queue_id
-            if message.topic in self._holding and isinstance(
-                message, MessageExtBrokerInner
-            ):  # The message is not a batch.
+            # A delayed or half message, which is never in a batch, keeps the client's queue in the property REAL_QUEUE_ID.
+            if message.topic in self._holding and isinstance(message, MessageExtBrokerInner):
                 queue_id = number_or(message.properties.get(REAL_QUEUE_ID), queue_id)
             owners.append((request, queue_id))
         if size_bytes > _MUCH_BYTES:
@@ -434,7 +436,8 @@ class SendMessageProcessor:
                     for step in look_into_steps(message):
                         step()
                         yield
-        except Exception as error:  # This is a defect. None of these sends is stored.
+        except Exception as error:
+            # An unexpected exception is a defect of the broker. None of the checked sends is stored.
             log.exception("send.intake_failed", "the check of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))
@@ -481,7 +484,7 @@ class SendMessageProcessor:
             stored = api.put(messages, dispatch=False)
         except Exception as error:
             if not isinstance(error, RefusedError):
-                # Clients must get an answer even after a defect. Nothing of this append is acknowledged.
+                # The clients must get an answer even after a defect. No message of the failed append is acknowledged.
                 log.exception("send.append_failed", "an append of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))

@@ -62,7 +62,8 @@ async def _ip_of(name: str) -> str | None:
     """
     with contextlib.suppress(ValueError):
         pack_ip(name)
-        return name  # An IP address needs no resolver, which would start a thread and load the tables of international names.
+        # An IP address needs no resolver. Resolving starts a thread and loads Python's tables of international names.
+        return name
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:

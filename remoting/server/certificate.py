@@ -40,7 +40,8 @@ def expires_ms(file: Path | str) -> int | None:
         OSError,
         ValueError,
         IndexError,
-    ):  # OpenSSL has accepted the file, so only this module cannot read its form.
+    ):
+        # OpenSSL has accepted the certificate. Only this module cannot read its form.
         return None
     return min(found, default=None)
 
@@ -60,7 +61,8 @@ def not_after_ms(der: bytes) -> int:
     if tag not in (_UTC_TIME, _GENERALIZED_TIME):
         raise ValueError(f"a time has the tag {tag}")
     digits = text.decode("ascii")
-    if tag == _UTC_TIME:  # The year has two digits, of which 50 to 99 mean 1950 to 1999.
+    # A UTCTime has a year of two digits, of which 50 to 99 mean 1950 to 1999.
+    if tag == _UTC_TIME:
         digits = f"{'19' if digits[:2] >= '50' else '20'}{digits}"
     return round(datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp() * 1000)
 
@@ -70,7 +72,8 @@ def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(data):
         tag, length, at = data[at], data[at + 1], at + 2
-        if length >= 0x80:  # The lower bits are the number of bytes of the length that follows.
+        # In the long form, the lower seven bits are the number of bytes of the length that follows.
+        if length >= 0x80:
             length, at = int.from_bytes(data[at : at + length - 0x80]), at + length - 0x80
         if at + length > len(data):
             raise ValueError("a value is longer than the value that contains it")

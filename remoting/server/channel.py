@@ -134,7 +134,7 @@ class ServerChannel(asyncio.Protocol):
         if not pending_bytes:
             self.partial_since_s = None
         elif frames or self.partial_since_s is None:
-            self.partial_since_s = self.active_s  # The incomplete frame began with this read.
+            self.partial_since_s = self.active_s  # The bytes of this read begin the incomplete frame.
         if self._out:
             self.flush()
 
@@ -150,7 +150,8 @@ class ServerChannel(asyncio.Protocol):
                 known = what_is_known(frame)
                 if known is None and begins_no_object(frame):
                     server.connections.failed(self, error)
-                    self.close(str(error))  # No client waits for an answer; RocketMQ closes the connection, too.
+                    # No opaque could be read, so no client waits for an answer. RocketMQ closes the connection, too.
+                    self.close(str(error))
                     return
                 self._refuse_frame(error, known or Known(0, 0, JSON))
             except FrameError as error:
@@ -334,7 +335,7 @@ class ServerChannel(asyncio.Protocol):
         self._server.refused(error.reason)
         self.respond(to, Response(error.code, error.remark))
 
-    # requests to the client
+    # --- requests that the server sends to the client ---
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
         """Send the client a one-way request in the next iteration of the loop."""
@@ -368,7 +369,7 @@ def _reset_if_killed(transport: asyncio.Transport | None, is_wanted: bool) -> No
     """
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is not None and sock.family != socket.AF_UNIX:
-        with contextlib.suppress(OSError):  # The connection has ended already.
+        with contextlib.suppress(OSError):  # OSError means that the connection has already ended.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_wanted, 0))
 
 

@@ -93,9 +93,9 @@ def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket
     place = host_port(host, port)
     bind_in_loop: Callable[[str, int], socket.socket] | None = getattr(running_loop(), "bind", None)
     try:
-        if bind_in_loop is not None:  # the network of a simulation
+        if bind_in_loop is not None:  # Only the event loop of a simulation has bind().
             return bind_in_loop(host, port)
-        # For a str, Python would load its tables of international names. An ASCII name as bytes avoids that.
+        # An ASCII name is passed as bytes: for a str, Python would load its tables of international names.
         named = host.encode() if host.isascii() else host
         family, kind, protocol, _, address = socket.getaddrinfo(named, port, type=socket.SOCK_STREAM)[0]
         sock = socket.socket(family, kind, protocol)

@@ -103,7 +103,8 @@ class HandlerThreads:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             handler, request, future = job
-            if future.cancelled():  # The broker stops, and no client waits for the answer.
+            # A future is cancelled when the broker stops. No client waits for the answer.
+            if future.cancelled():
                 self._tell(future, None, None)
                 continue
             try:
@@ -113,7 +114,8 @@ class HandlerThreads:
             self._tell(future, result, error)
 
     def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed, because the stop did not wait for this thread.
+        # RuntimeError: the event loop is closed, because the stop of the server did not wait for this thread.
+        with contextlib.suppress(RuntimeError):
             future.get_loop().call_soon_threadsafe(self._done, future, result, error)
 
     def _done(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -122,7 +124,8 @@ class HandlerThreads:
             if asyncio.iscoroutine(result):
                 result.close()
             return
-        if isinstance(error, (SystemExit, StopIteration)):  # A future must not raise either of them.
+        # A future must not raise SystemExit or StopIteration.
+        if isinstance(error, (SystemExit, StopIteration)):
             named = RuntimeError(f"a handler raised {type(error).__name__}")
             named.__cause__ = error
             error = named
@@ -145,7 +148,7 @@ class HandlerThreads:
             self._jobs.put(None)
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + timeout_s
-        # Polling is enough: a thread cannot be awaited, and a stop is rare.
+        # A thread cannot be awaited, so its end is polled. Polling costs little, because a pool is rarely stopped.
         while any(t.is_alive() for t in self._threads) and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         stuck = [thread for thread in self._threads if thread.is_alive()]

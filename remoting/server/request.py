@@ -49,13 +49,14 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
     if not keep_ext_fields:
         decoder = _FAST.get(frame[4 : 4 + _PREFIX_BYTES])
         if decoder is not None:
-            # The codec of JSON is 0, so the header word is the header's length. With another codec it exceeds any frame.
+            # The codec of JSON is 0, so the header word is the header's length.
+            # With another codec, the header word is larger than any frame.
             end = 4 + unpack_word(frame)[0]
             if end <= len(frame) and end <= HEADER_MAX_BYTES + 4:
                 try:
                     typed = decoder.decode(frame[4:end])
                 except (msgspec.MsgspecError, RecursionError, UnicodeError):
-                    pass  # The general decoder below reads unusual headers, and reports errors.
+                    pass  # The general decoder below reads unusual headers, and reports errors in headers.
                 else:
                     if not typed.flag & 1:
                         return Request(

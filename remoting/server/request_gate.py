@@ -131,7 +131,7 @@ class RequestGate:
                 request.channel.refuse(request, error)
                 return False
             except PLUGIN_FAULTS as error:
-                # An error in a plugin must neither admit this request nor lose the other requests of the read.
+                # An error in a plugin must neither admit this request nor lose other requests that were read with it.
                 self._authenticator_failed(authenticator, request, error)
                 refusal = RefusedError(
                     ResponseCode.SYSTEM_ERROR,

@@ -186,7 +186,8 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            took_s = 0.0  # The last turn belongs to an earlier iteration of the loop.
+            # The time of the last turn does not count, because that turn belongs to an earlier iteration of the event loop.
+            took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
         while not self._is_started and self._now_s() < ends_s:
@@ -208,7 +209,8 @@ class RequestScheduler:
             if first:
                 queue.appendleft(first)
         if queue:
-            self._waiting[peer] = queue  # The peer comes last, because a dict keeps the order of insertion.
+            # A dict keeps the order of insertion, so the peer comes after all peers that wait.
+            self._waiting[peer] = queue
         if isinstance(first, deque):
             peer.take(frames)
             if not first:

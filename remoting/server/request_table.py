@@ -192,7 +192,7 @@ def wrong_response(answer: Any) -> str:
     """Return the reason why an answer cannot be sent, an empty string if it can. A wrong type would break the connection."""
     if not isinstance(answer, Response):
         return f"expected a Response, None, or something to await that gives one; found {shown(answer)}"
-    code: Any = answer.code  # A plugin may have assigned a value of any type.
+    code: Any = answer.code  # A plugin may have assigned a value of any type to each field of its answer.
     body: Any = answer.body
     remark: Any = answer.remark
     fields: Any = answer.ext_fields

@@ -199,7 +199,7 @@ class RemotingServer:
             channel.stop_reading()
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + drain_s
-        # Polling is used, because an event would cost the hot path time at each answer.
+        # The number of answers due is polled, because setting an event at each answer would make answers slower.
         while self._answers_due() and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_POLL_S)
         for task in list(self._tasks):

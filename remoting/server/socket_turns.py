@@ -105,7 +105,8 @@ class SocketTurns:
         try:
             for file_number, events in self._epoll.poll(0, _EVENTS_PER_TURN):
                 one = ready.get(file_number)
-                if one is not None:  # An earlier callback of this turn may have closed the socket.
+                # A socket without an entry was closed by an earlier callback of the same poll.
+                if one is not None:
                     one(events)
         finally:
             self.schedule.end_turn()
@@ -200,7 +201,7 @@ class SocketTransport(asyncio.Transport):
         sent = self._try(self._sock.sendmsg, pieces[:_PIECES_MAX])
         if self._has_ended:
             return
-        # The rest is copied, because pieces of a mapped file would keep it mapped until a slow peer has read them.
+        # Bytes that were not sent are copied: a piece of a mapped file would keep the file mapped until a slow peer reads it.
         for piece in pieces:
             if sent >= len(piece):
                 sent -= len(piece)
@@ -246,7 +247,8 @@ class SocketTransport(asyncio.Transport):
             return
         if not data:
             if self._protocol.eof_received():
-                self.pause_reading()  # Otherwise epoll would report the end of the stream in every turn.
+                # While reading is not paused, epoll reports the end of the stream in every iteration of the event loop.
+                self.pause_reading()
             else:
                 self.close()
             return

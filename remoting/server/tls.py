@@ -122,7 +122,7 @@ def client_context(
 def _load(context: ssl.SSLContext, certificate: str, key: str | None, password: Secret | None, setting: str) -> None:
     opened_by = password.reveal() if password is not None else ""
     try:
-        # A password is always given, so that OpenSSL never asks for one on the terminal.
+        # A password is always given, so that OpenSSL never asks for a password on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: opened_by)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, FileNotFoundError) else str(error)

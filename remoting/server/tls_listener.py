@@ -88,19 +88,20 @@ class TlsListener:
         accepted = 0
         while True:
             if accepted % ACCEPTS_PER_TURN == ACCEPTS_PER_TURN - 1:
-                await asyncio.sleep(
-                    0
-                )  # While connections wait to be accepted, no await below lets the loop do other work.
+                # While connections wait to be accepted, sock_accept() does not suspend. This sleep lets other tasks run.
+                await asyncio.sleep(0)
             accepted += 1
             await self._room()
             try:
                 connection, address = await loop.sock_accept(self._sock)
-            except OSError as error:  # No descriptor is free, or the peer has disconnected already.
+            except OSError as error:
+                # No file descriptor is free, or the peer has already disconnected.
                 log.warning("connection.not_accepted", "a connection could not be accepted: %(error)s", error=error)
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             if not is_below_ceiling(connection.fileno()):
-                connection.close()  # Other code has opened files since the check above.
+                # Other code has opened files since _room() found a free descriptor.
+                connection.close()
                 continue
             host = str(address[0])
             if self._pending_of[host] >= TLS_PENDING_PER_ADDRESS_MAX or not self._takes_more(len(self._pending)):

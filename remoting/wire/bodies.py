@@ -264,7 +264,7 @@ class QueryConsumeQueueResponseBody(Body):
     subscription_data: SubscriptionData | None = None
 
 
-# --- what clients answer ---
+# --- answers of clients to requests of the broker ---
 
 
 class ProcessQueueInfo(PlainBody):

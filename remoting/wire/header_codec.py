@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from flintmq.core.io.typed_json import Int as Int
     from flintmq.core.io.typed_json import Long as Long
 else:
-    # msgspec accepts "1.0" and "1e3" as integers, unlike Java. With a float alternative msgspec converts such texts to floats,
-    # which these bounds always reject. They are then read by the code that parses numbers as Java does.
+    # Unlike Java, msgspec accepts "1.0" and "1e3" as integers if float is not an alternative.
+    # As an alternative, float makes msgspec convert "1.0" and "1e3" to floats, which the bounds below always reject.
+    # After a rejection, parse_int() or parse_long() reads the text as Java does.
     _NEVER = Annotated[float, msgspec.Meta(ge=1, le=-1)]
     Int = typed_json.Int | _NEVER
     Long = typed_json.Long | _NEVER
@@ -72,7 +73,8 @@ def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
         ext_fields = {}
     try:
         return msgspec.convert(ext_fields, model, strict=False)
-    except (msgspec.ValidationError, UnicodeEncodeError):  # UnicodeEncodeError: JSON can escape a lone surrogate
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        # UnicodeEncodeError: JSON can contain an escaped lone surrogate.
         return _decode_field_by_field(model, ext_fields)
 
 

@@ -76,7 +76,7 @@ def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.
         try:
             value = msgspec.json.decode(data, type=model, strict=False)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            pass  # the lenient reader below accepts the body or reports the error
+            pass  # The lenient fastjson reader below accepts the body, or reports the error.
         else:
             check_depth(data)
             return value

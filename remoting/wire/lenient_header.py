@@ -262,7 +262,7 @@ def _shown(value: Any) -> str:
     return text[:64]
 
 
-# --- fields found in a header that cannot be read -----------------------------------------------------------------------
+# --- fields that are found in a header that cannot be decoded ---
 
 LOOKED_AT_BYTES: Final = 64 * 1024
 _OPAQUE: Final = re.compile(rb"""(?i)(?<!\\)["']?\bopaque["']?\s*:\s*["']?([+-]?[0-9]{1,10})(?=[^0-9])""")
@@ -308,7 +308,8 @@ def what_is_known(frame: bytes) -> Known | None:
         flag = int.from_bytes(header[9:13], "big", signed=True) if len(header) >= 13 else 0
         return Known(opaque, flag, codec)
     header_end = 4 + int.from_bytes(frame[1:4], "big")
-    if min(header_end, len(frame)) > 4 + len(header):  # RocketMQ writes flag and opaque after the fields.
+    # RocketMQ writes flag and opaque after extFields, so the end of a long header is searched, too.
+    if min(header_end, len(frame)) > 4 + len(header):
         header = header[:LOOKED_AT_BYTES] + frame[max(0, header_end - LOOKED_AT_BYTES) : header_end]
     opaque_found, flag_found = _OPAQUE.search(header), _FLAG.search(header)
     if opaque_found is None:
