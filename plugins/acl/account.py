@@ -16,7 +16,8 @@ from flintmq.config.sections.models import AclAccount
 from flintmq.core.kernel.ports.access import Need, Permission
 
 INTERNAL_TOPICS: Final = FORBIDDEN_TOPICS | {TRACE_TOPIC}
-"""Topics that an account's default permission does not cover. They hold waiting messages of all topics, or traces of them."""
+"""System topics that an account's default permission does not cover. These topics hold messages or message traces of all other
+topics."""
 _WORDS: Final = {
     "DENY": Permission.DENY,
     "PUB": Permission.PUB,
@@ -27,7 +28,8 @@ _WORDS: Final = {
 }
 _Span = tuple[int, int]
 _Pattern = tuple[tuple[_Span, ...], ...]
-"""Allowed ranges of each address segment, including both bounds. IPv4 has 4 segments, IPv6 8; empty allows all addresses."""
+"""Allowed range of each segment of an address, both bounds included. IPv4 has 4 segments and IPv6 has 8; no segments mean all
+addresses."""
 _ANY_GROUP: Final = ((0, 0xFFFF),)
 _V4_NUMBER: Final = re.compile(r"[0-9]{1,3}")
 _V6_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,4}")
@@ -35,7 +37,7 @@ _V4_SEGMENTS: Final = 4
 _V6_SEGMENTS: Final = 8
 _SEPARATOR_OR_BRACE: Final = re.compile(r"[,;{}]")
 _PATTERNS_MAX: Final = 1_000
-"""Largest number of patterns in a text. Every request is compared with all of them."""
+"""Maximum number of address patterns in one list, because every request is compared with all patterns of the list."""
 
 
 @attrs.frozen
@@ -45,8 +47,8 @@ class Account:
     access_key: str
     secret: Secret = attrs.field(repr=False)
     white: AddressPatterns
-    """Addresses of the account. With ``acl.compat: safe``, the account may be used only from them, or from everywhere if there
-    are none. With ``strict``, requests from them are accepted without a signature and without permissions."""
+    """Address patterns of the account. With ``acl.compat: safe``, requests from other addresses are refused, unless the account
+    has no patterns. With ``acl.compat: strict``, requests from these addresses need neither a signature nor permissions."""
     admin: bool
     default_topic: Permission
     default_group: Permission

@@ -36,7 +36,7 @@ class AccountTable:
 
     accounts: Mapping[str, Account]
     written: Mapping[str, AclAccount]
-    """The same accounts in the form of the configuration, keyed by access key."""
+    """The accounts as the configuration writes them, keyed by access key."""
     global_white_texts: tuple[str, ...]
     global_white: AddressPatterns
 
@@ -61,7 +61,7 @@ class AccountStore:
         self._failed: str | None = None
         self._files = self._read_all()
         self.table = self._assemble(self._files)
-        """The accounts that apply now."""
+        """The accounts and global addresses that apply to requests now."""
         if not self.table.accounts:
             raise ConfigError(
                 f"access control is on without any account: add an administrator to {file} (mode 600) or to 'acl.accounts'",
@@ -227,9 +227,9 @@ class FileVersion:
 
     counter: int = 0
     timestamp_ms: int = attrs.field(alias="timestamp", default=0)
-    """Time of the last change, in ms since 1970."""
+    """Time of the last change of accounts by a request, in ms since 1970."""
     state_version: int = attrs.field(alias="stateVersion", default=0)
-    """Field that newer RocketMQ brokers write. It is kept and not used."""
+    """Field ``stateVersion`` of newer RocketMQ brokers. FlintMQ accepts the field in a file and ignores it."""
 
     def to_wire(self) -> dict[str, int]:
         return {"counter": self.counter, "timestamp": self.timestamp_ms}
@@ -243,7 +243,7 @@ class PlainAcl:
     """Address patterns that apply to all accounts."""
     accounts: tuple[AclAccount, ...] = ()
     versions: tuple[FileVersion, ...] = attrs.field(alias="dataVersion", default=())
-    """The file's version; empty, or one element."""
+    """Version of the account file, as a list of one element; empty if the file has no version."""
 
     @property
     def version(self) -> FileVersion:

@@ -58,7 +58,8 @@ class AclAuthenticator:
     ) -> None:
         self.store = store
         self.topic_at: TopicAt = _unknown_record
-        """Function that returns the topic of a record. A broker sets it after its store was opened."""
+        """Function that returns the topic of a record in the commit log. The broker sets the function after it has opened its
+        store."""
         self.refused = 0
         """Number of refused requests."""
         self.reload_interval_s = reload_interval_s
