@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 PROC: Final = Path("/proc")
 LOOK_S: Final = 30.0
 NEAR: Final = 0.8
-"""Share of a limit from which on an alarm is raised. It leaves time to react even to hundreds of new topics or connections."""
+"""Share of a process limit from which on an alarm is raised. The share leaves time to react even to hundreds of new topics or
+connections."""
 AT_END: Final = 0.95
-"""Share of a limit from which on the alarm is critical, because sends will soon be refused."""
+"""Share of a process limit from which on the alarm is critical, because the broker will soon refuse sends."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -108,7 +109,7 @@ class ProcessAlarms:
         self._api = api
         self._measuring: asyncio.Task[None] | None = None
         self.use = ProcessUse()
-        """Result of the last measurement."""
+        """Memory maps and descriptors in use, from the last measurement."""
 
     def start(self) -> None:
         """Begin to measure at intervals. A test that advances the broker's clock need not wait for measurements."""

@@ -32,8 +32,8 @@ class StoreAlarms:
         self._settings = api.settings.current.alarms
         self._dispatched = -1
         self._still_since_s: float | None = None
-        """Monotonic time, in seconds, since which dispatch has made no progress although messages wait. It is as exact as
-        :data:`_LOOK_S`; None if no message waits."""
+        """Monotonic time, in seconds, since which dispatch has made no progress although messages wait; None if no message
+        waits. The time is as exact as :data:`_LOOK_S`."""
 
     def start(self) -> None:
         """Begin to check at intervals whether dispatch makes progress."""
