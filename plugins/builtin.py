@@ -131,7 +131,7 @@ _SHARED: Final = tuple(plugin for plugin in BUILTIN_PLUGINS if getattr(plugin, "
 BROKER_ONLY: Final = frozenset(
     getattr(plugin, "plugin_name", "") for plugin in BUILTIN_PLUGINS if plugin not in _SHARED
 )
-"""Names of built-in plugins that a name server does not have, although ``disabled_plugins`` may name them for its broker."""
+"""Names of built-in plugins that only a broker has. A name server accepts these names in ``disabled_plugins``."""
 
 
 def name_server_plugins() -> tuple[object, ...]:
