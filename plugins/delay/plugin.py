@@ -33,7 +33,7 @@ from flintmq.remoting.processors.answers import wants_standard_json, with_json
 from flintmq.remoting.wire.codes import RequestCode
 
 QUEUE_NUMS = 18
-"""Number of queues of the schedule topic: as in RocketMQ, one for each of its 18 levels."""
+"""Number of queues of the schedule topic. RocketMQ has the same number, one queue for each of its 18 delay levels."""
 _NAMES: Final = frozenset({props.DELAY})
 _MARK: Final = b"DELAY\x01"
 _FIRST_S = 1.0
@@ -180,7 +180,8 @@ class DelayService:
             api.folder.json("delayOffset.json"),
         )
         self._seen_offset_bytes = -1
-        """Visible end of the log, in bytes, when the last run found no further message due; -1 while some are due."""
+        """Visible end of the log, in bytes, when the last run found no further delayed message due; -1 while some delayed
+        messages are due."""
 
     def start(self) -> None:
         """Read the levels' offsets, and begin to deliver. Raises ``StoreFormatError``."""

@@ -34,11 +34,11 @@ class _StoredDelays(msgspec.Struct, rename="camel"):
 
 
 RETRY_INTERVAL_MS: Final = 100
-"""Pause after a delivery that failed."""
+"""Pause in ms after a failed delivery of a delayed message."""
 IDLE_INTERVAL_MS: Final = 1_000
-"""Interval between checks of queues in which no message waits; no delay is shorter."""
+"""Interval in ms between checks of a delay level's queue in which no message waits. No delay level is shorter."""
 UNITS_PER_PASS: Final = 512
-"""Largest number of messages of a level that one pass delivers before the next level."""
+"""Maximum number of messages of one delay level that are delivered before those of the next level."""
 
 
 class ScheduleMessageService:
@@ -58,11 +58,11 @@ class ScheduleMessageService:
         self._durable: DurablePositions[dict[int, int]] = DurablePositions(store)
         self._durable.saved = {}
         self._waits: dict[int, int] = {}
-        """Due time of the first waiting message in ms since 1970, keyed by level."""
+        """Due time of each level's first waiting message in ms since 1970, keyed by delay level."""
         self.delivered = 0
-        """Messages delivered since the start."""
+        """Number of delayed messages that were delivered since the start."""
         self.discarded = 0
-        """Messages given up, see :func:`give_up`."""
+        """Number of delayed messages that were given up because they can never be delivered, see :func:`give_up`."""
 
     def run_due(self, now_ms: int) -> int:
         """Deliver every message that is due.
