@@ -28,7 +28,7 @@ from flintmq.core.record import java_number
 from flintmq.core.response_code import ResponseCode
 
 Program = Callable[[Mapping[str, str]], Any]
-"""Function that returns a value for a message's properties; None is unknown. Raises :class:`UnfitError`."""
+"""Function from a message's properties to the value of an expression; None means unknown. Raises :class:`UnfitError`."""
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
@@ -75,16 +75,16 @@ class Operand:
     kind: Kind
     program: Program
     position: int
-    """Index of the part's first character in the expression, for errors."""
+    """Index in the expression of the first character of this part, for error texts."""
     depth: int = 1
-    """Depth of nested calls when the part is evaluated."""
+    """Depth of nested function calls when this part of the expression is evaluated."""
     is_condition: bool = False
-    """Whether the part is a condition in the grammar: a comparison, NOT, AND, OR, IN, TRUE, FALSE or NULL."""
+    """Whether the grammar counts this part as a condition: a comparison, NOT, AND, OR, IN, TRUE, FALSE or NULL."""
     is_literal: bool = False
     value: Any = None
-    """Value of a literal; None for other parts."""
+    """Value of the literal; None if the operand is not a literal."""
     name: str | None = None
-    """Name of a property; None for other parts."""
+    """Name of the property; None if the operand is not a property."""
 
 
 def literal(kind: Kind, value: Any, position: int) -> Operand:

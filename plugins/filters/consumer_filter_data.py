@@ -36,13 +36,16 @@ class ConsumerFilterData:
     expression: str
     expression_type: str
     compiled: MessageFilter | None
-    """The compiled filter; None if it was loaded from the file and its group has not come back since."""
+    """The compiled filter; None if the filter was loaded from the file and no consumer of its group has subscribed since."""
     bloom: BloomFilterData | None
-    """The filter's bit positions; None if bit maps are not computed with it. A held pull may use a removed filter."""
+    """The filter's bit positions; None if bit maps are computed without this filter, as for a removed filter that a held pull
+    still uses."""
     born_time_ms: int
-    """Creation time in ms since 1970. Bit maps of messages stored at this time or before do not cover this filter."""
+    """Creation time of the filter in ms since 1970. Bit maps of messages that were stored at this time or before do not cover
+    the filter."""
     client_version: int
-    """Time in ms since 1970 at which the client made the subscription. The newest of a group counts."""
+    """Time in ms since 1970 at which a client of the group made the subscription. An older subscription does not replace the
+    filter."""
     dead_time_ms: int = 0
     """Time in ms since 1970 at which the group's last member left; 0 while it has members."""
 
@@ -114,7 +117,7 @@ class DeadFilters(msgspec.Struct, frozen=True):
     """Represents all dead filters of a topic in the computation of bit maps."""
 
     bloom: BloomFilterData | None
-    """Bit positions of all dead filters together."""
+    """Bit positions of all dead filters of the topic together."""
     compiled: MessageFilter | None = _Everything()
 
 

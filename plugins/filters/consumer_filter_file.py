@@ -52,9 +52,9 @@ class ConsumerFilterFile:
     def __init__(self, file: JsonFile | None) -> None:
         self._file = file
         self._parts: dict[str, FilePart] = {}
-        """Parts of the file, keyed by topic, for topics that have not changed since the last snapshot."""
+        """Parts of the filter file, keyed by topic. Topics whose filters have changed since the last snapshot have no part."""
         self.is_dirty = False
-        """Whether a filter has changed since the last snapshot or read of the file."""
+        """Whether a filter has changed since the last snapshot of the table, or since the file was read."""
 
     def changed(self, topic: str) -> None:
         """Mark the filters of a topic as changed."""

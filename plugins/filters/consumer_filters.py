@@ -30,7 +30,8 @@ from flintmq.plugins.filters.consumer_filter_file import ConsumerFilterFile, Fil
 _log = client_log(__name__)
 PERSIST_INTERVAL_S: Final = 10.0
 PER_EXPECTED: Final = 2
-"""Factor by which a topic's filters may exceed ``pull.expect_consumer_num``. With more, bit maps would exclude no message."""
+"""Factor by which the number of a topic's filters may exceed ``pull.expect_consumer_num``. With more filters, bit maps would
+exclude no message."""
 _CLEAN_AFTER_MS: Final = 24 * 3600 * 1000
 _DEAD_BEFORE_LOAD_MS: Final = 30_000
 _NO_FILTERS: Final[tuple[ConsumerFilterData | DeadFilters, ...]] = ()
@@ -70,18 +71,19 @@ class ConsumerFilterManager:
         self._count_max = count_max
         self.bloom_filter = bloom_filter
         self.is_wanted: Callable[[str, str, str], bool] = _exists
-        """Function of a topic, a group and an expression type that returns whether their filter is kept."""
+        """Function that returns whether a filter is kept. Its arguments are the filter's topic, group and expression type."""
         self._table: dict[str, dict[str, ConsumerFilterData]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self._dead: dict[Key, ConsumerFilterData] = {}
-        """Dead filters, in the order in which their groups left."""
+        """Filters of groups without members, keyed by topic and group, in the order in which the groups lost their last
+        member."""
         self._bytes = 0
         self._of_topic: dict[str, tuple[ConsumerFilterData | DeadFilters, ...]] = {}
         self._count = 0
         self._compiled_bytes = 0
         self._compiled_since_s = clock.monotonic_s()
         self.left_out = 0
-        """Number of filters in heartbeats that were not kept because of a limit."""
+        """Number of filters that were in clients' heartbeats and were not kept because of a limit."""
 
     def __len__(self) -> int:
         return self._count

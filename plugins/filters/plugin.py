@@ -73,10 +73,11 @@ class FilterService:
         if table is None:
             table = load_filters(api.settings.current, api.clients.filters, api.clock, api.folder.disk)
         self.table = table
-        """Table of the groups' filters, with which bit maps are computed, too."""
+        """Table of the groups' filters. The broker computes bit maps with the same table."""
         self._writing: asyncio.Task[None] | None = None
         self._seen: object = None
-        """``pull.property_filter`` and the versions of the topic and group tables at the last removal of unwanted filters."""
+        """The value of ``pull.property_filter`` and the versions of the topic and group tables when unwanted filters were last
+        removed."""
         table.is_wanted = self._is_wanted
         api.topics.deleted.subscribe(table.forget_topic)
         api.groups.deleted.subscribe(table.forget_group)

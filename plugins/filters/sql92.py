@@ -45,7 +45,7 @@ from flintmq.plugins.filters.comparisons import (
 )
 
 KEYWORDS: Final = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
-"""Reserved words, in upper or lower case."""
+"""Reserved words of filter expressions. A reserved word may be in upper or lower case."""
 END: Final = "the end"
 NAME: Final = "a name"
 TEXT: Final = "a text"
@@ -235,11 +235,11 @@ class Token(NamedTuple):
     """A token of an expression, with its position."""
 
     kind: str
-    """A keyword in capitals, a symbol such as ``<=``, or a constant of this module."""
+    """Kind of the token: a keyword in capitals, a symbol such as ``<=``, or a constant of this module such as :data:`NAME`."""
     value: str
-    """The name, the text without quotes, or the digits of the number."""
+    """Value of the token: the name, the text without quotes, or the digits of the number."""
     position: int
-    """Index of the token's first character in the expression."""
+    """Index in the expression of the token's first character."""
 
     @property
     def shown(self) -> str:
