@@ -22,9 +22,9 @@ class Family:
     meaning: str
     """Description of the metric, a sentence; also the text of ``# HELP``."""
     labels: tuple[str, ...] = ()
-    """Names of the metric's labels, without the labels of its group."""
+    """Names of the labels that only this metric has, without the labels that all metrics of its group share."""
     common: tuple[str, ...] = ()
-    """Names of the labels that all metrics of its group share."""
+    """Names of the labels that all metrics of this metric's group share."""
 
 
 @attrs.frozen
@@ -33,7 +33,7 @@ class Group:
 
     title: str
     about: str
-    """Description of the whole group, a sentence or two."""
+    """Description of the group of metrics in one or two sentences."""
     common: tuple[str, ...]
     """Names of the labels that every metric of the group has."""
     families: tuple[Family, ...]
@@ -228,8 +228,8 @@ RUNTIME: Final[Mapping[str, tuple[str, int]]] = {
         for place, span in enumerate((10, 60, 600))
     },
 }
-"""Key of the figure in the answer to request 28, and the index of the number in its text, keyed by the part of the metric's
-name after ``rocketmq_brokeruntime_``."""
+"""Source of each metric ``rocketmq_brokeruntime_*``, keyed by the part of the metric's name after this prefix. The value is a
+key of the answer to request 28, and the index of the number in that key's text."""
 PUT_TIMES: Final = (
     *(
         "0ms",
@@ -246,7 +246,8 @@ PUT_TIMES: Final = (
     ),
     *("5to10s", "10stomore"),
 )
-"""Parts of the metrics' names after ``rocketmq_brokeruntime_pmdt_``, in the order of ``putMessageDistributeTime``."""
+"""Parts of the metrics' names after ``rocketmq_brokeruntime_pmdt_``, in the order of the numbers of
+``putMessageDistributeTime``."""
 CAPACITIES: Final = ("commitlogdir_capacity_total", "commitlogdir_capacity_free")
 EXPORTER_RUNTIME: Final = Group(
     "rocketmq-exporter: the figures of request 28",
@@ -358,8 +359,8 @@ WITH_UNIT: Final = {
         ("rocketmq_storage_size", "bytes"),
     )
 }
-"""Names with a unit, keyed by the names without. RocketMQ's pages name these metrics without a unit and its broker exposes them
-with one, so FlintMQ exposes both names."""
+"""Names of metrics with a unit, keyed by the names without the unit. RocketMQ's pages name these metrics without a unit and its
+broker exposes them with a unit, so FlintMQ exposes both names."""
 
 
 def _with_units(group: Group) -> Group:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 _REMOTING: Final = "remoting"
 SHARE: Final = 0.002
-"""Share of a core for gathering the figures of topics and groups. Figures that took long to gather are reused for longer."""
+"""Maximum share of a core for gathering the figures of topics and groups. To keep the share, scrapes reuse figures that took
+long to gather."""
 
 
 class Gatherer:
@@ -41,7 +42,7 @@ class Gatherer:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.latency = RpcLatency(api.figures.counts.found_pulls)
-        """Durations of requests, by request and response code."""
+        """Histograms of the durations of requests, keyed by request code and response code."""
         self._groups = GroupGatherer(api)
         self._many: Samples | None = None
         """Figures of topics and groups, which several scrapes may share; None before the first scrape."""

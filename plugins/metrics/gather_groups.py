@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.samples import Labels, Samples
 
 _CLUSTERING: Final = "1"
-"""The number of the message model in rocketmq-exporter's labels."""
+"""The number of the message model CLUSTERING in rocketmq-exporter's labels."""
 _EACH: Final = 10
-"""Pairs of a group and a topic that one step handles."""
+"""Number of pairs of a group and a topic whose figures are gathered without a pause."""
 _LAGS: Final = (
     "rocketmq_consumer_lag_messages",
     "rocketmq_consumer_lag_latency",
@@ -38,8 +38,8 @@ class GroupGatherer:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._times_ms: dict[tuple[str, int, int], int] = {}
-        """Store times of messages in ms, keyed by topic, queue id and queue offset, from the last round. They save reading
-        the log again for a group that has not consumed since."""
+        """Store times in ms of the messages that were looked up in the last round, keyed by topic, queue id and queue offset.
+        If a group has not consumed since, its message is not read again."""
 
     def steps(self, samples: Samples) -> Iterator[None]:
         """Add the figures of each group in each topic to ``samples``. The event loop may do other work after each step."""

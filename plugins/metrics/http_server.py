@@ -25,18 +25,19 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 
 THREADS: Final = 4
-"""Number of threads that compute answers for the slow path. One more thread computes the others, so probes do not wait for
+"""Number of threads that answer requests for metrics. One further thread answers the probes, so that probes do not wait for
 scrapes."""
 CONNECTIONS_MAX: Final = 64
-"""Maximum number of open connections: half of the descriptors that the broker does not leave to its clients."""
+"""Maximum number of open connections of the metrics server: half of the file descriptors that are reserved for other uses than
+connections of clients."""
 BACKLOG: Final = 128
 REQUEST_MAX_BYTES: Final = 8 * 1024
-"""Maximum size of the request line and the headers together."""
+"""Maximum size of a request's line and headers together."""
 DEADLINE_S: Final = 5.0
-"""Time limit for reading a request, and again for writing its answer."""
+"""Time limit in seconds for reading a request, and again for writing the answer."""
 _LINGER_S: Final = 0.5
 _PATIENCE_S: Final = 0.25
-"""Minimum time that a client has to send its request, even if others wait for its connection to close."""
+"""Minimum time in seconds that a client has to send its request, even if other clients wait for a free connection."""
 _REST_S: Final = 1.0
 _JOIN_S: Final = 5.0
 _REQUEST_LINE: Final = re.compile(r"([A-Z]{1,20}) (/[!-~]{0,2000}) HTTP/1\.[01]")
@@ -49,7 +50,7 @@ class Answer:
 
     status: HTTPStatus
     parts: tuple[bytes, ...]
-    """Parts of the body, in order. They are sent without being joined, because a cached part can be large."""
+    """Parts of the answer's body, in order. The parts are sent without being joined, because a cached part can be large."""
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -60,7 +61,8 @@ class Answer:
 
 
 Respond = Callable[[str, str], Answer]
-"""Returns the answer to a request, from its path without the query and from its header ``Accept``."""
+"""Function that returns the answer to a request. Its arguments are the request's path without the query, and the header
+``Accept``."""
 
 
 class HttpServer:
@@ -83,8 +85,8 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
         self._open: dict[asyncio.Task[None], socket.socket] = {}
         self._reading: dict[asyncio.Task[None], float] = {}
-        """Times of opening, in seconds of the server's loop, keyed by the tasks of the open connections whose request is not
-        complete, oldest first."""
+        """Opening time of each connection whose request is incomplete, in seconds of the server's loop, keyed by the
+        connection's task; oldest first."""
 
     def start(self) -> None:
         """Listen, and begin to serve."""

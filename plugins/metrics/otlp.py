@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = event_log("flintmq.broker")
 
 TIMEOUT_S: Final = 10.0
-"""Time limit for one push, including the exporter's retries."""
+"""Time limit in seconds for one push of metrics, including the exporter's retries."""
 _JOIN_S: Final = 5.0
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 Take = Callable[[], "tuple[Samples, Commons]"]
@@ -63,9 +63,10 @@ class OtlpPusher:
         self._thread = daemon_thread(self._run, "flintmq-otlp")
         self._trouble = ""
         self.pushes = 0
-        """Number of pushes that the collector accepted."""
+        """Number of pushes of metrics that the collector accepted."""
         self.failures = 0
-        """Number of failed pushes. Counters are cumulative, so the next push contains their increments."""
+        """Number of failed pushes of metrics. No increments are lost: counters are cumulative, so the next push contains
+        them."""
 
     def start(self) -> None:
         """Start the pusher's thread."""

@@ -18,7 +18,7 @@ class Distribution:
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
-    """Number of values in each bucket; not cumulative."""
+    """Number of values in each bucket of the histogram; not cumulative."""
     total: float
 
     @classmethod
@@ -37,25 +37,27 @@ class Samples:
     def __init__(self, limit: int = 20_000) -> None:
         self._limit = limit
         self.by_name: dict[str, list[tuple[Labels, float]]] = {}
-        """Samples of counters and gauges, keyed by the metric's name: the values of the metric's labels, without the labels
-        that its group shares, and the figure."""
+        """Samples of counters and gauges, keyed by the metric's name. A sample has the figure and the values of the metric's
+        labels, without the labels that its group shares."""
         self.distributions: dict[str, list[tuple[Labels, Distribution]]] = {}
-        """Samples of histograms, keyed by the metric's name: the values of the metric's labels, and the buckets."""
+        """Samples of histograms, keyed by the metric's name. A sample has the values of the metric's labels and the histogram's
+        buckets."""
         self.info: Mapping[str, str] = {}
-        """The figures of request 28, keyed by RocketMQ's names."""
+        """The figures in the broker's answer to request 28, keyed by RocketMQ's names."""
         self.of_services: list[Measurement] = []
         """Measurements that services of third-party plugins publish."""
         self.many: Samples | None = None
-        """The figures of topics and groups, which several scrapes may share."""
+        """Samples of topics and groups, which several scrapes may share; None before :meth:`share` is called."""
         self.texts: dict[bool, bytes] = {}
-        """Cached text of these figures, keyed by whether the format is OpenMetrics."""
+        """Formatted text of the samples, keyed by whether the format is OpenMetrics (True) or Prometheus (False)."""
         self.begun_s = 0.0
-        """Monotonic time at which gathering began, in seconds; set only for figures that several scrapes share."""
+        """Monotonic time, in seconds, at which gathering the samples began; set only for samples that several scrapes share."""
         self.spent_s = 0.0
-        """Processor time spent on gathering and formatting, in seconds; set only for figures that several scrapes share."""
+        """Processor time, in seconds, for gathering and formatting the samples; set only for samples that several scrapes
+        share."""
         self.count = 0
         self.left_out = 0
-        """Number of series left out because of the limit."""
+        """Number of series that were left out because the maximum number of series was reached."""
 
     @property
     def parts(self) -> tuple[Samples, ...]:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.otlp import OtlpPusher
 
 FULL: Final = "store.disk_full"
-"""Id of the refusals while the disk is full. The broker stays ready then, because consumers can still be served."""
+"""Id of the refusal of messages while the disk is full. A broker that refuses for this reason stays ready, because it can still
+serve consumers."""
 TIMEOUT_S: Final = 2.0
-"""Time that a request waits for the event loop at most."""
+"""Maximum time in seconds that a request for metrics or a probe waits for the event loop."""
 
 
 class MetricsService:
@@ -50,7 +51,7 @@ class MetricsService:
         self._address = ""
         self._left_out = 0
         self._waits_for = "the broker is starting"
-        """Reason why the broker is not ready; empty while it is ready."""
+        """Reason why the broker is not ready for clients; empty while it is ready."""
 
     def start(self) -> None:
         """Start the HTTP server and the pusher, as far as they are switched on. Until :meth:`ready`, probes get "starting".

@@ -14,9 +14,9 @@ import attrs
 from flintmq.plugins.metrics.samples import Samples
 
 SLICE_S: Final = 0.001
-"""Time for which the loop gathers without a pause. It continues in its next turn."""
+"""Time in seconds for which the event loop gathers figures without a pause. Gathering continues in the loop's next turn."""
 APART_S: Final = 0.1
-"""Minimum time between the starts of two snapshots, which bounds the loop's work even if there are many requests."""
+"""Minimum time in seconds between the starts of two snapshots. It limits the event loop's work if there are many requests."""
 
 
 class NoSnapshotError(Exception):
@@ -29,7 +29,7 @@ class Snapshot:
 
     samples: Samples
     took_s: float
-    """Time that the event loop spent on gathering, in seconds."""
+    """Time, in seconds, that the event loop spent on gathering the figures of the snapshot."""
 
 
 class Snapshots:
