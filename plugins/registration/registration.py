@@ -35,15 +35,18 @@ log = event_log("flintmq.broker")
 
 _REST: Final = 10
 _REST_MAX_S: Final = 2.0
-"""Longest pause in seconds after a registration. The pause is ten times the processor time that its body took."""
+"""Longest pause in seconds after a registration. The pause is ten times the processor time for making the registration's
+body."""
 _SETTLE_MAX_S: Final = 3.0
-"""Longest time in seconds, from its start, for which a registration delays an answer. mqadmin waits five seconds."""
+"""Longest time in seconds for which a registration delays an answer, counted from the start of the registration. mqadmin waits
+five seconds for an answer."""
 
 
 _RETRY_S: Final = 0.5
 _RETRY_MAX_S: Final = 8.0
-"""Longest pause in seconds before the next try, after a registration failed or a connection was lost. The pause doubles each
-time. A restarted name server knows no brokers until they register again, so waiting for the next interval would be too long."""
+"""Longest pause in seconds before a new attempt to register, after a registration failed or a connection was lost. The pause
+doubles after each attempt. A restarted name server knows no brokers until they register again, so the broker does not wait for
+the next interval."""
 
 
 class Registration:
@@ -62,21 +65,22 @@ class Registration:
         self._advertised = api.address.advertised.to_text() or None
         self._changed = asyncio.Event()
         self._lost: set[str] = set()
-        """Addresses of name servers whose connection was lost, and which may not know this broker any more."""
+        """Addresses of name servers whose connection was lost. These name servers may no longer know the broker."""
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
         self._under_way: dict[asyncio.Future[None], float] = {}
-        """Start times of registrations in seconds, keyed by a future that is done after all name servers answered."""
+        """Start time of each registration under way, in seconds, keyed by a future that is done when all name servers have
+        answered."""
         self._orders: dict[str, bytes] = {}
-        """Configurations of ordered topics, keyed by the name server that sent them; empty if it has none.
-
-        Each answer replaces its name server's entry only, so overlapping registrations keep each other's answers."""
+        """Order configurations of topics, as the name servers sent them, keyed by name server; empty for a name server without
+        such a configuration. An answer replaces only its own name server's entry, so overlapping registrations keep each
+        other's answers."""
         self.registered: dict[str, bool] = {}
         """Whether the last registration succeeded, keyed by name server."""
         self.master_address = ""
-        """On a slave, the address at which clients reach its master; empty while no name server knows it."""
+        """On a slave, the master's address for clients; empty while no name server knows the master."""
         self.master_ha_address = ""
-        """On a slave, the address of its master's replication port; empty while no name server knows it."""
+        """On a slave, the master's address for replication; empty while no name server knows the master."""
 
     def start(self) -> None:
         """Do nothing: the broker is registered when it is ready."""
