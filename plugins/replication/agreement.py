@@ -33,7 +33,7 @@ class LogState:
     """The state of a master's or a slave's log, which both send each other in a STATE frame."""
 
     broker_name: str
-    """Name of the broker, which a master and its slaves share."""
+    """Name of the broker. A master and its slaves have the same name."""
     epochs: Epochs
     min_offset_bytes: int
     """Physical offset at which the log begins."""
@@ -42,10 +42,10 @@ class LogState:
     file_bytes: int
     """Size of each file of the log, in bytes."""
     confirmed_offset_bytes: int
-    """For a slave: physical offset up to which its master had acknowledged messages or shown them to clients; the end of the
-    slave's log if that is unknown."""
+    """For a slave: physical offset up to which its master had acknowledged messages or shown messages to clients. If this
+    offset is unknown, it is the end of the slave's log."""
     address: str = ""
-    """Broker's address for clients, as ``host:port``."""
+    """The broker's address for clients, as ``host:port``."""
 
     @property
     def is_empty(self) -> bool:
@@ -85,7 +85,7 @@ class Agreement:
     from_offset_bytes: int
     """Physical offset from which the master sends its log."""
     truncate_to_bytes: int | None = None
-    """Physical offset to which the slave must first truncate its log; None if it need not."""
+    """Physical offset to which the slave must first truncate its log; None if the slave keeps its whole log."""
 
 
 def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> Agreement:

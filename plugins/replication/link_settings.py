@@ -22,15 +22,15 @@ class LinkSettings:
     """The settings of a master or a slave for its connections."""
 
     heartbeat_s: float
-    """Time in seconds without a sent frame after which a heartbeat is sent."""
+    """Time in seconds after which a heartbeat is sent if no other frame was sent."""
     housekeeping_s: float
-    """Time in seconds without a received frame after which the connection is closed."""
+    """Time in seconds after which the connection is closed if no frame was received."""
     batch_bytes: int
-    """Limit of bytes of the log in one frame."""
+    """Maximum number of bytes of the log in one frame."""
     secret: bytes | None = attrs.field(default=None, repr=False)
-    """Secret that both brokers share; None to use RocketMQ's stream, which has no secret."""
+    """Secret that master and slave share; None to use RocketMQ's stream, which needs no secret."""
     truncate: Truncate = "proven"
-    """For a slave: whether it may remove a tail of its log that the master does not have."""
+    """For a slave: when the end of its log may be removed that the master's log lacks (setting ``ha.truncate``)."""
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:

@@ -58,7 +58,7 @@ class MasterReplication:
         self._copy = copy
         copy.become_master()
         self.gate: GroupTransferService | None = None
-        """Acknowledgements that wait for slaves; None if the master is not a sync master."""
+        """Service that makes appends wait for slaves; None if the master is not a sync master."""
         self._timers: list[Scheduled] = []
         if api.role.kind == SYNC_MASTER:
             self.gate = GroupTransferService(

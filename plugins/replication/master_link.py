@@ -47,15 +47,15 @@ class MasterLink:
         self._began_s = self._read_s = self._wrote_s = now_s
         self.stage = Stage.GREETING
         self.next_offset_bytes = 0
-        """Physical offset of the next byte to send, valid in stage TRANSFER."""
+        """Physical offset of the next byte to send to the slave; valid in stage TRANSFER."""
         self.held_offset_bytes = 0
         """Physical offset up to which the slave has the log, from its last report."""
         self.slave: LogState | None = None
-        """State of the slave's log; None for a RocketMQ broker, which does not send it."""
+        """State of the slave's log; None for a slave that is a RocketMQ broker, because it sends no state."""
         self._greeting = b""
         self._answers: list[Buffer] = []
         self._decode: Callable[[bytes], list[Frame]] | None = None
-        """Decoder of the stream; None in FlintMQ's stream until the greeting has produced the keys."""
+        """Decoder of the stream from the slave. In FlintMQ's stream it is None until the greeting has produced the keys."""
         self._encode: Callable[[FrameType, int, int, Buffer], list[Buffer]] = plain_pieces
         if settings.secret is None:
             self._decode = streams.Reports().receive

@@ -38,9 +38,10 @@ class ReplicationService:
         self._api = api
         self._kind = api.role.kind
         self.end: MasterReplication | SlaveReplication | None = self._made()
-        """Running part of replication; None on a master for which replication is disabled."""
+        """Replication as a master or as a slave; None on a master for which replication is disabled."""
         self._switching: asyncio.Task[None] | None = None
-        """Task that closes the former part and opens the new one; None before the first change of the role."""
+        """Task that ends replication in the former role and begins it in the new role; None before the first change of the
+        role."""
         self._trouble = ""
         api.role.changed.subscribe(self._role_changed)
 

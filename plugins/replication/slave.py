@@ -199,9 +199,9 @@ class HaSlaveService:
         self._is_told_serious = False
         self._alone_since_s: float | None = clock.monotonic_s()
         self.connects = 0
-        """Number of connections made since the start."""
+        """Number of connections to masters that were made since the start."""
         self.is_halted = False
-        """Whether the service no longer appends the master's log."""
+        """Whether the slave has stopped appending the master's log."""
 
     @property
     def is_following(self) -> bool:

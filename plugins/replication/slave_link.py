@@ -51,7 +51,7 @@ class SlaveLink:
         self._settings = settings
         self._read_s = self._wrote_s = now_s
         self.master: LogState | None = None
-        """State of the master's log; None for a RocketMQ master, which does not send it."""
+        """State of the master's log; None for a master that is a RocketMQ broker, because it sends no state."""
         self._held_offset_bytes = self._confirmed_offset_bytes = 0
         self._challenge = b""
         self._nonce = secret_bytes(streams.NONCE_BYTES)
@@ -178,7 +178,7 @@ class RecordChecker:
         self._at = end_offset_bytes
         self._file_bytes = file_bytes
         self._pending = bytearray()
-        """Beginning of a record that is not complete yet."""
+        """Received bytes of a record whose remaining bytes have not arrived."""
         self._blank_until = 0
         self._records = RecordCheck()
 

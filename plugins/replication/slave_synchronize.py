@@ -39,9 +39,9 @@ log = event_log("flintmq.ha")
 TIMEOUT_MS = 5_000
 FIRST_WAIT_S = 0.5
 REST_S = 0.1
-"""Shortest pause between two rounds, because a table may have thousands of topics."""
+"""Shortest pause in seconds between two rounds that copy the master's tables. A table may have thousands of topics."""
 _REST: Final = 10
-"""Length of the pause after a round, as a multiple of the round's duration."""
+"""Length of the pause after a round that copies the master's tables, as a multiple of the round's duration."""
 
 
 @attrs.frozen
@@ -83,13 +83,14 @@ class SlaveSynchronize:
         self._told = ""
         self._wanted = asyncio.Event()
         self._held: _Offsets | None = None
-        """Received offsets that are not applied yet, because the slave's log has not reached their end of the log."""
+        """Offsets from the master that are not applied yet, because the slave's log does not reach the end that the master's
+        log had; None if there are no such offsets."""
         self._deleted: set[str] = set()
-        """Topics whose deletion was found in the log since the last request for the master's offsets."""
+        """Topics whose deletion the slave has read in the log since it last requested the master's offsets."""
         self._may_be_left = True
-        """Whether the slave may have queues of topics that the master does not have."""
+        """Whether the slave may have queues of topics that the master's table of topics lacks."""
         self.rounds = 0
-        """Number of rounds in which all tables were copied."""
+        """Number of rounds that have copied all tables of the master."""
 
     def start(self) -> None:
         """Start the task that copies the tables."""

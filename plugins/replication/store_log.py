@@ -74,7 +74,8 @@ class SlaveStoreLog(StoreLog):
     def __init__(self, copy: LogCopy, view: LogView, broker_name: str, address: str) -> None:
         super().__init__(copy, view, broker_name, address)
         self.master_confirmed_offset_bytes: int | None = None
-        """Physical offset up to which masters have acknowledged messages or shown them to clients; None if unknown."""
+        """Physical offset up to which masters have acknowledged messages or shown messages to clients; None if it is
+        unknown."""
 
     @property
     def end_offset_bytes(self) -> int:

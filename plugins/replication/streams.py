@@ -76,9 +76,9 @@ class Frame:
 
     type: FrameType
     offset_bytes: int
-    """Physical offset in the frame's header. For DATA it is that of the first byte."""
+    """Physical offset in the frame's header. In a DATA frame, it is the position of the first byte of data."""
     second_offset_bytes: int | None
-    """Second position in the frame's header; None in RocketMQ's stream, which has none."""
+    """Second physical offset in the frame's header; None in RocketMQ's stream, whose frames have only one offset."""
     body: bytes = b""
 
 
@@ -147,9 +147,9 @@ class Keys:
     """The keys of one connection, one for each direction."""
 
     master: bytes = attrs.field(repr=False)
-    """Key for the seals of the master's frames."""
+    """Key with which the master seals its frames."""
     slave: bytes = attrs.field(repr=False)
-    """Key for the seals of the slave's frames."""
+    """Key with which the slave seals its frames."""
 
     @classmethod
     def derive(cls, secret: bytes, slave_nonce: bytes, master_nonce: bytes) -> Keys:
