@@ -73,9 +73,9 @@ class CleanCommitLogService:
         self._offsets = offsets
         self._clock = files.clock
         self.manual_rounds = 0
-        """Number of further rounds that delete expired files at any hour (code 329)."""
+        """Number of coming rounds that delete expired files at any hour. Request 329 sets this number."""
         self.alarms: list[Alarm] = []
-        """Alarms about the disks, from the last measurement."""
+        """Alarms about full or nearly full disks, from the last measurement."""
         self._kept = KeptForGroups(files.clock)
         self._forced = ForcedDeletions(files.clock)
         self._bin = FileBin(files.disk, files.background)

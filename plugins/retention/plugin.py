@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports import Alarm
 
 RESIDENT_CHECK_S: Final = 1.0
-"""Interval between two checks of the resident memory."""
+"""Interval in seconds between two checks of the resident memory."""
 RESIDENT_MAX_BYTES: Final = 128 * 1024 * 1024
-"""Resident bytes of mapped files up to which no pages are released. The newest part of the log, the slots of an index file and
-libraries fit in."""
+"""Resident bytes of mapped files up to which no memory pages are released. The newest part of the log, the slots of an index
+file and libraries fit into this size."""
 NEWEST_BYTES: Final = 64 * 1024 * 1024
-"""Bytes at the log's end whose pages stay, because slaves and consumers that keep up read them soon."""
+"""Number of bytes at the end of the log whose memory pages are not released, because slaves and consumers that keep up read
+these bytes soon."""
 _SLICE_S: Final = 0.001
-"""Time after which a slice of a round ends, in seconds. It is exceeded if the release of one part takes longer."""
+"""Time, in seconds, for which a round releases memory pages without a pause. The release of one part may take longer."""
 
 
 class RetentionPlugin:

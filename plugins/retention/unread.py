@@ -27,16 +27,16 @@ from flintmq.plugins.retention.alarms import deleted_unexpired, retention_bound_
 
 log = event_log("flintmq.store")
 ALARM_MS: Final = 3_600_000
-"""Duration of an alarm about deleted messages, in ms. Nothing can restore them, so no later state would end it."""
+"""Duration, in ms, of an alarm about deleted messages. The alarm needs a duration because nothing can restore the messages."""
 LOOKED_AT_MAX: Final = 20_000
-"""Largest number of waiting messages of a queue in a file whose topics are read, at about 10 µs each. The messages after them
-count as unread for every named group."""
+"""Maximum number of waiting messages of a queue and a log file whose topics are read, at about 10 µs for each message. The
+messages after them count as unread for every group of ``store.keep_for_groups``."""
 _SLICE_QUEUES: Final = 128
 _SLICE_MESSAGES: Final = 64
 _QUEUES_TOLD: Final = 8
 _GROUPS_TOLD: Final = 5
 GROUPS_REMEMBERED_MAX: Final = 10_000
-"""Largest number of groups whose lost messages are counted for an alarm."""
+"""Maximum number of groups for which an alarm counts the deleted messages that the group had not consumed."""
 
 
 class ConsumerOffsets(Protocol):
@@ -54,7 +54,8 @@ class Unread(msgspec.Struct, frozen=True):
 
     group: str
     queues: tuple[tuple[str, int, int], ...]
-    """Queues with unread messages, each as topic, queue id and number of messages."""
+    """Queues in which the group has unread messages in the file. An element has the topic, the queue id and the number of
+    messages."""
 
     @property
     def messages(self) -> int:
@@ -80,11 +81,11 @@ class FileContents(msgspec.Struct):
     """The number of messages in a file of the log, and the groups that have not consumed them."""
 
     messages: int = 0
-    """Number of messages in the file that queues still have."""
+    """Number of messages in the log file that consume queues still contain."""
     unread: list[Unread] = msgspec.field(default_factory=list)
-    """Unread messages of each group that has some in the file."""
+    """Unread messages in the log file, one element for each group that has some."""
     seen: set[str] = msgspec.field(default_factory=set)
-    """Groups of ``store.keep_for_groups`` that are known to read a topic."""
+    """Groups of ``store.keep_for_groups`` that are known to read any topic."""
 
 
 class UnreadFinder:
@@ -216,7 +217,8 @@ class KeptForGroups:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lost: dict[str, tuple[int, Alarm]] = {}
-        """Time of the last deletion of a file that was kept for a group, in ms since 1970, and the alarm, keyed by group."""
+        """Last deletion of a file that was kept for a group, keyed by group. A value has the time of the deletion in ms since
+        1970, and the alarm."""
         self._silent: frozenset[str] = frozenset()
 
     def bound(self, deletion: Deletion, unread: Sequence[Unread], policy: RetentionPolicy) -> Bound | None:
@@ -285,7 +287,7 @@ class ForcedDeletions:
         self._files = 0
         self._messages = 0
         self._youngest_ms: int | None = None
-        """Store timestamp of the newest deleted message, in ms since 1970; None if it is unknown."""
+        """Store timestamp of the newest message that was deleted, in ms since 1970; None if it is unknown."""
         self._lost: dict[str, int] = {}
         """Number of deleted messages that a group had not consumed, keyed by group."""
 
