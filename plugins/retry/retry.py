@@ -18,21 +18,23 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
-"""Version V3_4_9, the first in which the request's ``maxReconsumeTimes`` overrides the group's setting."""
+"""Number of RocketMQ's version V3_4_9. From this version on, a request's ``maxReconsumeTimes`` overrides the group's
+setting."""
 FIRST_RETRY_LEVEL: Final = 3
-"""Delay level of the first retry if the consumer names none: 10 s by default."""
+"""Delay level of the first retry if the consumer requests no level. By default, level 3 is a delay of 10 s."""
 
 
 class SendBackPlan(msgspec.Struct, frozen=True):
     """The topic, queue and properties under which a message that was sent back is stored."""
 
     topic: str
-    """``%RETRY%group`` or ``%DLQ%group``, created if missing with :attr:`queue_nums`."""
+    """Topic of the message: ``%RETRY%group`` or ``%DLQ%group``. If the topic is missing, it is created with :attr:`queue_nums`
+    queues."""
     queue_id: int
     queue_nums: int
     reconsume_times: int
     properties: dict[str, str]
-    """The properties to store, including DELAY."""
+    """The properties to store with the message. They include DELAY, whose value is 0 for a dead letter."""
     is_dead_letter: bool
 
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
