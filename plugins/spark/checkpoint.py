@@ -30,7 +30,8 @@ class CheckpointEntry:
     metadata: str
     """The query's settings at its first start, as JSON that Spark wrote."""
     sources: tuple[str, ...]
-    """The offset at which the batch ends, as JSON, for each source of the query; ``-`` if a source has none."""
+    """Offsets at which the batch ends, as JSON, one for each source of the query. The text ``-`` stands for a source without an
+    offset."""
     is_done: bool
     """Whether the batch is committed."""
 

@@ -19,9 +19,9 @@ from flintmq.plugins.spark.errors import RuntimeMissingError
 log = event_log("flintmq.spark")
 
 TASKS: Final = 8
-"""Number of tasks in the job that checks. Executors that run none of these tasks are not checked."""
+"""Number of tasks in the job that checks the executors' Python. Executors that run none of these tasks are not checked."""
 TIMEOUT_S: Final = 120.0
-"""Seconds to wait for the job. A busy cluster may have no free executor."""
+"""Longest time in seconds to wait for the job that checks the executors. A busy cluster may have no free executor."""
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ class WorkerPython:
     executable: str
     version: str
     missing: tuple[str, ...]
-    """Modules that this Python cannot import."""
+    """Required modules that the Python of the task cannot import."""
 
     def __str__(self) -> str:
         return f"{self.executable} (Python {self.version}) on {self.host}, in {self.folder}"

@@ -21,7 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""The largest accepted ``batch_bytes``. A column of an Arrow batch then has at most twice as many bytes."""
+"""Upper bound of ``batch_bytes``, to which larger values are reduced. A column of an Arrow batch then has at most twice as many
+bytes."""
 
 
 @attrs.frozen
@@ -30,10 +31,10 @@ class Chain:
 
     starts: Ints
     end: int
-    """Position just past the last record; the start of the walk if there is no record."""
+    """Position just past the last record of the run. If the run has no record, it is the position at which the search began."""
     why: str
-    """The reason for the run's end: the ``end`` of the bytes, a ``blank`` record, ``zero`` bytes, or ``bad`` bytes that are not
-    a record."""
+    """Why the run of records ends: at the ``end`` of the bytes, a ``blank`` record, ``zero`` bytes, or ``bad`` bytes that are
+    not a record."""
 
 
 def walk(data: Bytes, start: int, end: int) -> Chain:

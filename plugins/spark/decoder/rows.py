@@ -31,9 +31,9 @@ class Life:
 
     topic: str
     queue_id: int | None
-    """The queue whose messages begin there; None for all queues of the topic."""
+    """Id of the queue whose messages begin at the physical offset ``begin``; None for all queues of the topic."""
     begin: int
-    """Physical offset from which on the messages count."""
+    """Physical offset at which the messages of the recreated topic begin. Messages before this offset were deleted."""
 
 
 @attrs.frozen
@@ -41,25 +41,26 @@ class RowFilter:
     """Conditions on a record to become a row. Prepared and rolled-back messages never do. Instances are picklable."""
 
     topics: frozenset[str] | None = None
-    """The accepted topics; None for any topic that fulfills the other conditions."""
+    """The accepted topics; None to accept all topics that fulfill the other conditions."""
     topic_pattern: re.Pattern[str] | None = None
     """Pattern that must match a topic's whole name."""
     system_topics: bool = True
-    """Whether system topics are accepted that :attr:`topics` does not name."""
+    """Whether system topics are accepted although :attr:`topics` does not name them."""
     queues: tuple[tuple[str, frozenset[int]], ...] = ()
-    """Topics with the ids of their accepted queues. If not empty, only these queues are accepted."""
+    """Topics, each with the ids of its accepted queues. If the tuple has elements, only these queues are accepted."""
     tags: frozenset[str] | None = None
     """The accepted tags; None for all messages, with or without a tag."""
     store_timestamp_ms: Range = ANY
     queue_offsets: tuple[tuple[str, int, Range], ...] = ()
-    """Topic, queue id and accepted queue offsets. Queues that are not listed are read from end to end."""
+    """Accepted queue offsets of queues. An element has the topic, the queue id and the range. All messages of other queues are
+    accepted."""
     queue_id: Range = ANY
     queue_offset: Range = ANY
     physical_offset: Range = ANY
     lives: tuple[Life, ...] = ()
-    """Beginnings of recreated topics and queues; their earlier messages are left out."""
+    """Beginnings of recreated topics and queues. Messages of these topics and queues before the beginning are left out."""
     without: tuple[RowFilter, ...] = ()
-    """Filters whose topics and queues are left out."""
+    """Filters whose topics and queues this filter leaves out."""
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
         """Return a filter that also drops records outside some bounds."""

@@ -100,7 +100,7 @@ def store_host_at(heads: Heads) -> Ints:
 
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
-"""The two hex digits of each byte, as one number."""
+"""The two hex digits of each byte as one 16-bit number, indexed by the byte."""
 
 
 def host_column(data: npt.NDArray[np.uint8], at: Ints, v6: Bools | None) -> pa.Array:

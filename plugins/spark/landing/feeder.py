@@ -32,13 +32,14 @@ class FeederState(enum.Enum):
 
     STARTING = "starting"
     FOLLOWING = "following"
-    """Near the end of the log."""
+    """At most ``queue_bytes`` of the log wait to land."""
     CATCHING_UP = "catching_up"
     """More than ``queue_bytes`` of the log wait to land."""
     RETRYING = "retrying"
-    """The last step failed, and will be repeated after a pause."""
+    """The last landing step failed. The feeder repeats the step after a pause."""
     STOPPED = "stopped"
-    """Landing failed for a reason that an operator must remove. The error's text says how."""
+    """Landing failed for a reason that an operator must remove, and the feeder has ended. The error's text says how to remove
+    the reason."""
 
 
 class LanderHandle(Protocol):
@@ -93,11 +94,11 @@ class LandingFeeder:
         self._error = ""
         self._rows = self._files = self._file_bytes = self._commits = 0
         self._failures = 0
-        """Number of failed steps that were, or will be, repeated."""
+        """Number of landing steps that failed and were or will be repeated."""
         self._lost_bytes = 0
-        """Bytes of the log that were deleted before they could land."""
+        """Number of bytes of the log that were deleted before they could land."""
         self._skipped = 0
-        """Number of batches that were ignored while catching up."""
+        """Number of dispatched batches that the feeder ignored because too much of the log was waiting to land."""
 
     # called on the loop thread
 

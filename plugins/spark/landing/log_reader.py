@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 TABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Memory in bytes at which a read ends; the last batch may exceed it. Decompressed bodies may be much larger than stored."""
+"""Size in bytes of the rows in memory at which one read of the log ends; the last batch may exceed this size. The limit is
+needed because decompressed bodies may be much larger than stored bodies."""
 
 
 class LogReader:

@@ -22,10 +22,10 @@ from flintmq.core.io.disk import Disk
 from flintmq.plugins.spark.landing.task import LandingError, LogSource
 
 MANIFEST_FOLDER: Final = "_flintmq"
-"""The manifest's folder. Readers of the zone ignore names that begin with an underscore."""
+"""Name of the manifest's folder in a landing zone. Readers of the zone ignore names that begin with an underscore."""
 VERSION: Final = 1
 JOIN_AT: Final = 1_000
-"""Number of single commits at which they are joined into one file."""
+"""Number of files with a single commit from which on these commits are joined into one file."""
 _COMMIT: Final = re.compile(r"commit-(\d{20})-(\d{20})\.json")
 _JOINED: Final = re.compile(r"joined-(\d{20})-(\d{20})\.jsonl")
 
@@ -35,7 +35,7 @@ class LandedFile:
     """A file of a commit."""
 
     path: str
-    """Path relative to the landing zone's folder."""
+    """Path of the landed file, relative to the landing zone's folder."""
     topic: str
     rows: int
     size_bytes: int
@@ -46,15 +46,15 @@ class Commit:
     """The log range and the files of one landing step."""
 
     start_offset_bytes: int
-    """Physical offset of the first byte of the covered log."""
+    """Physical offset of the first byte of the log range that the commit covers."""
     end_offset_bytes: int
-    """Physical offset just past the last byte."""
+    """Physical offset just past the last byte of the log range that the commit covers."""
     files: tuple[LandedFile, ...] = ()
-    """The files, ordered by topic and day."""
+    """The files of the commit, ordered by topic and day."""
     store_id: str
-    """Id of the store that the log belongs to."""
+    """Id of the store whose log the commit covers."""
     epoch: int
-    """The log's epoch at landing time."""
+    """Number of the log's epoch when the commit was made."""
     broker_name: str
     committed_at_ms: int
     """Wall-clock time of the commit, in ms since 1970."""
@@ -106,7 +106,7 @@ class Manifest:
         self._ranges = _ranges(disk, self.folder)
         _check_chain(self.folder, [found[:2] for found in self._ranges])
         self.last: Commit | None = self._load_last()
-        """The newest commit; None if there is none."""
+        """The newest commit of the landing zone; None if the zone has no commit."""
 
     def add(self, commit: Commit) -> None:
         """Publish a commit durably. Raises StoreError or OSError if it is not published."""

@@ -15,7 +15,7 @@ class LogSource:
     store_id: str
     """The store's id, from ``flint/epochs``."""
     broker_name: str
-    """Value of the column ``brokerName``."""
+    """Value of the column ``brokerName`` in the landed rows."""
     epochs: tuple[tuple[int, int], ...]
     """Number and start offset of each epoch of the log, oldest first."""
 
@@ -38,13 +38,13 @@ class LandingTask:
     path: str
     """The landing zone's folder."""
     format: str
-    """``parquet`` or ``delta``."""
+    """Format of the landing zone: ``parquet`` or ``delta``."""
     compression: str
     topics: tuple[str, ...]
-    """The topics to land; empty for all."""
+    """The topics to land; empty to land all topics."""
     include_system_topics: bool
     log_folders: tuple[str, ...]
-    """Folders of the commit log's files."""
+    """Folders that contain the files of the commit log."""
     source: LogSource
 
     def to_json(self) -> str:
@@ -60,14 +60,15 @@ class Landed:
     """The result of one landing step."""
 
     committed_bytes: int
-    """Physical offset up to which everything has landed durably."""
+    """Physical offset up to which all messages have landed durably."""
     read_to_bytes: int
-    """Physical offset up to which the log was read. Larger than ``committed_bytes`` if the bytes between have no row."""
+    """Physical offset up to which the log was read. This offset is larger than ``committed_bytes`` if the bytes between the two
+    offsets have no row."""
     rows: int = 0
     files: int = 0
     file_bytes: int = 0
     lost_bytes: int = 0
-    """Bytes of the log that were deleted before they could land."""
+    """Number of bytes of the log that were deleted before they could land."""
 
 
 class LandingError(FlintError):

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 log = event_log("flintmq.landing")
 
 ROW_GROUP_BYTES: Final = 128 * 1024 * 1024
-"""The largest row group in bytes. It is limited because a reader holds a whole row group in memory."""
+"""Maximum size in bytes of a row group in a landed Parquet file. Readers hold a whole row group in memory."""
 _ROW_GROUP_ROWS: Final = 1_048_576
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The folder name that Hive, Spark and pyarrow read as null."""
+"""Name of a partition folder that Hive, Spark and pyarrow read as the value null."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _VALUE_BYTES_MAX: Final = 200
 _Codec = Literal["ZSTD", "SNAPPY", "UNCOMPRESSED"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flintmq.core.record.bulk_columns import RecordColumns
 
 EXAMPLES_MAX: Final = 20
-"""The most examples that are reported for each kind of finding."""
+"""Maximum number of examples that an audit reports for each kind of finding."""
 _UNIQ: Final = np.dtype([("hash", "<u8"), ("physical", "<i8")])
 
 
@@ -36,7 +36,7 @@ class AuditTask(PieceTask):
     """A piece of the log to audit."""
 
     uniq_path: str | None
-    """Path of the file that gets the hashes of the piece's unique keys; None if duplicates are not searched."""
+    """Path of the file that gets the hashes of the unique keys in the piece; None if the audit does not search duplicates."""
 
 
 @attrs.define
@@ -62,10 +62,10 @@ class Findings:
     records: int = 0
     topics: dict[str, TopicCount] = attrs.field(factory=dict)
     queues: dict[QueueKey, tuple[int, int]] = attrs.field(factory=dict)
-    """First and last queue offset, keyed by topic and queue id."""
+    """First and last queue offset in each queue, keyed by topic and queue id."""
     holes: list[dict[str, Any]] = attrs.field(factory=list)
-    """The first gaps: topic, queue, expected and found queue offset, and the message's physical offset (None between
-    pieces)."""
+    """The first gaps in the queue offsets. A gap has the topic, the queue, the expected and the found queue offset, and the
+    physical offset of the found message. The physical offset is None for a gap between pieces."""
     hole_count: int = 0
     wrong_crcs: list[int] = attrs.field(factory=list)
     """Physical offsets of the first messages whose body does not match its CRC."""

@@ -33,7 +33,7 @@ class NewestTask(PieceTask):
 
     rows: RowFilter
     path: str
-    """Path of the file that gets the newest position of each key."""
+    """Path of the file that gets the position of the newest message of each key."""
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class Compacted:
 
     rows_read: int
     rows_without_key: int
-    """Messages without the property KEYS, which are left out."""
+    """Number of messages without the property KEYS, which compaction leaves out."""
     rows: int
     files: int
     file_bytes: int

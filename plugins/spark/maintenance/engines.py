@@ -30,7 +30,7 @@ T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 ENGINES: Final = ("inline", "process", "spark")
 Report = Callable[[str, int, int], None]
-"""Function that is called with the job's step, the amount done, and the total."""
+"""Function that reports a job's progress. Its arguments are the job's step, the amount done, and the total amount."""
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
@@ -41,7 +41,7 @@ class Engine(abc.ABC):
     """Runs a function on every task, in any order."""
 
     parallelism: int
-    """Number of tasks that run at the same time."""
+    """Number of tasks that the engine runs at the same time."""
 
     def run(self, what: str, function: Callable[[T], R], tasks: Sequence[T], report: Report = silent) -> list[R]:
         """Return the results in the order of the tasks.

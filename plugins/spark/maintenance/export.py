@@ -25,8 +25,8 @@ from flintmq.plugins.spark.ports import Range
 from flintmq.programs.doctor.files import StoreFiles
 
 SLACK_MS: Final = 600_000
-"""Milliseconds by which store times may decrease along the log after a broker's clock was set. A piece is left out only if its
-times differ from the range by more."""
+"""Time in ms by which store times may decrease along the log, as after a correction of a broker's clock. An export by time
+leaves out a piece only if all its store times are farther than this from the time range."""
 
 
 @attrs.frozen
@@ -38,7 +38,8 @@ class PartTask(PieceTask):
     broker_name: str | None
     compression: str
     chosen_path: str | None = None
-    """File of ascending physical offsets, 8 bytes each, of the only records to write; None for all records."""
+    """Path of a file with the physical offsets of the records to write, ascending, in 8 bytes each; None to write all
+    records."""
 
 
 @attrs.frozen
@@ -93,7 +94,7 @@ class Exported:
     file_bytes: int
     pieces: int
     pieces_left_out: int
-    """Number of pieces outside the time range, which were not read."""
+    """Number of pieces that were not read because they are outside the time range."""
     seconds: float
 
 

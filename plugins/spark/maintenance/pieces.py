@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 PIECE_BYTES: Final = 64 * 1024 * 1024
-"""Size in bytes of the smallest piece into which a file is divided. Smaller pieces would not be worth a task."""
+"""Minimum size in bytes of the pieces into which a file of the log is divided. A smaller piece would not be worth a task."""
 
 
 @attrs.frozen
@@ -40,9 +40,9 @@ class Piece:
     base: int
     """Physical offset of the file's first byte."""
     at: int
-    """Position of the first record in the file."""
+    """Position in the file of the first record of the piece."""
     end_at: int
-    """Position in the file up to which the piece may reach: the start of the next piece, or the end of the file."""
+    """Position in the file at which the piece ends at the latest: the start of the next piece, or the end of the file."""
 
     @property
     def start_offset_bytes(self) -> int:

@@ -71,7 +71,7 @@ _UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i
 _FILLER: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 _DERIVED: Final = ("consumequeue", "index")
 WORK_FOLDER: Final = "rebuild"
-"""The folder in ``flint`` in which the new files are made before they replace the old ones."""
+"""Name of the folder in ``flint`` in which a rebuild makes the new files before these replace the old files."""
 
 
 @attrs.frozen(kw_only=True)
@@ -82,12 +82,13 @@ class Rebuilt:
     units: int
     queues: int
     sequential_queues: tuple[str, ...]
-    """Queues that the broker's own code made, because their queue offsets have gaps or repeats."""
+    """Queues whose queue offsets have gaps or repeats. The broker's own code rebuilt these queues one message after the
+    other."""
     keys: int
     index_files: int
     log_ends_at: int
     replaced_are_in: str | None
-    """Folder that keeps the old queues and index; None if nothing was replaced."""
+    """Folder to which the rebuild moved the old queues and index; None if nothing was replaced."""
     seconds: float
 
 

@@ -31,7 +31,7 @@ from flintmq.programs.doctor.files import map_read_only
 from flintmq.programs.doctor.verify_index import INDEX_HEADER
 
 KEY: Final = np.dtype([("hash", "<i8"), ("physical", "<i8"), ("stored_ms", "<i8")])
-"""An index key in a piece's key file."""
+"""Format of an index key in the key file of a piece."""
 _WRITE_BYTES: Final = 4 * 1024 * 1024
 _DISPATCHED_TO_MANY: Final = b"INNER_MULTI_DISPATCH"
 
@@ -41,12 +41,12 @@ class RebuildTask(PieceTask):
     """A piece of the log from which a task rebuilds queues and keys."""
 
     out: str
-    """Folder in which the new queues are made."""
+    """Folder in which the task makes the new queues."""
     queue_file_bytes: int
     delays: DelayTimes
-    """The delays of the levels that a message may have."""
+    """Delay of each delay level that a message may have."""
     keys_path: str | None
-    """Path of the file that gets the piece's index keys; None if no index is built."""
+    """Path of the file that gets the index keys of the piece; None if the rebuild makes no index."""
 
 
 @attrs.define
@@ -54,14 +54,14 @@ class QueueRun:
     """The messages of one queue in one piece."""
 
     first: int
-    """Queue offset of the first message."""
+    """Queue offset of the first message of the queue in the piece."""
     is_run: bool
-    """Whether the queue offsets increase by one at each message. If not, no units are written."""
+    """Whether the queue offset increases by one with each message. If not, the task writes no units of the queue."""
     count: int = 0
     units: list[bytes] = attrs.field(factory=list)
-    """Units that are not written yet."""
+    """Consume queue units of the queue that the task has not written yet."""
     written: int = 0
-    """Number of units that are written."""
+    """Number of consume queue units of the queue that the task has written."""
 
 
 @attrs.frozen
@@ -71,12 +71,13 @@ class PieceDone:
     records: int
     keys: int
     end_offset_bytes: int
-    """Physical offset just past the last record, or just past the file if a blank record ends it."""
+    """Physical offset just past the last record of the piece. If a blank record ends the file, it is the physical offset just
+    past the file."""
     ends_log: bool
-    """Whether zeros follow the last record. If so, no later piece may contain a record."""
+    """Whether zeros follow the last record of the piece. After such a piece, no later piece may contain a record."""
     queues: dict[QueueKey, QueueRun]
     deleted: frozenset[str]
-    """Topics that were deleted in this piece."""
+    """Topics whose deletion is recorded in the piece."""
 
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:
@@ -206,7 +207,7 @@ def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> No
 
 _INT_MAX: Final = 0x7FFFFFFF
 _CHUNK: Final = 2_000_000
-"""Number of keys that are read at a time. This bounds the memory, because a file may have twenty million keys."""
+"""Number of index keys that are read into memory at a time. An index file may have twenty million keys."""
 
 
 @attrs.frozen
@@ -226,7 +227,8 @@ class IndexTask:
     slots: int
     entries: int
     keys: tuple[KeySlice, ...]
-    """The keys in the log's order, at most ``entries - 1`` in all: entry 0 is never used."""
+    """Slices of the index keys, in the order of the log. An index file has at most ``entries - 1`` keys, because entry 0 is
+    never used."""
 
     @property
     def size(self) -> int:
