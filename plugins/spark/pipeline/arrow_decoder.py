@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 BodyDecoder = Callable[[bytes], Any]
-"""Function from a body to its value. Raises ``ValueError``, ``TypeError``, ``EOFError``, ``LookupError`` or ``OverflowError``
-for a body that it cannot decode."""
+"""Function that returns the value of a message body. For a body that cannot be decoded, it raises one of the errors in
+:data:`BAD_BODY`."""
 
 BAD_BODY: tuple[type[Exception], ...] = (ValueError, TypeError, EOFError, LookupError, OverflowError, ArithmeticError)
-"""Errors that mean a body cannot be decoded. Any other error is a defect and fails the query."""
+"""Errors by which a decoder reports that a body cannot be decoded. Any other error is a defect and fails the query."""
 
 
 _REASON_MAX_CHARS: Final = 500

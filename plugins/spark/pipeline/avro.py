@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 REGISTRY_HEADER_BYTES: Final = 5
-"""Size of the schema registry's header: a zero byte and the schema's number."""
+"""Size of the header that a schema registry's serializer writes before a body: a zero byte and the schema's number."""
 SINGLE_OBJECT_MAGIC: Final = b"\xc3\x01"
-"""The first bytes of Avro's single-object header; the fingerprint of the schema follows."""
+"""First bytes of Avro's single-object header. The fingerprint of the schema follows these bytes."""
 
 _PRIMITIVES: Final = {
     "boolean": "BooleanType",
@@ -48,8 +48,8 @@ _LOGICAL: Final = {
     "time-micros": "StringType",
     "uuid": "StringType",
 }
-"""Spark types, keyed by the logical types that fastavro decodes, except for decimals. A value of another logical type gets the
-Spark type of its underlying Avro type."""
+"""Spark types, keyed by the logical types that fastavro decodes; decimals are handled elsewhere. A value of another logical
+type gets the Spark type of its underlying Avro type."""
 _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
@@ -138,7 +138,7 @@ class AvroDecoder:
     """Makes the decoder of bodies with one schema. Instances are picklable."""
 
     schema_json: str
-    """The schema with which the bodies were written."""
+    """The Avro schema, as JSON, with which the bodies were written."""
     framing: Literal["plain", "confluent", "single_object"] = "plain"
 
     def __call__(self) -> BodyDecoder:

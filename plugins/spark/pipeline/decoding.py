@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 CORRUPT: Final = "_flintmq_corrupt"
-"""The column in which ``from_json`` puts a text that it cannot read."""
+"""Name of the column in which ``from_json`` puts a body that it cannot read."""
 
 
 def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:

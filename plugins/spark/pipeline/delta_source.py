@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "flintmq_delta"
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property of Spark's tasks with the id of the streaming query; the id survives restarts."""
+"""Name of the Spark tasks' local property that has the id of the streaming query. The id stays the same after a restart."""
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 PARTITION_TYPES: Final = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
 ROWS_PER_FILE: Final = 5_000_000
@@ -41,7 +41,7 @@ class WrittenFile:
     """A Parquet file that a task wrote."""
 
     path: str
-    """Path relative to the table's folder."""
+    """Path of the written file, relative to the table's folder."""
     size_bytes: int
     rows: int
 
@@ -52,7 +52,7 @@ class WrittenFiles(WriterCommitMessage):
 
     files: tuple[WrittenFile, ...]
     query_id: str | None
-    """Id of the streaming query; None for a batch."""
+    """Id of the streaming query; None for a batch query."""
 
 
 class DeltaSource(DataSource):
@@ -84,7 +84,8 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
     partition_by: tuple[str, ...] = ()
     overwrite: bool = False
     merge_schema: bool = False
-    """Whether missing columns are added to the table, and missing values are null (Delta's ``mergeSchema``)."""
+    """Whether columns that the table lacks are added to it, and columns that the rows lack are null (Delta's
+    ``mergeSchema``)."""
 
     @property
     def arrow_schema(self) -> pyarrow.Schema:

@@ -37,10 +37,10 @@ SINKS: Final[Mapping[str, type[Sink]]] = {
     "console": ConsoleSink,
     "flintmq": TopicSink,
 }
-"""Models of the sinks, keyed by format."""
+"""Classes of the sinks, keyed by the sink's ``format``."""
 
 SCHEMA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
-"""The largest schema file in bytes. A descriptor set with all its imports has about a megabyte."""
+"""Maximum size of a schema file in bytes. A Protobuf descriptor set with all its imports has about a megabyte."""
 
 _SECTIONS: Final[Mapping[str, Any]] = {
     "source": Mapping[str, Text],
@@ -49,7 +49,8 @@ _SECTIONS: Final[Mapping[str, Any]] = {
     "stream": StreamSection,
     "spark": SparkSection,
 }
-"""Types of the sections that are converted without further checks, keyed by name."""
+"""Types to which the sections of a pipeline's file are converted, keyed by the section's name; ``sinks`` is converted
+separately."""
 _SINK_KEYS: Final = ("format", "name", "from", "output_mode")
 
 
@@ -58,13 +59,14 @@ class LoadedPipeline:
     """A pipeline together with the lines of its keys. Not thread-safe."""
 
     pipeline: Pipeline
-    """The pipeline's values."""
+    """The pipeline that was made from the YAML."""
     raw: RawMapping = attrs.field(repr=False, eq=False)
-    """The YAML as written, with lines."""
+    """The pipeline's YAML as it was written, with the line of each key."""
     file: Path | None = None
-    """The pipeline's file; paths in it are relative to the file's folder. None if the pipeline was given as text."""
+    """The pipeline's file; None if the pipeline was given as text. Paths in a pipeline's file are relative to the file's
+    folder."""
     redactor: Redactor = attrs.field(factory=Redactor, repr=False, eq=False)
-    """Removes the secrets from texts."""
+    """Object that removes the pipeline's secrets from texts."""
 
     def origin(self, key: str) -> Origin:
         """Return the file and line of a dotted key such as ``steps[1].sql``. If the key is not in the file, return those of the

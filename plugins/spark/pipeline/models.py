@@ -40,9 +40,9 @@ class Watermark:
     """How late rows may arrive, relative to a timestamp column."""
 
     column: str
-    """The timestamp column, for example ``storeTimestamp``."""
+    """Name of the timestamp column, for example ``storeTimestamp``."""
     delay_ms: int = option(600_000, unit="ms", minimum=0)
-    """Largest age in ms of a row, relative to the newest row, at which the row still counts."""
+    """Maximum age of a row in ms, relative to the newest row. Spark may drop older rows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,30 +50,32 @@ class DecodeSection:
     """How message bodies become columns."""
 
     format: DecodeFormat = "binary"
-    """The format of the bodies; ``binary`` leaves them unchanged."""
+    """The format of the message bodies; ``binary`` leaves bodies unchanged."""
     column: str = _view("body")
-    """The column to decode."""
+    """Name of the column whose values are decoded."""
     into: str = _view("value")
-    """The column that gets the decoded body: a struct, or a text for ``string``."""
+    """Name of the column that gets the decoded body. The column is a struct, or a text for the format ``string``."""
     view: str = _view(DEFAULT_VIEW)
-    """The view of the decoded rows for SQL steps."""
+    """Name of the view of the decoded rows, for SQL steps and sinks."""
     flatten: bool = False
-    """Whether a struct's fields become columns beside the message's columns, instead of the column ``into``."""
+    """Whether the fields of the decoded struct become columns beside the message's columns, instead of the single column
+    ``into``."""
     on_error: Literal["fail", "null", "drop", "reject"] = "fail"
     """The treatment of a body that cannot be decoded: the run fails and names the message, ``into`` is null, the row is
     dropped, or the row goes to the view ``rejects``."""
     rejects: str = _view("rejects")
-    """The view of the rejected messages for steps and sinks; its column ``badRecord`` has the reason."""
+    """Name of the view of the rejected messages, for steps and sinks. The view's column ``badRecord`` has the reason."""
     schema: str | None = None
-    """For JSON: columns as Spark's DDL (``id BIGINT, name STRING``). For Avro: the schema as JSON."""
+    """Schema of the bodies. For JSON: columns as Spark's DDL (``id BIGINT, name STRING``). For Avro: the schema as JSON."""
     schema_file: Path | None = None
-    """File with the schema, relative to the pipeline's folder: columns or Avro JSON, or a Protobuf descriptor set."""
+    """File with the schema of the bodies, relative to the pipeline's folder: Spark's DDL for JSON, JSON for Avro, or a Protobuf
+    descriptor set."""
     message: str | None = None
-    """For Protobuf: the message type with its package, such as ``shop.Order``."""
+    """For Protobuf: name of the message type with its package, such as ``shop.Order``."""
     framing: Literal["plain", "confluent", "single_object"] = "plain"
     """For Avro and Protobuf: the header before each body: none, a schema registry's, or Avro's single-object header."""
     options: Mapping[str, str] = attrs.field(factory=dict)
-    """For JSON: options of Spark's ``from_json``."""
+    """For JSON: options of Spark's ``from_json``, keyed by name."""
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("schema", "schema_file") if getattr(self, name) is not None]
@@ -110,15 +112,15 @@ class StepSection:
     """A SQL query and the view of its result."""
 
     view: str = attrs.field(validator=_named)
-    """The name of the view for later steps and sinks."""
+    """Name of the view of the query's result, for later steps and sinks."""
     sql: str | None = None
-    """A query over earlier views."""
+    """SQL query over earlier views; None if :attr:`sql_file` has the query."""
     sql_file: Path | None = None
-    """File with the query, relative to the pipeline's folder."""
+    """File with the SQL query, relative to the pipeline's folder; None if :attr:`sql` has the query."""
     watermark: Watermark | None = None
-    """How late rows of this view may arrive. For streams only."""
+    """For streams: how late the rows of this view may arrive."""
     cache: bool = False
-    """Whether the rows are kept in memory, so that every sink that reads the view gets the same rows. For batches only."""
+    """For batches: whether the view's rows are kept in memory, so that every sink that reads the view gets the same rows."""
 
     def __attrs_post_init__(self) -> None:
         if (self.sql is None) is (self.sql_file is None):
@@ -130,13 +132,14 @@ class StreamSection:
     """The settings of a streaming pipeline."""
 
     checkpoint: str = attrs.field()
-    """The folder of the checkpoints; each sink has a subfolder."""
+    """Folder of the checkpoints. Each sink has a subfolder."""
     trigger: Literal["availableNow", "processingTime"] = "availableNow"
-    """``availableNow`` processes the available messages and ends; ``processingTime`` runs until it is stopped."""
+    """When micro-batches run. ``availableNow`` processes the available messages and ends; ``processingTime`` runs until the
+    stream is stopped."""
     interval_ms: int = option(0, unit="ms", minimum=0)
-    """For ``processingTime``: ms from the start of a batch to the start of the next; 0 for no pause."""
+    """For the trigger ``processingTime``: ms from the start of a batch to the start of the next batch; 0 for no pause."""
     watermark: Watermark | None = None
-    """How late messages may arrive."""
+    """How late messages may arrive in the stream; None for no limit."""
 
     def __attrs_post_init__(self) -> None:
         if self.interval_ms and self.trigger != "processingTime":
@@ -148,7 +151,7 @@ class SparkSection:
     """The settings of the Spark session."""
 
     master: str | None = None
-    """Where Spark runs: ``local[*]``, ``spark://…``, ``k8s://…``, ``yarn``, or ``sc://…`` for Spark Connect."""
+    """Spark's master URL: ``local[*]``, ``spark://…``, ``k8s://…``, ``yarn``, or ``sc://…`` for Spark Connect."""
     conf: Mapping[str, Text] = attrs.field(factory=dict)
     """Spark's own settings, keyed by name."""
 
@@ -158,13 +161,16 @@ class Sink:
     """A destination of rows: the keys that all sinks have."""
 
     format: str
-    """``parquet``, ``delta``, ``jdbc``, ``console`` or ``flintmq``."""
+    """Format of the sink: ``parquet``, ``delta``, ``jdbc``, ``console`` or ``flintmq``."""
     name: str = ""
-    """The sink's name in progress and in the checkpoint; by default its format, with a number if there are several."""
+    """Name of the sink in progress messages and in the checkpoint. The default is the sink's format, with a number if several
+    sinks have the format."""
     view: str = ""
-    """The view whose rows the sink writes (``from`` in the file); by default the last step's."""
+    """Name of the view whose rows the sink writes (key ``from`` in the pipeline's file). The default is the last step's
+    view."""
     output_mode: OutputMode = "append"
-    """For streams: new rows, changed rows, or the whole result each time."""
+    """For streams: whether a micro-batch writes new rows (``append``), changed rows (``update``) or the whole result
+    (``complete``)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -172,13 +178,13 @@ class FileSink(Sink):
     """A sink that writes Parquet files or a Delta table."""
 
     path: str
-    """The folder of the files or the table."""
+    """Folder of the Parquet files or the Delta table."""
     mode: SaveMode = "errorifexists"
     """For batches: the treatment of existing rows in the folder."""
     partition_by: tuple[str, ...] = ()
-    """Columns whose values become folders."""
+    """Columns by whose values the rows are divided into folders."""
     options: Mapping[str, Text] = attrs.field(factory=dict)
-    """Options of the format, keyed by name."""
+    """Options of the sink's format, keyed by name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -188,19 +194,19 @@ class JdbcSink(Sink):
     url: Text
     """The database's address, ``jdbc:…``."""
     table: str
-    """The table; created if it does not exist."""
+    """Name of the table. Spark creates the table if it does not exist."""
     mode: SaveMode = "append"
     """For batches: the treatment of an existing table."""
     user: Text | None = None
-    """The database's user."""
+    """Name of the database's user."""
     password: Text | None = None
-    """The user's password: ``{env: NAME}`` or ``{file: PATH}``."""
+    """Password of the database's user, as the place of a secret: ``{env: NAME}`` or ``{file: PATH}``."""
     driver: str | None = None
-    """The class of the JDBC driver. ``spark.conf`` names its jar (``spark.jars`` or ``spark.jars.packages``)."""
+    """Class of the JDBC driver. Spark's settings ``spark.jars`` or ``spark.jars.packages`` name the driver's jar."""
     batch_column: str | None = None
-    """For streams: a column that gets the batch's number, so that repeated rows can be recognized."""
+    """For streams: name of a column that gets the micro-batch's number, so that repeated rows can be recognized."""
     options: Mapping[str, Text] = attrs.field(factory=dict)
-    """Spark's JDBC options: ``batchsize``, ``isolationLevel``, …"""
+    """Spark's JDBC options, keyed by name: ``batchsize``, ``isolationLevel``, …"""
 
 
 @attrs.frozen(kw_only=True)
@@ -208,9 +214,9 @@ class ConsoleSink(Sink):
     """A sink that prints rows on the terminal."""
 
     rows: int = option(20, minimum=1, maximum=10_000)
-    """Number of rows to print; for streams, of each batch."""
+    """Maximum number of rows to print; for streams, in each micro-batch."""
     truncate: bool = True
-    """Whether long values are shortened."""
+    """Whether long values are shortened in the printed table."""
 
 
 @attrs.frozen(kw_only=True)
@@ -218,7 +224,7 @@ class TopicSink(Sink):
     """A sink that sends rows to a topic of a broker with RocketMQ 4.9's protocol. The rows need a column ``body``."""
 
     options: Mapping[str, Text] = attrs.field(factory=dict)
-    """The writer's options, such as ``nameServer`` and ``topic``."""
+    """Options of FlintMQ's writer, such as ``nameServer`` and ``topic``, keyed by name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -226,17 +232,18 @@ class Pipeline:
     """A pipeline. Immutable; safe to share between threads."""
 
     name: str
-    """The name in Spark's session and queries."""
+    """Name of the pipeline, which Spark shows for the session and its queries."""
     source: Mapping[str, Text]
-    """Options of ``spark.read.format("flintmq")``; one of ``path``, ``nameServer`` and ``brokerAddr`` is required."""
+    """Options of ``spark.read.format("flintmq")``, keyed by name. One of ``path``, ``nameServer`` and ``brokerAddr`` is
+    required."""
     decode: DecodeSection = attrs.field(factory=DecodeSection)
     """How message bodies become columns."""
     steps: tuple[StepSection, ...] = ()
-    """SQL queries, in order."""
+    """The SQL steps of the pipeline, in the order in which their views are made."""
     sinks: tuple[Sink, ...] = ()
-    """The destinations of the rows."""
+    """The destinations of the pipeline's rows."""
     stream: StreamSection | None = None
-    """The settings of a stream; None for a batch."""
+    """The settings of a streaming pipeline; None for a batch pipeline."""
     spark: SparkSection = attrs.field(factory=SparkSection)
     """The settings of the Spark session."""
 

@@ -30,9 +30,9 @@ class PlannedPipeline:
     """A pipeline that Spark has analyzed. For its session's thread only."""
 
     loaded: LoadedPipeline
-    """The pipeline as loaded."""
+    """The pipeline as it was loaded from its file or text."""
     frames: Mapping[str, DataFrame]
-    """Data frames of all views, keyed by the view's name, in order."""
+    """Data frames of all views, keyed by the view's name, in the order in which the views are made."""
 
     def frame_of(self, place: int) -> DataFrame:
         """Return the data frame that the sink at an index writes."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _VARINT_MAX_BYTES: Final = 10
 
 Convert = Callable[[Any], Any]
-"""Function that converts a value from protobuf to the value for Arrow."""
+"""Function that converts a field's value from Protobuf's type to the type for Arrow."""
 
 
 def message_descriptor(descriptor_set: bytes, message: str) -> Any:

@@ -16,7 +16,7 @@ from flintmq.config.loading.raw import DEFAULT, Origin
 from flintmq.config.secret import SHOWN
 
 SECRET_FILE_MAX_BYTES: Final = 64 * 1024
-"""The largest file of a secret, in bytes. A password or a key is much smaller."""
+"""Maximum size of a file with a secret, in bytes. A password or a key is much smaller."""
 
 _SECRET_NAME = re.compile(r"password|passwd|secret|token|credential|private.?key|access.?key", re.IGNORECASE)
 
@@ -26,9 +26,9 @@ class Reference:
     """The place of a secret: ``{env: DB_PASSWORD}`` or ``{file: /run/secrets/db}``."""
 
     env: str | None = None
-    """The environment variable with the secret."""
+    """Name of the environment variable that has the secret."""
     file: Path | None = None
-    """The file with the secret; a line break at its end is ignored."""
+    """Path of the file that has the secret. A line break at the file's end is ignored."""
 
     def __attrs_post_init__(self) -> None:
         if (self.env is None) is (self.file is None):
@@ -77,7 +77,7 @@ def as_text(content: bytes, what: str) -> str:
 
 
 Text = str | Reference
-"""The value of an option: plain text, or a reference to a secret."""
+"""Value of an option: a plain text, or a reference to a secret."""
 
 
 def names_a_secret(option: str) -> bool:
@@ -116,7 +116,7 @@ EXTRAS: Final = {
     "protobuf": ("google.protobuf", ".[protobuf]"),
     "delta": ("deltalake", ".[delta]"),
 }
-"""Module and pip requirement, keyed by optional feature."""
+"""Module to import and requirement for pip, keyed by the optional feature that needs the module."""
 
 
 def require(what: str, wanted_by: str, origin: Origin = DEFAULT) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.25
 ROWS: Final = "flintmq_rows"
-"""The name of the observed metric that counts each sink's rows."""
+"""Name of Spark's observed metric that counts the rows of each sink."""
 
 
 class PipelineError(FlintError):
@@ -36,9 +36,10 @@ class SinkResult:
     name: str
     format: str
     rows: int | None
-    """Number of rows written in this run. None if it is unknown, as for a console sink or with ``mode: ignore``."""
+    """Number of rows that the sink wrote in this run. None if this number is unknown, as for a console sink or with ``mode:
+    ignore``."""
     batches: int
-    """Number of micro-batches. For a batch pipeline 1, or 0 if nothing was written."""
+    """Number of micro-batches that the sink wrote. A batch pipeline has 1, or 0 if nothing was written."""
     seconds: float
 
 
@@ -166,9 +167,9 @@ class StreamCount:
     """Counts of a stream in this run."""
 
     rows_of: dict[int, int] = attrs.field(factory=dict)
-    """Number of rows written, keyed by batch, for batches with input."""
+    """Number of rows written in each micro-batch that had input, keyed by the micro-batch's number."""
     rows_per_s: float = 0.0
-    """Rows per second in the last batch."""
+    """Rows per second in the last micro-batch."""
 
     @property
     def rows(self) -> int:

@@ -38,9 +38,10 @@ FILE_OPTIONS: Final = {
         "dataChange",
     ),
 }
-"""Options that the file formats accept, keyed by format. Options ``parquet.…`` and ``delta.…`` are accepted too."""
+"""Options that file sinks accept, keyed by the sink's format. Options that begin with ``parquet.`` or ``delta.`` are accepted,
+too."""
 ShowRows = Callable[[str, str], None]
-"""Function that is called with the sink's name and the rows as a text table."""
+"""Function that shows the rows of a console sink. Its arguments are the sink's name and the rows as a text table."""
 
 
 @attrs.frozen
