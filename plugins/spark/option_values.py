@@ -146,13 +146,14 @@ class Place:
 
     kind: Literal["earliest", "latest", "queues", "physical", "rows", "age"]
     queue_offsets: Mapping[tuple[str, str, int], int] = attrs.field(factory=dict)
-    """Queue offset, keyed by topic, broker and queue id; -2 is the earliest and -1 the latest. For the kind ``queues``."""
+    """For the kind ``queues``: queue offsets, keyed by topic, broker and queue id. -2 is the earliest message and -1 the
+    latest."""
     physical_offsets: Mapping[str, int] = attrs.field(factory=dict)
-    """Physical offset in bytes, keyed by broker. For the kind ``physical``."""
+    """For the kind ``physical``: physical offsets in bytes, keyed by broker."""
     rows: int = 0
-    """Number of messages before the end of each queue. For the kind ``rows``."""
+    """For the kind ``rows``: number of messages before the end of each queue."""
     age_ms: int = 0
-    """Age in ms of the oldest message to read. For the kind ``age``; it counts from the query's start."""
+    """For the kind ``age``: age in ms of the oldest message to read, measured when the query starts."""
 
 
 EARLIEST: Final = Place("earliest")

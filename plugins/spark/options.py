@@ -28,7 +28,8 @@ Visibility = Literal["flushed", "dispatched", "confirmed"]
 
 DEFAULT_GROUP: Final = "FLINTMQ_SPARK_WRITER"
 STREAM_BROKER_AWAY_MS: Final = 600_000
-"""Milliseconds that a stream waits for a broker. A broker with a large store restarts within this time after a crash."""
+"""Time in ms for which a stream waits for a broker. The time is long enough for a broker with a large store to restart after a
+crash."""
 
 
 @attrs.frozen
@@ -37,13 +38,14 @@ class Option:
 
     name: str
     read: Callable[[str, str], Any]
-    """Function from the option's name and text to its value. Raises OptionError."""
+    """Function that converts the option's text to its value. Its arguments are the option's name and text. Raises
+    OptionError."""
     default: str
-    """The default in the documentation; empty if there is none."""
+    """The option's default as the documentation shows it; empty if the option has no default."""
     meaning: str
     aliases: tuple[str, ...] = ()
     only: Transport | None = None
-    """The only transport that accepts the option; None if both do."""
+    """The transport that accepts the option; None if both transports accept it."""
 
 
 def _option(
@@ -100,7 +102,7 @@ class ReadOptions:
     tags: tuple[str, ...] = _option(
         "tags", values.tags, "*", "`a || b`: messages with one of these tags.", aliases=("subExpression",)
     )
-    """Tags of which a message must have one; empty for every message."""
+    """Tags of the messages to read. A message must have one of these tags; an empty tuple accepts every message."""
     include_system_topics: bool = _option(
         "includeSystemTopics",
         values.boolean,
@@ -152,7 +154,7 @@ class ReadOptions:
         "The most bytes of records in a micro-batch; it holds at least one message.",
         shown="256m; none beside maxOffsetsPerTrigger",
     )
-    """None if the option is not given; use :attr:`bytes_per_trigger`."""
+    """Maximum bytes of a micro-batch; None if the option is not given. :attr:`bytes_per_trigger` adds the default."""
     min_offsets_per_trigger: int | None = _option(
         "minOffsetsPerTrigger",
         values.count,
@@ -197,7 +199,8 @@ class ReadOptions:
         shown="flushed",
         only="store",
     )
-    """None if the option is not given: the store's own mark is used, ``flushed`` if it has one."""
+    """Mark of the store up to which messages are read; None for the safest mark that the store records, if possible
+    ``flushed``."""
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         values.boolean,
@@ -256,7 +259,8 @@ class ReadOptions:
         shown="10m; a batch: 0s",
         only="broker",
     )
-    """None if the option is not given: a stream has a default (:meth:`for_stream`), a batch does not wait."""
+    """Time in ms to wait for a broker; None if the option is not given. A stream has a default (:meth:`for_stream`), and a
+    batch does not wait."""
     pull_batch_size: int = _option(
         "pullBatchSize", values.count, "256", "How many messages a pull asks for.", only="broker"
     )

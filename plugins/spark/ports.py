@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 Offset = dict[str, Any]
-"""A position in all queues that a query reads, as JSON."""
+"""A position in every queue that a query reads, as a JSON object."""
 Part = Any
-"""The input of one task: a small, picklable value that the transport defines."""
+"""The input of one Spark task: a small, picklable value that the transport defines."""
 
 
 OFFSET_VERSION = 1
@@ -86,7 +86,7 @@ class Bounds:
     checks the conditions again."""
 
     topics: frozenset[str] | None = None
-    """Topics of the result's rows; None for any topic."""
+    """Topics that the rows of the result have; None for any topic."""
     tags: frozenset[str] | None = None
     queue_id: Range = ANY
     queue_offset: Range = ANY

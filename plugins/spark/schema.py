@@ -29,9 +29,9 @@ class Column:
 
     name: str
     type: ColumnType
-    """The type in Spark's DDL."""
+    """The column's type in Spark's DDL."""
     meaning: str
-    """The description in the documentation."""
+    """Description of the column in the documentation."""
 
 
 COLUMNS: Final = (
@@ -60,16 +60,16 @@ COLUMNS: Final = (
     Column("properties", "map<string,string>", "All properties; if a name occurs twice, the last value counts."),
     Column("badRecord", "string", "With `badRecords=keep`: why the record or its body cannot be read; otherwise null."),
 )
-"""All columns, in the order of ``SELECT *``."""
+"""All columns of a read, in the order of ``SELECT *``."""
 
 BAD_RECORD: Final = COLUMNS[-1].name
-"""The column that a read has only if it is named, or with ``badRecords=keep``."""
+"""Name of the column that a read has only with ``badRecords=keep``, or if the option ``columns`` names it."""
 
 BY_NAME: Final = {column.name.lower(): column for column in COLUMNS}
-"""Columns, keyed by name in lower case, because Spark ignores the case of column names."""
+"""The columns, keyed by their names in lower case, because Spark ignores the case of column names."""
 
 ALL_NAMES: Final = tuple(column.name for column in COLUMNS if column.name != BAD_RECORD)
-"""The names of a read's columns by default."""
+"""Names of the columns that a read has by default."""
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ SENT_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "delayLevel": ("int",),
     "properties": ("map<string,string>",),
 }
-"""The columns that a write uses, each with its accepted types."""
+"""The columns that a write uses, keyed by name, each with the Spark types that it accepts."""
 
 
 def check_sent_columns(schema: StructType, *, has_topic: bool) -> None:

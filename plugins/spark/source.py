@@ -158,12 +158,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset at which a query with the trigger AvailableNow ends; None for other queries."""
         self._is_checked = False
         self._at: Offset | None = None
-        """The end of the last planned batch; None before the first."""
+        """Offset at which the last planned batch ends; None before the first batch."""
         self._batch_at_s = time.monotonic()
         self._stands_at: Offset | None = None
-        """The query's current offset, for a PySpark that does not pass it to :meth:`latestOffset`."""
+        """The query's current offset. It is used with a PySpark that does not pass the offset to :meth:`latestOffset`."""
         self._is_limited = False
-        """Whether the next batch is limited, for a PySpark that passes no limit to :meth:`latestOffset`."""
+        """Whether the next batch gets the default limit. It is used with a PySpark that passes no limit to
+        :meth:`latestOffset`."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the offset at which a query without a checkpoint begins. Each call returns the same. Raises

@@ -113,9 +113,9 @@ except ImportError:
 
 
 HAS_FILTERS: Final = hasattr(DataSourceReader, "pushFilters")
-"""Whether Spark passes a query's filters to a source: from version 4.1 on."""
+"""Whether Spark passes a query's filters to a source. Spark does so from version 4.1 on."""
 TELLS_START: Final = bool(len(inspect.signature(DataSourceStreamReader.latestOffset).parameters) > 1)
-"""Whether Spark passes the query's offset and a limit to ``latestOffset``: from version 4.2 on."""
+"""Whether Spark passes the query's offset and a limit to ``latestOffset``. Spark does so from version 4.2 on."""
 _UTC: Final[dict[str, Any]] = (
     {"timezone": "UTC"}
     if "timezone" in inspect.signature(arrow_types.to_arrow_schema).parameters
