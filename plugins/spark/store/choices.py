@@ -134,9 +134,10 @@ class Unread:
     start: int
     end: int
     read: tuple[Choice, ...]
-    """The choices for which this part has been read."""
+    """Choices of topics and queues for which this part of the log has been read."""
     known: tuple[Choice, ...] = ()
-    """The choices for which the log before this part has been read. The query has positions in their queues."""
+    """Choices of topics and queues for which the log before this part has been read. The query has positions in the queues of
+    these choices."""
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:

@@ -30,7 +30,7 @@ class LogFile:
 
     path: str
     start: int
-    """Position of the file's first byte in the log or queue, in bytes."""
+    """Position in bytes, in the log or queue, of the file's first byte."""
     size: int
 
     @property
@@ -56,7 +56,8 @@ def list_files(folder: str | Path) -> list[LogFile]:
 
 
 _maps: OrderedDict[str, tuple[tuple[int, int, int], Bytes]] = OrderedDict()
-"""(device, inode, size) and mapped bytes, keyed by path; least recently used first."""
+"""Mapped files, keyed by path, least recently used first. A value has the file's device, inode and size, and the mapped
+bytes."""
 
 
 def map_file(path: str) -> Bytes | None:

@@ -34,7 +34,7 @@ class LogTail:
     end: int
     """Physical offset of the last record's end."""
     is_whole: bool
-    """Whether no bytes but zeros follow the last record."""
+    """Whether only zeros follow the last record."""
 
     def last_named(self, root: Path) -> tuple[int, int] | None:
         """Return start and end of the last record with a consume queue unit; None if none of the last records has one.

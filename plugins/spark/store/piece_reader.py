@@ -28,7 +28,8 @@ from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 log = event_log("flintmq.spark")
 
 ASKED_FROM_BYTES: Final = 4 * 1024 * 1024
-"""Smallest piece in bytes for which consume queues are used; walking a smaller piece is faster."""
+"""Minimum size in bytes of a piece of the log for which consume queues are read. A smaller piece is read faster from the log
+itself."""
 _ASKED_MAX: Final = 256
 _GAPS_MAX: Final = 1_000
 

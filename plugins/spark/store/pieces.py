@@ -20,9 +20,10 @@ from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import STEP_UNITS, Ints, QueueUnits, merged
 
 _SMALL_BYTES = 8 * 1024 * 1024
-"""Size in bytes below which a task is not divided only to keep more processors busy (docs/spark.md)."""
+"""Size in bytes below which a task is not divided if the only reason is to keep more processors busy (docs/spark.md)."""
 _SLACK = 32
-"""A part may exceed its size by 1/32, because a small rest at the end of a log is not worth a task."""
+"""Denominator of the fraction 1/32 by which a part may exceed its target size. This avoids a task for a small rest at the end
+of a log."""
 
 
 @attrs.frozen
@@ -33,11 +34,11 @@ class Piece:
     file_start: int
     """Physical offset of the file's first byte."""
     start: int
-    """Physical offset of the first record."""
+    """Physical offset of the first record of the piece."""
     end: int
-    """Physical offset just past the last record, or just past the blank record that ends the file."""
+    """Physical offset just past the piece's last record, or just past the blank record that ends the file."""
     by_units: bool = False
-    """Whether only the records are read that consume queues name; else all records."""
+    """Whether only records with a consume queue unit are read. If not, all records of the piece are read."""
 
     @property
     def size(self) -> int:
@@ -50,7 +51,7 @@ class StorePart:
 
     pieces: tuple[Piece, ...]
     rows: RowFilter = attrs.field(factory=RowFilter)
-    """Chooses the messages that become rows."""
+    """Filter for the messages that become rows."""
 
 
 def whole_pieces(log: LogFiles, start: int, end: int, *, by_units_to: int) -> list[Piece]:
@@ -109,9 +110,9 @@ def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int
 
 
 _SAMPLES = 64
-"""Number of messages per part that are examined to find the part's end."""
+"""Number of messages that are examined for each part of the log to find the part's end."""
 _SAMPLES_MAX = 1_000_000
-"""Most messages that are examined for all parts together."""
+"""Maximum number of messages that are examined to find the ends of all parts of the log."""
 
 
 def even_parts(
@@ -167,11 +168,11 @@ class Told:
 
     log: LogFiles
     queues: Sequence[QueueUnits]
-    """The queues to read."""
+    """Consume queues by which the messages are found and counted."""
     units_complete_to: int
-    """Physical offset up to which the queues' units name every message."""
+    """Physical offset up to which every message has its unit in a consume queue."""
     rows: RowFilter
-    """The filter for messages in the rest of the log."""
+    """Filter for the messages of the log that have no consume queue unit yet."""
 
     def cut(self, start: int, end: int, limit: Limit) -> int:
         """Return the largest end of a batch from ``start`` within a limit: ``end``, or the position of a message before it.

@@ -32,7 +32,7 @@ class Places:
     options: ReadOptions
     view: StoreView
     rows: RowFilter
-    """Chooses the queues to read."""
+    """Filter that chooses the queues to read."""
 
     def start(self, default: Literal["earliest", "latest"]) -> StoreOffset:
         """Return the offset at which a read begins. Raises OptionError, DataLossError."""
@@ -223,18 +223,19 @@ class StoreOffset:
     """The store's id; None for a store without ``flint/epochs``."""
     epoch_id: str | None = None
     queue_starts: QueueLimits = attrs.field(factory=dict)
-    """First queue offset of the query, keyed by topic and queue id; copied from batch to batch."""
+    """First queue offset that the query reads in each queue, keyed by topic and queue id. Each batch copies these offsets to
+    the next batch."""
     queue_ends: QueueLimits = attrs.field(factory=dict)
-    """Queue offset at which a batch read ends, keyed by topic and queue id."""
+    """Queue offset at which a batch read ends in each queue, keyed by topic and queue id."""
     starts_until: int = _INT64_MAX
-    """Physical offset from which on :attr:`queue_starts` no longer apply. A recreated topic could have the same queue offsets
-    there."""
+    """Physical offset from which on :attr:`queue_starts` no longer applies, because a topic that was recreated later could have
+    the same queue offsets."""
     choice: Choice | None = None
-    """The queues that the query reads; None if the offset is not a stream's, or was written by an earlier FlintMQ."""
+    """Choice of the queues that the query reads; None if the query is not a stream, or an earlier FlintMQ wrote the offset."""
     read: tuple[Stretch, ...] = ()
-    """The choices for which each part of the log was read; empty if the choice never changed."""
+    """The choices of queues for which each part of the log was read; empty if the stream's choice never changed."""
     history_from: int | None = None
-    """For a batch that reads previously excluded messages: the physical offset at which it begins."""
+    """Physical offset at which a batch begins that reads previously excluded messages; None for other batches."""
 
     @classmethod
     def at(

@@ -24,9 +24,9 @@ from flintmq.plugins.spark.store.log_files import Bytes, LogFile, list_files, ma
 
 Ints = npt.NDArray[np.int64]
 STEP_UNITS: Final = 262_144
-"""Number of units that :func:`merged` reads for all queues in a step."""
+"""Number of consume queue units that :func:`merged` reads from all queues together before it yields a step."""
 _LEAST_STEP_UNITS: Final = 1_024
-"""Least number of units that :func:`merged` reads from one queue in a step."""
+"""Minimum number of consume queue units that :func:`merged` reads from each queue for a step."""
 _ON_DISK: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _QUEUE_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -187,9 +187,9 @@ class Step:
 
     units: Units
     queue: npt.NDArray[np.intp]
-    """Index of each message's queue."""
+    """Index of the queue of each message."""
     tips: npt.NDArray[np.intp]
-    """Indices of the first and last message of each queue."""
+    """Indices, in the step, of the first and the last message of each queue."""
 
     def __len__(self) -> int:
         return len(self.units)
@@ -204,7 +204,7 @@ class _Cursor:
 
     queue: QueueUnits
     at: int
-    """Queue offset of the next unit to read."""
+    """Queue offset of the next unit to read from the queue."""
     end: int
     units: Units = _NONE
 

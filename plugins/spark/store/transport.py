@@ -46,18 +46,19 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 _QUEUES_BY_UNITS_MAX: Final = 4_096
-"""Most queues that are read to find messages; with more, reading the whole log is faster."""
+"""Maximum number of consume queues that are read to find messages. With more queues, reading the whole log is faster."""
 BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
-"""Smallest range of the log in bytes for which queues are read; reading a smaller range of the log itself is faster."""
+"""Minimum size in bytes of a range of the log for which consume queues are read. A smaller range is read faster from the log
+itself."""
 QUIET_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Bytes of other topics' messages after which a stream moves its offset although it has no new message."""
+"""Number of bytes of other topics' messages after which a stream moves its offset, although the stream has no new message."""
 COUNTED_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Most bytes of the log that are walked to count unread messages, if the queues are incomplete."""
+"""Maximum number of bytes of the log that are read to count unread messages, if the consume queues are incomplete."""
 _ALL: Final = 2**63 - 1
 _SPARSE: Final = 4
-"""Factor by which a part may be larger if only some of its messages are read."""
+"""Factor by which a part may be larger if only some messages of the part are read."""
 _UNITS_ALONE: Final = 16
-"""Factor by which a part may be larger if only its messages' units are read, 20 bytes each."""
+"""Factor by which a part may be larger if the messages' consume queue units of 20 bytes are read, but not the messages."""
 
 
 @attrs.define

@@ -32,10 +32,11 @@ from flintmq.plugins.spark.store.pieces import Piece
 from flintmq.plugins.spark.store.queue_units import Ints, QueueUnits, Step, merged
 
 SAMPLED: Final = 1_024
-"""Distance, in units, between units that are compared with the log."""
+"""Number of units between two units that are compared with the records in the log."""
 _GAPS_MAX: Final = 1_000
 _LMQ_PREFIX: Final = "%LMQ%"
-"""Prefix of queues that messages of other topics name (docs/internals/store-format.md, Special topics)."""
+"""Prefix of the topics of queues whose units belong to messages of other topics (docs/internals/store-format.md, Special
+topics)."""
 
 _COLUMNS: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize"})
 

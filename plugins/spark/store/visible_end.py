@@ -43,13 +43,15 @@ from flintmq.plugins.spark.store.log_tail import walked_tail
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
 
 IN_FLIGHT: Final = 2_048
-"""Most messages that FlintMQ passes to its dispatchers at once; their units are written queue by queue."""
+"""Maximum number of messages that FlintMQ passes to its dispatchers at once. The dispatcher writes the units of these messages
+queue by queue."""
 _FEED_MAX_AGE_MS: Final = 30_000
-"""Age in ms from which on a feed is ignored, because its broker no longer runs. A broker writes its feed once a second. Clocks
-may differ a little."""
+"""Age in ms from which on a broker's feed is ignored. A running broker writes its feed once a second, and the clocks of two
+machines may differ a little."""
 _STEPS_BACK_MAX: Final = 10_000
 TOPICS_ASKED_MAX: Final = 64
-"""Most topics whose queues are all read to find the log's end. With more topics the newest log file is walked instead."""
+"""Maximum number of topics with which all consume queues are read to find the log's end. With more topics, the newest log file
+is read instead."""
 
 State = Literal["fed", "written", "stopped", "crashed"]
 
@@ -60,11 +62,11 @@ class VisibleEnd:
 
     state: State
     end: int
-    """Physical offset just past the last message."""
+    """Physical offset just past the last message that may be read."""
     units_complete_to: int
-    """Physical offset up to which each message has its consume queue unit."""
+    """Physical offset up to which every message has its consume queue unit."""
     epoch_number: int | None = None
-    """The number of the log's epoch from the feed; None without a feed."""
+    """Number of the log's epoch in the broker's feed; None if there is no feed."""
 
 
 def visible_end(
