@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 ASSUMED_BYTES: Final = 512
-"""Assumed size of a record in bytes, if there is no record to measure."""
+"""Size of a record in bytes that is assumed if no record can be measured."""
 SAMPLE_ROWS: Final = 32
 SAMPLE_QUEUES: Final = 4
 
@@ -65,9 +65,9 @@ class WireTransport:
         self._queues = QueueEdges(options, self._open)
         self._lives = QueueLives(options, self._open)
         self._fresh_edges: Edges | None = None
-        """Queue offsets that :meth:`latest` found, for the next :meth:`limited`."""
+        """First and last queue offsets that :meth:`latest` found; the next call of :meth:`limited` uses them."""
         self._planned: Offset | None = None
-        """The end of the last batch that this object planned."""
+        """Offset at which the last batch ends that this object planned."""
         self._average_bytes: int | None = None
         self._committed: dict[MessageQueue, int] = {}
 

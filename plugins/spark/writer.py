@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""Name of a Spark task's local property that has the id of its query."""
+"""Name of a Spark task's local property that has the streaming query's id."""
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Name of a Spark task's local property that has the number of its micro-batch."""
+"""Name of a Spark task's local property that has the micro-batch's number."""
 
 
 @attrs.frozen
@@ -46,7 +46,7 @@ class SentRows(WriterCommitMessage):
     rows: int
     requests: int
     repeated: int
-    """Number of requests that were sent more than once; their rows may be stored twice."""
+    """Number of requests that were sent more than once. The rows of such a request may be stored twice."""
 
 
 class _Writer:
@@ -70,7 +70,7 @@ class _Writer:
         self._options = WriteOptions.parse(options)
         check_sent_columns(schema, has_topic=self._options.topic is not None)
         self._write_id = uuid.uuid4().hex
-        """The id in ``SPARK_TXN`` of a batch write, for which Spark has no query id."""
+        """Id of a batch write in the property ``SPARK_TXN``. Spark has a query id only for streams."""
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows, and return the counts. Called by Spark in a worker.

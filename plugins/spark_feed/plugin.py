@@ -31,7 +31,8 @@ log = event_log("flintmq.broker")
 
 NAME: Final = "spark_feed"
 _NEEDED: Final = {"parquet": ("spark", "numpy", "pyarrow"), "delta": ("delta", "numpy", "pyarrow", "deltalake")}
-"""The extra of FlintMQ to install and the packages that it installs, keyed by format of the landing zone."""
+"""Needed packages, keyed by the format of the landing zone. The first element is the extra of FlintMQ that installs the other
+elements."""
 
 
 class SparkFeedPlugin:

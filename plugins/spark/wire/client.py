@@ -37,14 +37,14 @@ from flintmq.remoting.wire.headers_route import LEFT_BROKERS, GetRouteInfoReques
 T = TypeVar("T")
 
 DEFAULT_GROUP: Final = "FLINTMQ_SPARK"
-"""The consumer group for pulls. It commits no offsets, so all reads may share it."""
+"""Name of the consumer group that pulls messages. All reads may share the group, because no offsets are committed for it."""
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 0.25
-"""Seconds before the second attempt. The pause doubles before each further attempt."""
+"""Pause in seconds before the second attempt of a request. The pause doubles before each further attempt."""
 PAUSE_MAX_S: Final = 4.0
-"""The longest pause between attempts, in seconds."""
+"""Longest pause in seconds between two attempts of a request."""
 PASSING_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-"""Refusal codes of a broker that is too busy at the moment."""
+"""Response codes with which a broker refuses a request only because it is too busy at the moment."""
 
 
 @attrs.frozen
@@ -52,11 +52,11 @@ class TopicBounds:
     """The offsets of a topic's queues, as brokers report them."""
 
     queues: Mapping[MessageQueue, TopicOffset]
-    """First and last queue offsets, keyed by queue, of the brokers that answered."""
+    """First and last queue offsets of the queues of brokers that answered, keyed by queue."""
     answered: frozenset[str]
-    """Names of the brokers that answered."""
+    """Names of the brokers that answered the request for the queue offsets."""
     silent: Mapping[str, str]
-    """Error texts, keyed by name, of the brokers that should have the topic but did not answer."""
+    """Error texts of brokers that should have the topic but did not answer, keyed by broker name."""
 
 
 class WireClient:

@@ -22,13 +22,14 @@ class Contacts:
 
     options: ReadOptions
     clock: Callable[[], float] = time.monotonic
-    """Clock in seconds; only differences count."""
+    """Function that returns the time in seconds. Only differences between two times are used."""
     _topics: dict[str, set[str]] = attrs.field(factory=dict)
     """Names of the brokers that had a topic, keyed by topic."""
     _contact_s: dict[str, float] = attrs.field(factory=dict)
-    """Time in seconds of each broker's last answer, or of its first mention if it never answered, keyed by broker name."""
+    """Time in seconds of each broker's last answer, keyed by broker name. For a broker that never answered, it is the time at
+    which its name became known."""
     _away: dict[str, str] = attrs.field(factory=dict)
-    """Error text of the last attempt, keyed by the name of a broker that is away."""
+    """Error text of the last attempt to reach a broker that does not answer, keyed by broker name."""
 
     @property
     def away(self) -> Mapping[str, str]:

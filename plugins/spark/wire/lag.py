@@ -14,7 +14,8 @@ from flintmq.plugins.spark.wire.pulling import Puller, batches
 from flintmq.plugins.spark.wire.ranges import QueueRange
 
 LOOKED_AT: Final = 8
-"""Most queues whose oldest unread message is fetched to find its age. Queues with more unread messages come first."""
+"""Maximum number of queues whose oldest unread message is fetched to find the message's age. The queues with the most unread
+messages are chosen."""
 
 
 def lag_of(

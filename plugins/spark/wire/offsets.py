@@ -20,7 +20,7 @@ from flintmq.plugins.spark.wire.ranges import QueueRange, offset_of, queue_numbe
 from flintmq.remoting.wire.bodies import TopicOffset
 
 Edges = Mapping[MessageQueue, TopicOffset]
-"""First and last offsets, keyed by queue."""
+"""First and last queue offset of each queue, keyed by queue."""
 SeenMs = Mapping[tuple[str, str], int]
 """Store time in ms of the newest known message, keyed by topic and broker name."""
 
@@ -35,14 +35,17 @@ class WireOffset:
     """
 
     queues: Mapping[MessageQueue, int]
-    """Queue offset of each queue's next message. A queue that no longer exists stays here, because it may come back."""
+    """Queue offset of the next message to read, keyed by queue. A queue that no longer exists keeps its entry, because it may
+    come back."""
     began: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """First queue offset in the batch that ends here, for queues that do not begin at the previous batch's end, such as new
-    ones."""
+    """First queue offset of the batch that ends at this offset, keyed by queue. Only queues are listed that do not begin where
+    the previous batch ended, such as new queues."""
     waiting: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """Queue offset of the end of each queue that had more messages than were read, keyed by queue."""
+    """Queue offset just past the last known message, keyed by queue. Only queues are listed that have more messages than were
+    read."""
     seen_ms: SeenMs | None = None
-    """Store times of the newest known messages; None in a checkpoint of an earlier FlintMQ."""
+    """Store times in ms of the newest known messages, keyed by topic and broker name; None if an earlier FlintMQ wrote the
+    checkpoint."""
 
     def to_json(self) -> Offset:
         """Return the offset as JSON for Spark's checkpoint."""

@@ -38,9 +38,10 @@ log = event_log("flintmq.spark")
 STRETCH_ROWS: Final = 2_048
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 QUEUE_OFFSET_AT: Final = 20
-"""Position of the queue offset in a record (docs/internals/store-format.md, Commit log record)."""
+"""Position in a commit log record of the message's queue offset (docs/internals/store-format.md, Commit log record)."""
 PATIENCE: Final = 8
-"""Most attempts to pull messages that a queue should have but lacks. A broker that restarts must first read its log."""
+"""Maximum number of attempts to pull messages that a queue should have but lacks. The queue of a restarted broker lacks
+messages until the broker has read its log."""
 PATIENCE_PAUSE_S: Final = 0.5
 
 
@@ -68,16 +69,16 @@ class Puller:
 
     client: WireClient
     tags: tuple[str, ...] = ()
-    """Tags that the broker filters by, using their hashes; empty for all messages."""
+    """Tags by whose hashes the broker filters the messages; empty for all messages."""
     pull_batch_size: int = 256
     timeout_ms: int = 3_000
-    """Timeout in ms of each answer."""
+    """Time limit in ms for each answer of a broker."""
     pipeline: int = 4
-    """Number of requests that wait for an answer at the same time."""
+    """Number of pull requests that may wait for their answers at the same time."""
     fail_on_data_loss: bool = True
-    """Whether missing messages are an error. If not, they are skipped, and a warning is logged."""
+    """Whether missing messages are an error. If False, missing messages are skipped and a warning is logged."""
     patience_ms: int = 0
-    """Time in ms to wait for a broker that is away."""
+    """Longest time in ms to wait for a broker that does not answer."""
 
     def pull(self, ranges: Sequence[QueueRange]) -> Iterator[Pulled]:
         """Yield all messages of the ranges, in order. Messages of other tags are left out if their hashes differ.

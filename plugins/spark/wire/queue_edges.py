@@ -27,10 +27,11 @@ from flintmq.remoting.wire.bodies import TopicOffset
 log = event_log("flintmq.spark")
 
 SETTLE_PAUSE_S: Final = 1.0
-"""Seconds between two requests to brokers that are away, while a query that needs their last messages waits for them."""
+"""Pause in seconds between two requests to brokers that do not answer, while a query waits for the offsets of their last
+messages."""
 LOOKED_AT_ROWS: Final = 256
-"""Number of messages of a queue that are read in a step to find the first message stored at or after a time. Many messages may
-have the same time in ms."""
+"""Number of messages of a queue that are read at a time to find the first message stored at or after a given time. Many
+messages may have the same store time in ms."""
 
 
 class QueueEdges:
@@ -41,7 +42,7 @@ class QueueEdges:
         self._client = client
         self.contacts = Contacts(options)
         self._last: dict[MessageQueue, TopicOffset] = {}
-        """The last known offsets of each queue."""
+        """The last known first and last offset of each queue, keyed by queue."""
 
     def edges(self, topics: Sequence[str] | None = None, *, remembered: bool = False) -> Edges:
         """Return the first and last offsets of the queues to read.

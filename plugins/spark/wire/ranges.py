@@ -13,7 +13,7 @@ from flintmq.plugins.spark.ports import OFFSET_VERSION, Bounds, Offset, check_of
 
 _INT64_MAX: Final = 2**63 - 1
 SMALL_BYTES: Final = 8 * 1024 * 1024
-"""Size in bytes below which a task is not divided only to keep more processors busy (docs/spark.md)."""
+"""Size in bytes below which a task is not divided if the only reason is to keep more processors busy (docs/spark.md)."""
 
 
 @attrs.frozen
@@ -22,9 +22,9 @@ class QueueRange:
 
     queue: MessageQueue
     start: int
-    """Queue offset of the first message."""
+    """Queue offset of the first message of the range."""
     end: int
-    """Queue offset just past the last message."""
+    """Queue offset just past the last message of the range."""
 
     @property
     def rows(self) -> int:

@@ -30,20 +30,23 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 ITEM_BYTES: Final = 512
-"""Upper bound of the bytes that a message takes in a request besides its body and its properties."""
+"""Upper bound of the size of a message in a request, in bytes, without the message's body and properties."""
 REQUEST_BYTES: Final = 1024 * 1024
-"""Size in bytes at which a request is sent. Larger requests are not faster."""
+"""Size in bytes of a request's messages at which the request is sent. Larger requests are not faster."""
 NOT_DURABLE: Final = (SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT)
-"""Send results of messages that are stored less durably than the broker's settings require."""
+"""Send results for messages that the broker has stored, but less durably than its settings require."""
 
 _Lane = tuple[str, MessageQueue | None]
-"""A topic and the queue for a sharding key, if there is one."""
+"""Topic of a request's messages, and the queue that their sharding key chooses. The queue is None for messages without a
+sharding key."""
 
 SPARK_TXN: Final = "SPARK_TXN"
-"""Name of the property with a row's id. Messages with equal ids come from one row that was sent more than once."""
+"""Name of the message property that identifies a row. Messages with the same value come from one row that was sent more than
+once."""
 
 OWN_COLUMNS: Final = {props.TAGS: "tags", props.KEYS: "keys"}
-"""Column, keyed by the property that it sets. A value in the column overrides the property."""
+"""Columns that set a property, keyed by the property's name. If the column has a value, it replaces the property's value in the
+column ``properties``."""
 NOT_COPIED: Final = frozenset(
     {
         props.WAIT,
@@ -67,7 +70,8 @@ NOT_COPIED: Final = frozenset(
         SPARK_TXN,
     }
 )
-"""Properties that brokers and clients set on a message. If rows that were read are sent again, these are left out."""
+"""Properties that brokers and clients set on a message. The properties are left out when rows that were read from a topic are
+sent."""
 
 
 @attrs.frozen
@@ -76,7 +80,7 @@ class RowMessage:
 
     message: Message
     sharding_key: str | None = None
-    """Messages with the same key go to the same queue."""
+    """Value that chooses the queue: messages with the same sharding key go to the same queue."""
 
 
 def row_messages(
