@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _NAMES: Final = frozenset({props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC})
 _A_TIME: Final = re.compile(rb"\x02(?:%b)\x01[^\x02]" % "|".join(sorted(_NAMES)).encode())
-"""Pattern of a property that names a time, in stored properties. A property without a value names none."""
+"""Pattern of stored properties that name a time of delivery. A property without a value names no time."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -147,11 +147,12 @@ class TimerService:
         folder = Path(api.folder.path) / "flint" / "timer"
         store = waiting_store(api)
         self.positions = TimerPositions(store, JsonFile(folder / "position.json", api.folder.disk))
-        """The file of the positions: the broker's own, or on a slave its master's."""
+        """The file of the timer positions: the broker's own positions, or on a slave its master's positions."""
         self.wheel = TimerWheel(folder, api.folder.disk)
         self.timers = TimerMessageService(store, self.wheel, self.positions)
         self._seen_offset_bytes = -1
-        """Visible end of the log, in bytes, when all timers before it had been read; -1 while there are more to read."""
+        """Visible end of the log, in bytes, when the last timer before it had been read; -1 while further timers must be
+        read."""
 
     @property
     def takes_messages(self) -> bool:

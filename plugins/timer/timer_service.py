@@ -39,11 +39,12 @@ from flintmq.plugins.timer.timer_wheel import ENTRY, KEY, TimerWheel
 _log = event_log(__name__)
 
 LOOK_INTERVAL_MS: Final = 100
-"""Longest time between two runs; also the pause after a delivery that failed."""
+"""Longest time in ms between two checks for due timers. The pause after a failed delivery has the same length."""
 READ_PER_PASS: Final = 1_024
 DELIVER_PER_PASS: Final = 512
 READ_AHEAD_MAX: Final = 50_000
-"""Entries in memory from which on, while some are due, the queue is not read further until some are delivered."""
+"""Number of timers in memory from which on no further timers are read from the queue. While no timer is due, this limit does
+not apply."""
 
 
 TIMER_POSITIONS: Final = "timerPositions"
@@ -64,8 +65,8 @@ class TimerPositions:
         self._file = file
         self._durable: DurablePositions[dict[str, Any]] = DurablePositions(log)
         self.known: dict[str, Any] = {}
-        """The positions from which delivery begins. They come from the file, from the end of this broker's last delivery, or
-        on a slave from its master."""
+        """The positions at which delivery begins. They come from the file, from the end of this broker's last delivery, or on a
+        slave from its master."""
 
     def load(self) -> None:
         """Read the positions from the file. Raises StoreFormatError."""
@@ -107,21 +108,24 @@ class TimerMessageService:
         self.wheel = wheel
         self._saved = saved
         self._read = 0
-        """Queue offset of the timer topic to read next."""
+        """Queue offset in the timer topic of the next message to read."""
         self._seen = 0
-        """Queue offset up to which an earlier run had read."""
+        """Queue offset in the timer topic up to which messages had been read, according to the saved positions."""
         self._done = (0, 0)
-        """Due time in ms and queue offset before which all messages that were read are delivered, except those in the wheel."""
+        """Pair of a due time in ms and a queue offset. All messages that were read and precede this pair are delivered, except
+        those that wait in the wheel."""
         self._late: frozenset[int] = frozenset()
-        """Queue offsets below ``_seen`` and before ``_done`` that the earlier run had not delivered."""
+        """Queue offsets of messages before ``_seen`` and ``_done`` that had not been delivered, according to the saved
+        positions."""
         self._restored: dict[str, Any] = {}
-        """The positions from which this run began."""
+        """The saved positions with which the timers were last restored."""
         self._restored_end = 0
-        """Queue offset up to which the queue must be read before the first delivery."""
+        """Queue offset in the timer topic up to which all messages must be read before the first delivery."""
         self.delivered = 0
-        """Messages delivered since the start."""
+        """Number of timer messages that were delivered since the start."""
         self.discarded = 0
-        """Messages given up, see :func:`flintmq.core.broker.redirected_message.give_up`."""
+        """Number of timer messages that were given up because they can never be delivered, see
+        :func:`flintmq.core.broker.redirected_message.give_up`."""
 
     def load(self) -> None:
         """Read the positions; call it after the store has recovered.

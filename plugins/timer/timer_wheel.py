@@ -26,7 +26,8 @@ ENTRY: Final = struct.Struct(">qqqi")
 KEY: Final = struct.Struct(">qq")
 SLOT_MS: Final = 60_000
 LOAD_BELOW: Final = 10_000
-"""Entries in memory from which on no further minute is loaded: after a long pause many are overdue at once."""
+"""Number of entries in memory from which on no further minute is loaded. After a broker was stopped for long, many entries are
+due at once."""
 
 
 class TimerWheel:
@@ -43,13 +44,13 @@ class TimerWheel:
         self._heap: list[bytes] = []
         self._heap_low = 0
         self._loaded = -1
-        """Last minute whose entries are in memory, in minutes since 1970; -1 before the first."""
+        """Last minute whose entries are in memory, in minutes since 1970; -1 before the first minute is loaded."""
         self._counts: dict[int, int] = {}
-        """Number of entries in a file, keyed by minute."""
+        """Number of entries in each minute's file, keyed by minute."""
         self._lows: dict[int, int] = {}
-        """Smallest queue offset in a file, keyed by minute."""
+        """Smallest queue offset of the entries in each minute's file, keyed by minute."""
         self._firsts: dict[int, bytes] = {}
-        """Entry of a file that is due first, keyed by minute."""
+        """Entry that is due first in each minute's file, keyed by minute."""
         self._order: list[int] = []
         self._last = b""
         self._in_files = 0
