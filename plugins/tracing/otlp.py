@@ -30,12 +30,13 @@ log = event_log("flintmq.broker")
 _exporters_log = logging.getLogger(OTLPSpanExporter.__module__)
 
 TIMEOUT_S: Final = 10.0
-"""Time limit for one push, including the exporter's retries."""
+"""Time limit in seconds for one push of spans, including the exporter's retries."""
 STOP_S: Final = 3.0
-"""Time that a stop waits until the remaining spans are pushed."""
+"""Maximum time in seconds that a stop waits for the push of the remaining spans."""
 _REMIND_S: Final = 60.0
 _PUSH_MAX: Final = 512
-"""Maximum number of spans in one push. If this number of spans waits, they are pushed without waiting for the interval."""
+"""Maximum number of spans in one push. As soon as this number of spans waits, the spans are pushed without waiting for the
+interval."""
 _THREAD: Final = "flintmq-spans"
 _SCOPE: Final = InstrumentationScope("flintmq")
 
@@ -63,13 +64,13 @@ class SpanPusher:
         self._thread = daemon_thread(self._run, _THREAD)
         self._trouble = ""
         self._tell_dropped_s = 0.0
-        """Monotonic time, in seconds, from which on the next dropped span is logged."""
+        """Monotonic time, in seconds, from which on a warning is logged when a span is dropped."""
         self.pushed = 0
         """Number of spans that the collector accepted."""
         self.lost = 0
-        """Number of spans whose push failed, or that still waited when the pusher stopped."""
+        """Number of spans that were not pushed: the push failed, or the spans still waited when the pusher stopped."""
         self.dropped = 0
-        """Number of spans dropped because the queue was full or the pusher was stopping."""
+        """Number of spans that were dropped because the queue was full or the pusher was stopping."""
 
     def start(self) -> None:
         """Start the pusher's thread."""

@@ -38,7 +38,7 @@ class TracingService:
             api.settings.current.broker.name,
         )
         self.step = TraceStep(api)
-        """The intake step, which notes the messages to trace."""
+        """The intake step that chooses the messages to trace and keeps their trace contexts."""
         self._tracer = MessageTracer(api, self.step, self._pusher.put, settings.queue_max)
         # With these methods the service implements :class:`flintmq.core.kernel.ports.FollowsMessages`.
         self.on_stored = self._tracer.on_stored

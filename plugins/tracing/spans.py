@@ -29,9 +29,10 @@ ACKNOWLEDGE: Final = "acknowledge"
 DISPATCH: Final = "dispatch"
 DELIVER: Final = "deliver"
 STAGES: Final = (STORE, INTAKE, APPEND, FLUSH, REPLICATE, ACKNOWLEDGE, DISPATCH, DELIVER)
-"""Names of all operations that have spans."""
+"""Names of all operations for which a traced message gets a span."""
 TYPES: Final = {STORE: "send", DELIVER: "receive"}
-"""OpenTelemetry's operation types, keyed by the operations that serve a client's request. The other operations are internal."""
+"""OpenTelemetry's operation types, keyed by operation. Only operations that serve a client's request have a type; the other
+operations are internal."""
 
 _TEXT_MAX: Final = 256
 _KEYS_MAX: Final = 16
@@ -52,7 +53,7 @@ class Span(msgspec.Struct, frozen=True):
     message: Attributes
     """Attributes of the message, shared by all spans of the message."""
     more: Attributes = {}
-    """Attributes of this operation."""
+    """Attributes of the span's operation, in addition to the attributes of the message."""
     error: str = ""
     """Reason why the operation failed; empty if it succeeded."""
 

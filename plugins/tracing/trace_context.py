@@ -12,12 +12,12 @@ import msgspec
 
 TRACEPARENT: Final = "traceparent"
 MARK: Final = b"traceparent\x01"
-"""First bytes of the property ``traceparent`` in a record: its name and the separator."""
+"""First bytes of the property ``traceparent`` in a record: the property's name and the separator."""
 SAMPLED: Final = 0x01
 RANDOM: Final = 0x02
-"""Flag of a trace id whose right half is random."""
+"""Flag bit of a trace whose id is random in its right half."""
 TRACEPARENT_MAX_BYTES: Final = 512
-"""Maximum length of a ``traceparent``. Version 00 has 55 bytes; later versions may append to that."""
+"""Maximum length of a ``traceparent`` in bytes. Version 00 has 55 bytes, and later versions may append bytes."""
 TRACESTATE_MAX_BYTES: Final = 512
 TRACESTATE_MAX_MEMBERS: Final = 32
 
@@ -36,11 +36,12 @@ class TraceContext(msgspec.Struct, frozen=True):
     trace_id: int
     """Id of the trace: 128 bits, not 0."""
     parent_id: int
-    """Id of the producer's span: 64 bits, not 0."""
+    """Id of the span that the producer sent with the message: 64 bits, not 0."""
     flags: int
-    """Flags of the trace, one byte: :data:`SAMPLED`, :data:`RANDOM`."""
+    """Flags of the trace in one byte: :data:`SAMPLED` and :data:`RANDOM`."""
     state: str = ""
-    """Value of ``tracestate``, which carries data of tracing systems; empty if the property is missing or malformed."""
+    """Value of the property ``tracestate``, which carries data of tracing systems; empty if the property is missing or
+    malformed."""
 
     @property
     def is_sampled(self) -> bool:

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from flintmq.core.record.record import MessageExtBrokerInner
 
 _NOTED_MAX: Final = 8_192
-"""Maximum number of noted messages. Between intake and append there are only the messages of one turn of the event loop. Notes
-of messages that are refused in between stay until newer notes displace them."""
+"""Maximum number of messages whose trace contexts are kept between intake and append. Only the messages of one turn of the
+event loop are between intake and append. The trace context of a message that is refused stays until newer trace contexts
+displace it."""
 _BATCHES_MAX: Final = 256
 _ENTRY_BYTES: Final = len(MARK) + 56
 _KEY_MAX: Final = 64
@@ -39,11 +40,11 @@ class Noted(msgspec.Struct, frozen=True):
     """The intake step's note of a message."""
 
     began_ns: int
-    """Time at which intake began, in ns since 1970; 0 if the message is not traced."""
+    """Time at which the intake of the message began, in ns since 1970; 0 if the message is not traced."""
     context: TraceContext | None
-    """Trace context of the message; None if its ``traceparent`` is malformed, so that it is not traced."""
+    """Trace context of the message; None if the message is not traced because its ``traceparent`` is malformed."""
     is_first: bool = False
-    """Whether the broker began the trace, so that its first span is the broker's."""
+    """Whether the broker began the trace of the message. If so, the first span of the trace is the broker's."""
 
 
 class TraceStep:
@@ -62,12 +63,12 @@ class TraceStep:
         self.topic_prefixes: tuple[str, ...] = ("",) if self._one_in else ()
         self._noted: dict[tuple[str, str], Noted] = {}
         self._batches: dict[int, dict[int, Noted]] = {}
-        """Notes of the messages of batches, keyed by the ``id()`` of the batch's properties, then by the index in the batch. A
-        refused batch leaves its notes behind; the next batch with the same ``id()`` removes them."""
+        """Values of :class:`Noted` for the messages of batches, keyed by the ``id()`` of the batch's properties, then by the
+        index in the batch. The values of a refused batch stay until the next batch with the same ``id()`` removes them."""
         self.has_batches = False
-        """Whether :meth:`noted_of_batch` has notes of any batch."""
+        """Whether trace data of any batch is kept for :meth:`noted_of_batch`."""
         self.malformed = 0
-        """Number of messages whose ``traceparent`` was malformed, and ignored."""
+        """Number of messages that were not traced because their ``traceparent`` was malformed."""
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
         """Note a message of a client if it is to be traced. Always return False, so that the other steps run, too."""

@@ -48,22 +48,22 @@ class _Traced(msgspec.Struct, eq=False):
 
     context: TraceContext
     noted: Noted | None
-    """The intake step's note; None if the broker itself put the message."""
+    """Trace data of the message from the intake step; None if the broker itself put the message."""
     message: Attributes
     position_bytes: int
-    """Physical offset of its record in the commit log."""
+    """Physical offset of the message's record in the commit log."""
     is_answered: bool
-    """Whether a client gets an answer over a connection."""
+    """Whether a client gets an answer to the message over a connection."""
     waits: bool
-    """Whether that answer waits until the message is durable."""
+    """Whether the client's answer waits until the message is durable."""
     span_id: int = 0
-    """Id of its span ``store``."""
+    """Id of the message's span ``store``."""
     begin_ns: int = 0
     appended_ns: int = 0
     settled_ns: int = 0
-    """Time at which durability was reached or failed, in ns since 1970; 0 before."""
+    """Time at which the message became durable or its durability failed, in ns since 1970; 0 before this time."""
     visible_ns: int = 0
-    """Time from which on consumers could see it, in ns since 1970; 0 before."""
+    """Time from which on consumers could see the message, in ns since 1970; 0 before this time."""
     error: str = ""
 
 
@@ -72,9 +72,10 @@ class _Promise(msgspec.Struct, eq=False):
 
     traced: list[_Traced]
     is_replicated: bool
-    """Whether durability includes a copy on a slave."""
+    """Whether a message counts as durable only after a slave has a copy."""
     flushed_ns: int = 0
-    """Time at which the flush ended, in ns since 1970; 0 before, and if no sender waits for a flush."""
+    """Time at which the flush of the messages ended, in ns since 1970; 0 before this time, and if no sender waits for a
+    flush."""
 
 
 class MessageTracer:
@@ -100,7 +101,7 @@ class MessageTracer:
         self.followed = 0
         """Number of stored messages that were traced."""
         self.passed_over = 0
-        """Number of stored messages not traced because too many were under way."""
+        """Number of stored messages that were not traced because too many traced messages had unfinished spans."""
 
     def on_stored(self, stored: StoredMessages) -> None:
         """Begin to follow the traced messages of an append, and create their spans ``intake`` and ``append``."""
