@@ -40,9 +40,9 @@ _log = client_log(__name__)
 
 CHECK_TRANSACTION_STATE: Final = 39
 IDLE_S: Final = 0.05
-"""Interval in seconds between two calls if no messages need to be checked."""
+"""Pause in seconds between two looks for half messages to check, while no half message needs a check."""
 BUSY_S: Final = 0.02
-"""Pause in seconds after a slice that wrote many copies, so that producers keep up."""
+"""Pause in seconds after a part of a round that wrote many copies of half messages. The pause lets producers keep up."""
 SLICE_S: Final = 0.002
 SLICE_MESSAGES: Final = 256
 SLICE_BYTES: Final = 1024 * 1024
@@ -53,7 +53,7 @@ class _Question(msgspec.Struct, frozen=True):
     """A request to a producer that waits until its copy can be read."""
 
     end_offset_bytes: int
-    """Physical offset at which the copy ends."""
+    """Physical offset at which the copy of the half message ends."""
     identity: Identity
     half_queue_offset: int
     group: str
@@ -88,7 +88,7 @@ class TransactionalMessageCheckService:
         self._questions: deque[_Question] = deque()
         self._sliced_bytes = 0
         self._round_end: int | None = None
-        """Half queue offset at which the current round ends; None between rounds."""
+        """Queue offset in the half topic at which the current round of checks ends; None between rounds."""
         self._round_began_s = clock.monotonic_s()
 
     def begin(self, table: TransactionTable) -> None:

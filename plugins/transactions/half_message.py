@@ -29,14 +29,16 @@ from flintmq.core.record.record import MessageExtBrokerInner, Record, encode_rec
 from flintmq.core.record.sys_flag import TRANSACTION_COMMIT, without_transaction
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Name of the consumer group whose offsets are the positions in the half and op queues."""
+"""Name of the consumer group whose offsets are the broker's positions in the half queue and the op queue."""
 HALF_QUEUE_ID: Final = 0
 OP_TAG: Final = "d"
 HALF_PROPERTIES_SPARE_BYTES: Final = 128
-"""Bytes that a half message's properties must leave free for properties that its copies add."""
+"""Number of bytes that the properties of a half message must leave free, because copies of the half message have further
+properties."""
 
 Identity = tuple[str, int, bytes]
-"""UNIQ_KEY, born timestamp in ms, packed born host: the same for a half message and all its copies."""
+"""Identity of a transaction: UNIQ_KEY, born timestamp in ms, and packed born host. A half message and all its copies have the
+same identity."""
 
 
 def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) -> bool:

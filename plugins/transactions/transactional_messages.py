@@ -32,7 +32,7 @@ from flintmq.remoting.wire.headers_message import EndTransactionRequestHeader
 _log = client_log(__name__)
 
 EARLY_MAX: Final = 10_000
-"""Largest number of end requests that are kept because their half message cannot be read yet."""
+"""Maximum number of requests to end a transaction that are kept because the transaction's half message cannot be read yet."""
 
 
 class TransactionalMessageService:
@@ -68,11 +68,11 @@ class TransactionalMessageService:
         self.table = TransactionTable()
         self.checks = TransactionalMessageCheckService(store, self.table, producers, config, clock)
         self.ended: dict[tuple[str, bool], int] = {}
-        """Number of ended transactions, keyed by topic and whether they were committed."""
+        """Number of ended transactions, keyed by the topic and whether the transactions were committed."""
         self.committed = 0
-        """Transactions committed since the start."""
+        """Number of transactions that were committed since the start."""
         self.rolled_back = 0
-        """Transactions rolled back since the start."""
+        """Number of transactions that were rolled back since the start."""
 
     # life
 
