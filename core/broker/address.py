@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports.replication import SupportsReplication
 
 CLIENT: Final = "client"
-"""Value of ``listen.advertised_host``, and word in the registration, for a broker that listens at every address."""
+"""Value of ``listen.advertised_host`` for a broker that clients reach at every address of its machine. The registration of such
+a broker contains the same word."""
 _ENTRY: Final = re.compile(r"([A-Za-z0-9_-]{1,64})=([^\s;,=]{1,255}:\d{1,5})")
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 """Pattern of a host's name or IPv4 address. Underscores are allowed because names of containers have them."""
@@ -42,18 +43,19 @@ class Viewpoint(msgspec.Struct, frozen=True):
     listener: str = ""
     """Name of the listener; empty for the main one."""
     local_host: str = ""
-    """Name server's address in the client's connection."""
+    """Address of the name server's machine to which the client is connected."""
 
 
 HERE: Final = Viewpoint()
-"""Viewpoint for which brokers have the addresses under which they registered."""
+"""Viewpoint of a client that gets the addresses under which brokers registered."""
 
 
 class Advertised(msgspec.Struct, frozen=True):
     """The addresses of a broker besides the one under which it registers."""
 
     by_listener: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Addresses as ``host:port``, keyed by the name of the name server's listener."""
+    """Addresses of the broker as ``host:port``, keyed by the name of the name server's listener whose clients get the
+    address."""
     as_client: bool = False
     """Whether clients reach the broker at every address of its machine."""
 
@@ -116,9 +118,10 @@ class BrokerAddress(msgspec.Struct, frozen=True):
     """The addresses and the listening port of a broker."""
 
     host_port: str
-    """``host:port`` under which the broker registers. Clients get it unless :attr:`advertised` has another one for them."""
+    """Address as ``host:port`` under which the broker registers. Clients get this address unless :attr:`advertised` has another
+    address for them."""
     packed: bytes
-    """Address in the binary form that records and message ids contain."""
+    """Address of the broker in the binary form that records and message ids contain."""
     listening_port: int
     """Port on which the broker listens."""
     advertised: Advertised = msgspec.field(default_factory=Advertised)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from flintmq.core.broker.alarms import Alarms
 
 ALARMS: Final = "alarms"
-"""Name of the figure, a JSON array of objects with the fields of :class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
+"""Name of the figure with a broker's alarms, a JSON array of objects with the fields of
+:class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
 
 
 def alarm_figures(alarms: Alarms) -> dict[str, str]:

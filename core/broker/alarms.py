@@ -11,7 +11,7 @@ from flintmq.core.client_log import printable
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 
 ALARMS_MAX: Final = 200
-"""Limit of alarms that a broker reports. They are part of a response, whose size it limits."""
+"""Maximum number of alarms that a broker reports, because the size of a response is limited."""
 _NAME_MAX_CHARS: Final = 300
 _MESSAGE_MAX_CHARS: Final = 1_000
 

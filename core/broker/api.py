@@ -108,7 +108,8 @@ class BrokerApi:
     def __init__(self, state: BrokerState) -> None:
         self._state: Final = state
         self.settings: Final = state.settings
-        """Settings in force and at the start. Some change while the broker runs, so read them each time."""
+        """Settings of the broker: the current ones, and those at the start. Some settings change while the broker runs, so read
+        a setting each time it is used."""
         self.clock: Final = state.clock
         """Clock of the broker, which tests can set."""
         self.role: Final = state.role
@@ -121,11 +122,12 @@ class BrokerApi:
         self.intake: Final = state.intake
         """Maker of messages from sends, with the steps that each message passes before it is appended."""
         self.outlet: Final = state.outlet
-        """Reader of messages: for groups with all checks, for features without. It also waits for messages."""
+        """Reader of messages for consumer groups, with all checks, and for features of the broker, without checks. The reader
+        also holds pulls that wait for messages."""
         self.topics: Final = Topics(state)
-        """Table of topics. A feature that stores data by topic subscribes to its ``deleted``; the same holds for groups."""
+        """Table of topics. A feature that stores data by topic subscribes to the table's event ``deleted``."""
         self.groups: Final = Groups(state)
-        """Table of subscription groups."""
+        """Table of subscription groups. A feature that stores data by group subscribes to the table's event ``deleted``."""
         self.offsets: Final = Offsets(state)
         """Table of consumer offsets, and the readers whose unread messages retention keeps."""
         self.clients: Final = Clients(state)
@@ -133,9 +135,9 @@ class BrokerApi:
         self.log: Final = LogView(state)
         """Read access to the log and its queues."""
         self.figures: Final = state.figures
-        """Figures of request 28, measurements for monitoring systems, and counters. Features add sources to it."""
+        """Figures of request 28, measurements for monitoring systems, and counters. Features add sources of figures."""
         self.alarms: Final = state.alarms
-        """Current alarms of the broker (docs/alarms.md). Features add sources to it."""
+        """Current alarms of the broker (docs/alarms.md). Features add sources of alarms."""
         self.folder: Final = FeatureFolder(state)
         """Folder of the store, in which features keep files."""
         self.server: Final = state.server

@@ -14,7 +14,7 @@ SIZES: Final = (1024.0, 4096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0
 
 
 NOTES_MAX: Final = 500
-"""Number of recorded appends at which they are added to the histograms, which takes a fraction of a millisecond."""
+"""Number of recorded appends that are added to the histograms together, which takes a fraction of a millisecond."""
 
 
 class BatchFigures:
@@ -28,11 +28,12 @@ class BatchFigures:
         self.append_s = Histogram(SECONDS)
         """Durations of appends in seconds; each append counts once."""
         self.durable_s = Histogram(SECONDS)
-        """Durations in seconds of appends with the wait for durability, for senders that wait for it."""
+        """Durations of appends in seconds, including the wait for durability. Only appends whose senders wait for durability
+        count."""
         self.messages = Histogram(MESSAGES)
-        """Numbers of messages in an append."""
+        """Numbers of messages per append."""
         self.sizes: dict[str, Histogram] = {}
-        """Sizes of messages in bytes, keyed by topic. Each message counts with the mean size in its append."""
+        """Sizes of messages in bytes, keyed by topic. Each message counts with the mean size of the messages in its append."""
         self.pulled: dict[str, dict[tuple[int, str], int]] = {}
         """Queue offsets of groups' next pulls, keyed by topic, then by queue id and group."""
 

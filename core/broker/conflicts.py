@@ -22,15 +22,15 @@ CONSUME_TYPE: Final = "consume type"
 CONSUME_FROM_WHERE: Final = "consume from where"
 
 Subscriptions = frozenset[tuple[str, str, str]]
-"""Subscriptions of a member as (topic, expression type, expression). The retry topic of its group is left out, because clients
-add it themselves, some of them only after their start."""
+"""Subscriptions of a group's member as (topic, expression type, expression). The group's retry topic is left out, because
+clients subscribe to the retry topic automatically, some of them only after their start."""
 
 _NOTHING: Final = ("", "")
-"""Value that stands for members that do not subscribe to a topic."""
+"""Expression type and expression of members that do not subscribe to a topic."""
 _TOLD_MAX: Final = 3
-"""Limit of conflicts in a description."""
+"""Maximum number of conflicts that a description of conflicts names."""
 _NAMED_MAX: Final = 10
-"""Limit of clients that a description names for each variant."""
+"""Maximum number of clients that a description of conflicts names for each contradicting value."""
 _VALUE_MAX_CHARS: Final = 60
 
 
@@ -49,11 +49,12 @@ class Variant:
     """One of the contradicting values in a conflict, with the members that have it."""
 
     value: str
-    """Expression, message model, consume type or start of consumption; empty if the members do not subscribe to the topic."""
+    """The contradicting value: an expression, a message model, a consume type or a start of consumption. Empty for members that
+    do not subscribe to the topic."""
     expression_type: str
-    """Expression type, for example ``TAG`` or ``SQL92``; empty if the value is not an expression."""
+    """Type of the contradicting expression, for example ``TAG`` or ``SQL92``; empty if the value is not an expression."""
     client_ids: tuple[str, ...]
-    """Client ids of the members, sorted."""
+    """Client ids of the members that have the contradicting value, sorted."""
 
     @property
     def text(self) -> str:
@@ -69,11 +70,12 @@ class Conflict:
     """A contradiction between members of a group."""
 
     about: str
-    """:data:`SUBSCRIPTION`, :data:`MESSAGE_MODEL`, :data:`CONSUME_TYPE` or :data:`CONSUME_FROM_WHERE`."""
+    """Kind of the contradicting values: :data:`SUBSCRIPTION`, :data:`MESSAGE_MODEL`, :data:`CONSUME_TYPE` or
+    :data:`CONSUME_FROM_WHERE`."""
     topic: str
-    """Topic of a contradicting subscription; empty for the other kinds."""
+    """Topic of the contradicting subscriptions; empty if the conflict is not about a subscription."""
     variants: tuple[Variant, ...]
-    """Two or more contradicting values; the value of most members comes first."""
+    """Two or more contradicting values. The value that the largest number of members has comes first."""
 
 
 def find_conflicts(members: Mapping[str, Behaviour]) -> tuple[Conflict, ...]:

@@ -24,8 +24,8 @@ from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.kernel.ports.channel import Channel
 
 _STILL_ALIVE_S: Final = 3.0
-"""Time in seconds within which a connection must have sent a request before a second one with the same client id joined, to
-count as still in use. No client gives up a connection sooner."""
+"""An older connection with the same client id counts as in use if its last request came at most this number of seconds before a
+newer connection joined. No client gives up a connection sooner."""
 
 
 class ConsumerGroupInfo:
@@ -44,18 +44,20 @@ class ConsumerGroupInfo:
         """Newest subscription that a member sent, keyed by topic."""
         self.members: dict[Channel, ClientChannelInfo] = {}
         self.kept: dict[str, None] = {}
-        """Ids of members that were registered before the broker's start and have not come back yet."""
+        """Client ids of members that were registered before the broker's start and have not registered again yet."""
         self._of_id: dict[str, list[ClientChannelInfo]] = {}
-        """Members, keyed by client id. There are several if processes use the same id."""
+        """Members of the group, keyed by client id. A client id has several members if several processes use the id."""
         self._behaviours: dict[Channel, Behaviour] = {}
         self._counts: Counter[Behaviour] = Counter()
-        """Number of members, keyed by behavior. With a single key no members have to be compared."""
+        """Number of members with each behavior, keyed by behavior. If all members have one behavior, no members have to be
+        compared."""
         self._conflicts: tuple[int, tuple[Conflict, ...]] = (0, ())
-        """Revision at which conflicts were last computed, and these conflicts."""
+        """Revision at which the group's conflicts were last computed, and these conflicts."""
         self.revision = 0
         """Number that grows when a member's behavior changes or a member leaves."""
         self.subscriptions_replaced = 0
-        """Number of times that a topic's subscription was replaced, newer versions of the same expression included."""
+        """Number of times that the subscription of a topic was replaced, including replacements by a newer version of the same
+        expression."""
 
     @property
     def is_broadcasting(self) -> bool:

@@ -35,7 +35,7 @@ class DurablePositions(Generic[T]):
         self._log = log
         self._waiting: tuple[int, T] | None = None
         self.saved: T | None = None
-        """Positions in the file. The owner sets them after it has written the file."""
+        """Positions that the file contains. The owner of this object sets them after each write of the file."""
 
     def ready(self, current: T) -> T | None:
         """Return the positions that may be written now: the current ones or those of an earlier call; None if there are none.

@@ -15,13 +15,15 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 
 SHOWN_S: Final = 300.0
-"""Time after the last refusal at which an alarm ends, if no send has succeeded meanwhile."""
+"""Seconds after the last refused send at which an alarm about refused sends ends, if no send has succeeded in the meantime."""
 _PAUSES_S: Final = (10.0, 640.0)
-"""Shortest and longest pause between two lines of the log about the same reason; it doubles with each line."""
+"""Shortest and longest pause, in seconds, between two lines of the log about the same reason of refusals. The pause doubles
+with each line."""
 _QUIET_S: Final = 60.0
-"""Time without refusals after which a reason begins with the shortest pause again."""
+"""Seconds without refusals for a reason after which the log begins again with the shortest pause between lines about the
+reason."""
 _SETTLED_S: Final = 0.5
-"""Time without refusals before a fault can end, so that it lasts while sends succeed and fail in turn."""
+"""Seconds without refused sends before a fault can end. A fault thus lasts while sends are accepted and refused in turn."""
 
 _STORED: Final = "stored"
 _DURABLE: Final = "durable"
@@ -37,10 +39,11 @@ _FAULTS: Final[Mapping[str, tuple[str, float]]] = {
     "admission.page_cache_busy": (_TAKEN, 10.0),
     "admission.send_wait": (_TAKEN, 10.0),
 }
-"""Kind of success that ends a fault, and seconds that the fault must last before it is logged; keyed by reason.
+"""Kind of success that ends a fault, and seconds that the fault must last before it is logged; keyed by the reason of the
+refusals.
 
-Flow control has a delay because short peaks are normal. Other modules report a store that is fenced, that is full by the limits
-of retention, or that cannot dispatch.
+Refusals by flow control are logged with a delay because short peaks are normal. Other modules report a store that is fenced,
+that is full by the limits of retention, or that cannot dispatch.
 """
 
 
@@ -67,12 +70,12 @@ class _Fault:
     since_s: float
     last_s: float
     times: int = 0
-    """Number of refusals since ``since_s``."""
+    """Number of refusals since the fault began."""
     is_over: bool = False
     well_s: float = -1.0
-    """Monotonic time of the last success after a refusal, in seconds; -1 if none succeeded since the last refusal."""
+    """Monotonic time in seconds of the last successful send since the last refusal; -1 if no send has succeeded since then."""
     was_told: bool = False
-    """Whether the fault was logged since ``since_s``."""
+    """Whether the fault was logged since it began."""
     pace: _Pace = attrs.field(factory=_Pace)
 
     @property
@@ -101,7 +104,7 @@ class BrokerFaults:
         self._faults: dict[str, _Fault] = {}
         self._unwritten: dict[str, _Unwritten] = {}
         self.are_some = False
-        """Whether any fault lasts. Sends check only this attribute."""
+        """Whether any fault lasts. If no fault lasts, callers need not report successful sends."""
 
     def refused(self, error: RefusedError, times: int = 1) -> None:
         """Record refused messages, or stored messages that are not as durable as promised.

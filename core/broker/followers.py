@@ -12,7 +12,8 @@ class Followers:
 
     def __init__(self) -> None:
         self.all: tuple[FollowsMessages, ...] = ()
-        """All followers. If it is empty, callers need not call the methods below."""
+        """The services that are called for each append, answer and pull. If there are none, callers need not call the methods
+        of this object."""
 
     def add(self, follower: FollowsMessages) -> None:
         """Add a follower, which is called for every later append, answer and pull. Its methods must not raise."""

@@ -29,11 +29,11 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename=
     consume_broadcast_enable: bool = True
     """Whether broadcasting consumers may pull."""
     consume_enable: bool = True
-    """Whether the group may pull."""
+    """Whether members of the group may pull."""
     consume_from_min_enable: bool = True
     group_name: str = ""
     notify_consumer_ids_changed_enable: bool = True
-    """Whether members are notified at once when another member joins or leaves."""
+    """Whether members of the group are notified at once when another member joins or leaves."""
     retry_max_times: Int = 16
     """Number of times that a message is delivered again before it becomes a dead letter."""
     retry_queue_nums: Int = 1

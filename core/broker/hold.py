@@ -26,9 +26,10 @@ from flintmq.core.kernel.ports.processor import Request
 from flintmq.core.response_code import ResponseCode
 
 ANY_QUEUE: Final = -1
-"""Queue id of a wait for any queue of a topic."""
+"""Queue id of a held pull that waits for a message in any queue of a topic."""
 HELD_BYTES: Final = 2_048
-"""Bytes of request texts for which a held pull counts as one pull; a pull with longer texts counts as several."""
+"""Size of a request's texts, in bytes, up to which the held pull counts as one pull. A pull with longer texts counts as several
+pulls."""
 Resume = Callable[["HeldPull"], object]
 
 
@@ -39,12 +40,13 @@ class HeldPull(msgspec.Struct, eq=False):
     queue_id: int
     queue_offset: int
     channel: Hashable | None
-    """Connection with which the pull is dropped and whose limit it counts against; None if a feature of the broker waits."""
+    """Connection that sent the pull; None if a feature of the broker waits. The pull is dropped when the connection closes, and
+    counts against the connection's limit of held pulls."""
     deadline_s: float
     message_filter: MessageFilter | None
     resume: Resume
     places: int = 1
-    """Number of pulls that it counts as, according to its memory."""
+    """Number of pulls as which this pull counts against the limits of held pulls, according to its memory."""
     is_held: bool = True
 
 
@@ -77,11 +79,11 @@ class PullRequestHoldService:
         self._sequence = 0
         self._count = 0
         self._any_count = 0
-        """Number of waits for any queue of a topic."""
+        """Number of held pulls that wait for a message in any queue of a topic (:data:`ANY_QUEUE`)."""
         self._more_places = 0
-        """Sum of ``places - 1`` over all held pulls."""
+        """Sum of :attr:`HeldPull.places` minus 1 over all held pulls."""
         self._more_places_of: dict[Hashable, int] = {}
-        """Sum of ``places - 1`` over the held pulls of a connection, keyed by connection."""
+        """Sum of :attr:`HeldPull.places` minus 1 over the held pulls of a connection, keyed by connection."""
 
     def __len__(self) -> int:
         return self._count

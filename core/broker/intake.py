@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from flintmq.core.broker.state import BrokerState
 
 _SHARED_MAX_CHARACTERS: Final = 512
-"""Longest property string of a batch that is cached. Clients choose the length, so longer ones are parsed each time."""
+"""Maximum length of a batch's property string that is cached. Clients choose the length, so a longer string is parsed for each
+batch."""
 _WAIT_TRUE: Final = "WAIT\x01true"
 _TRANSACTION_MARK: Final = b"TRAN_MSG\x01"
 _BODY_KEY: Final = "store.max_message_bytes (maxMessageSize)"
@@ -100,9 +101,9 @@ class NewMessage(msgspec.Struct, frozen=True):
 
     topic: str
     queue_id: int = -1
-    """Id of the queue; a negative id lets the broker choose."""
+    """Id of the queue that gets the message; a negative id lets the broker choose a queue."""
     properties: str = ""
-    """Properties in the format of records: for each property its name, ``\\x01``, its value, ``\\x02``."""
+    """Properties of the message in the format of records: for each property its name, ``\\x01``, its value, ``\\x02``."""
     born_timestamp_ms: int = 0
     """Time at which the message was made, in ms since 1970."""
     flag: int = 0

@@ -21,13 +21,14 @@ class IntakeSteps:
         self._ahead: tuple[ChecksAhead, ...] = ()
         self._batches: tuple[ChecksBatches, ...] = ()
         self.property_names: frozenset[str] = frozenset()
-        """Names of properties; messages with any of them must be passed to :meth:`take`."""
+        """Names of properties that concern a step. A message with any of these properties must be passed to :meth:`take`."""
         self.topic_prefixes: tuple[str, ...] = ()
-        """Prefixes of topics; messages to such topics must be passed to :meth:`take`."""
+        """Prefixes of topic names that concern a step. A message to a topic with any of these prefixes must be passed to
+        :meth:`take`."""
         self.first_characters: frozenset[str] = frozenset()
         """First characters of :attr:`topic_prefixes`."""
         self.concerns_all = False
-        """Whether a step applies to every message."""
+        """Whether at least one intake step applies to every message."""
         for step in steps:
             self.add(step)
 

@@ -26,8 +26,8 @@ from flintmq.core.limits import (
 )
 
 KEPT_S: Final = 30.0
-"""Time after a start for which members from before it count. Clients send a heartbeat every 30 s
-(``heartbeatBrokerInterval``)."""
+"""Seconds after a broker's start for which the members that were registered before the start count as members. Clients send a
+heartbeat every 30 s (``heartbeatBrokerInterval``)."""
 
 _VERSION: Final = 1
 
@@ -42,7 +42,7 @@ class KeptGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     subscriptions: Sequence[SubscriptionData] = ()
     locks: dict[str, list[MessageQueue]] = msgspec.field(default_factory=dict)
-    """Locked queues, keyed by client id."""
+    """Locked queues of the group, keyed by the id of the client that holds the locks."""
 
 
 class _Head(msgspec.Struct, frozen=True):

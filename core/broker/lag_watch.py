@@ -19,12 +19,12 @@ import msgspec
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 PAIRS_MAX: Final = 2_000
-"""Limit of pairs of group and topic that are watched, about 1.5 KB each. Further pairs are ignored until others fall below the
-limit of lag."""
+"""Maximum number of pairs of group and topic whose lag is watched; a pair takes about 1.5 KB. Further pairs are ignored until
+the lag of a watched pair falls below the limit of lag."""
 STEPS: Final = 5
-"""Number of samples in a window, by which a temporary decrease of a lag is detected."""
+"""Number of samples of a lag within a window. The samples show a temporary decrease of the lag."""
 _GROWTH: Final = 10
-"""Divisor of a lag for the growth that raises an alarm: a tenth of the lag."""
+"""Divisor of a lag for its smallest growth within a window that can raise an alarm: a tenth of the lag."""
 
 
 def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:
@@ -43,7 +43,8 @@ class _Pair(msgspec.Struct):
     seen_s: float
     lag: int
     samples: deque[tuple[float, int]]
-    """Samples as (time in seconds, lag). The first is at most a window and a step old; the others are at least a step apart."""
+    """Samples of the lag as (monotonic time in seconds, lag in messages). The first sample is at most a window and a step old;
+    consecutive samples are at least a step (:attr:`LagWatch.step_s`) apart."""
 
 
 class LagWatch:

@@ -45,7 +45,7 @@ class LogFiles:
         self.clock: Final = store.clock
         self.disk: Final = store.disk
         self.background: Final = store.background
-        """Runs the deletion of files in a thread; None deletes them on the caller's thread."""
+        """Executor that deletes files in a thread; None if the caller's thread deletes the files."""
         self.log: Final = log
         """Read access to the log."""
         self.queues: Final = store.consume_queues

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports.filter import MessageFilter
 
 ReadOlder = Callable[[str, int, int, int], Sequence[memoryview] | None]
-"""Function that returns checked records for a topic, a queue id, a queue offset and a maximum number. It must not raise."""
+"""Function that returns the checked records of a queue, given the topic, the queue id, the first queue offset and the maximum
+number of records; None if it does not have the messages. The function must not raise."""
 
 
 class OlderMessages:

@@ -48,11 +48,11 @@ _CODES: Final = {
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: _MOVED,
 }
-"""Response codes, keyed by the status of a read. A status that is not listed becomes PULL_NOT_FOUND if the pull asked for
-queue offset 0, and PULL_OFFSET_MOVED otherwise."""
+"""Response codes of pulls, keyed by the status of a read. For a status that is not listed, a pull at queue offset 0 gets
+PULL_NOT_FOUND, and any other pull PULL_OFFSET_MOVED."""
 _HOLD_MAX_MS: Final = 24 * 3600 * 1000
-"""Longest time that a pull is held. Ordinary clients ask for at most 30 s; the limit keeps a hostile one from overflowing the
-timer."""
+"""Longest time that a pull is held, in ms. Ordinary clients ask for at most 30 s; the limit keeps a hostile client from
+overflowing the timer."""
 _FILTERS_MAX: Final = 1024
 _MOVED_REPEAT_S: Final = 10.0
 _MOVED_REMEMBERED_MAX: Final = 1024
@@ -77,13 +77,14 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     group: str
     peer: Peer
     max_count: int = 32
-    """Limit of messages in the answer; the store's limits of an answer apply, too."""
+    """Maximum number of messages in the answer to the pull. The store's limits of an answer apply, too."""
     expression: str | None = SUB_ALL
     """Filter expression; None for the subscription that the group's members have registered."""
     expression_type: str | None = TAG
-    """The type of the expression; None means TAG."""
+    """Type of the filter expression; None means TAG."""
     sub_version: int = 0
-    """Version of the subscription, in ms. The pull is refused if the registered subscription is older."""
+    """Version of the client's subscription, a time in ms since 1970. The pull is refused if the registered subscription is
+    older than this version."""
     commit_offset: int | None = None
     """Consumer offset to store with the pull; None to store none."""
 
@@ -124,8 +125,9 @@ class Empty(_Pulled, frozen=True):
     """The answer to a pull that found nothing."""
 
     code: int
-    """PULL_NOT_FOUND if the queue has no message at the offset yet. PULL_RETRY_IMMEDIATELY if the group shall pull again from
-    the next offset. PULL_OFFSET_MOVED if the offset is outside the queue; the next offset is inside."""
+    """PULL_NOT_FOUND if the queue has no message at the pull's queue offset yet. PULL_RETRY_IMMEDIATELY if the group shall pull
+    again from ``next_queue_offset``. PULL_OFFSET_MOVED if the pull's queue offset is outside the queue; ``next_queue_offset``
+    is inside the queue."""
     status: str
     """RocketMQ's name of the read's result, a value of :class:`GetMessageStatus`."""
     records: ClassVar[Sequence[memoryview]] = ()
@@ -155,7 +157,7 @@ class MessageOutlet:
             held_max=state.config.pull.held_max,
             held_per_connection_max=state.config.pull.held_per_connection_max,
         )
-        """Pulls that wait for messages."""
+        """The held pulls, which wait for messages."""
 
     # for groups
 

@@ -11,7 +11,7 @@ from flintmq.core.response_code import ResponseCode
 READ: Final = 4
 WRITE: Final = 2
 INHERIT: Final = 1
-"""Bit of a topic that is a template for topics created by sends."""
+"""Permission bit of a template topic, which gives its settings to topics that sends create."""
 READ_WRITE: Final = READ | WRITE
 
 

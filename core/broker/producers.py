@@ -31,9 +31,9 @@ class ClientChannelInfo(msgspec.Struct, eq=False):
     version: int = 0
     """Client's version, as the ordinal of RocketMQ's ``MQVersion``."""
     last_update_ms: int = 0
-    """Time of the last heartbeat, in ms since 1970, for tools."""
+    """Time of the client's last heartbeat, in ms since 1970, which tools show."""
     last_update_s: float = 0.0
-    """Monotonic time of the last heartbeat, in seconds, for the expiry."""
+    """Monotonic time of the client's last heartbeat, in seconds, from which the expiry of the client is computed."""
     joined_s: float = 0.0
     """Monotonic time at which a consumer joined its group, in seconds."""
     last_heard_s: float = 0.0

@@ -27,23 +27,26 @@ _UNIQ_KEY: Final = "UNIQ_KEY\x01"
 _KEYS_LENGTH: Final = len(_KEYS)
 _UNIQ_KEY_LENGTH: Final = len(_UNIQ_KEY)
 _UNUSUAL: Final = frozenset({props.UNIQ_KEY, props.CLUSTER, props.TRANSACTION_PREPARED})
-"""Properties with which a tail is not cached, because they affect the rest of the string or the handling of the message."""
+"""Properties that prevent the caching of a tail, the part of a property string after UNIQ_KEY. These properties affect the rest
+of the string or the handling of the message."""
 
 TAILS_MAX: Final = 4_096
-"""Limit of cached tails, above which the cache is emptied."""
+"""Maximum number of cached tails of property strings. The cache is emptied before a further tail is cached."""
 TAIL_MAX_CHARACTERS: Final = 512
-"""Longest tail that is cached. Clients choose the tails, so both limits bound the cache's memory."""
+"""Maximum length of a tail of a property string that is cached. Clients choose the tails, so :data:`TAILS_MAX` and this limit
+bound the cache's memory."""
 _LEARN_AT_ONCE: Final = 64
-"""Number of cached tails up to which each new tail is cached at once."""
+"""While fewer tails of property strings than this are cached, each new tail is cached at once."""
 _LEARN_EACH: Final = 8
-"""Beyond that number, one of this many unknown tails is cached, so that senders whose tails all differ cost little."""
+"""If at least :data:`_LEARN_AT_ONCE` tails of property strings are cached, only one of this many unknown tails is cached, so
+that senders whose tails all differ cost little."""
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
     """The end of a property string, from the separator after UNIQ_KEY, in parsed form."""
 
     stored: str
-    """Tail as records contain it: without WAIT and with CLUSTER."""
+    """Tail of the property string as records contain it: without WAIT and with CLUSTER."""
     tags_code: int
     keys: str
     wait: bool

@@ -11,7 +11,7 @@ from flintmq.core.limits import QUEUE_LOCKS_MAX
 from flintmq.core.response_code import ResponseCode
 
 LOCK_MAX_LIVE_S = 60.0
-"""Time without renewal after which a lock expires. Clients renew their locks every 20 s."""
+"""Seconds without renewal after which the lock of a queue expires. Clients renew their locks every 20 s."""
 
 
 class RebalanceLockManager:
@@ -23,7 +23,7 @@ class RebalanceLockManager:
         self._count = 0
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}
         self.changes = 0
-        """Number of times that a queue got another owner or lost its owner."""
+        """Number of times that a queue's lock got another owner or lost its owner."""
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
         """Lock queues that are free, or renew the client's locks; return the requested queues that the client holds now.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DELAYED_DELIVERY: Final = "(delayed delivery)"
 OPEN_TRANSACTIONS: Final = "(open transactions)"
-"""Names for features that read the broker's system topics, used like names of groups. Names of groups cannot have
+"""Names of the features that read the broker's system topics. The names are used like names of groups, which cannot have
 parentheses."""
 
 
@@ -29,7 +29,8 @@ class OwnReader(msgspec.Struct, frozen=True):
     next_offset: Callable[[int], int]
     """Function that returns, for a queue id, the queue offset of the first message that the feature still needs."""
     is_done: Callable[[int], bool]
-    """Function that returns, for a queue offset after that, whether the feature no longer needs the message."""
+    """Function that returns whether the feature no longer needs the message at a queue offset. The function is called for queue
+    offsets after the one that :attr:`next_offset` returns."""
 
 
 class Readers:

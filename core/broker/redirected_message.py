@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 _log = client_log("flintmq.core.broker.waiting")
 
 UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
-"""Topic for waiting messages that cannot be delivered, unchanged. It is created with the first such message."""
+"""Topic in which waiting messages that cannot be delivered are stored unchanged. The topic is created with the first such
+message."""
 
 
 class PutOutcome(enum.Enum):

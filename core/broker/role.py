@@ -14,7 +14,7 @@ SYNC_MASTER: Final = "sync_master"
 SLAVE: Final = "slave"
 """Role of a broker that copies a master and accepts no messages from clients."""
 MASTER_ID: Final = 0
-"""Broker id of the master, which delivers delayed messages and ends transactions for all brokers with its name."""
+"""Broker id of a master. The master delivers delayed messages and ends transactions for all brokers with its name."""
 _KINDS: Final = (ASYNC_MASTER, SYNC_MASTER, SLAVE)
 
 
@@ -34,9 +34,10 @@ class Role:
 
     def __init__(self, kind: str = ASYNC_MASTER, broker_id: int = MASTER_ID) -> None:
         self.changed: Event[[]] = Event()
-        """Event published on the loop thread after a change; the attributes have the new values."""
+        """Event published on the loop thread after a change of the role. The attributes of the role already have the new
+        values."""
         self.epoch = 0
-        """Number of the role: 0 at the start, greater after each change."""
+        """Number of the role: 0 at the start, and greater after each change of the role."""
         self._take(kind, broker_id)
 
     def _take(self, kind: str, broker_id: int) -> None:
@@ -45,11 +46,12 @@ class Role:
         if kind == SLAVE and broker_id == MASTER_ID:
             raise ValueError(f"broker_id is {MASTER_ID}, which is the id of the master: give a slave another id")
         self.kind = kind
-        """:data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`."""
+        """Kind of the role: :data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`."""
         self.broker_id = broker_id
         """Id of the broker, unique among the brokers with the same name; :data:`MASTER_ID` for the master."""
         self.takes_writes = kind != SLAVE
-        """Whether this broker may store messages of clients. False on a slave, and after a change that failed."""
+        """Whether this broker may store messages of clients. The value is False on a slave, and after a failed change of the
+        role."""
 
     def change(self, kind: str, broker_id: int, epoch: int | None = None) -> None:
         """Change the role and publish :attr:`changed`.

@@ -104,14 +104,15 @@ class BrokerState:
         self.outlet = MessageOutlet(self)
         self.address = address
         self.store_host = address.packed
-        """Advertised address in binary form, as every record and message id contains it."""
+        """Advertised address of the broker in the binary form that records and message ids contain."""
         self.store_host_hex = address.packed.hex().upper()
         self.advertised_address = address.host_port
-        """``host:port`` under which the broker registers. Clients get it unless :attr:`address` has another one for them."""
+        """Address as ``host:port`` under which the broker registers. Clients get this address unless :attr:`address` has
+        another address for them."""
         self.figures = figures if figures is not None else Figures(stats)
         """Figures of request 28, and measurements for monitoring systems."""
         self.alarms = Alarms()
-        """Sources of alarms."""
+        """Sources of the broker's alarms."""
         self.settings = Settings(self)
         self.loaded = loaded if loaded is not None else LoadedConfig(config, {}, {})
         self.server = server
@@ -120,7 +121,7 @@ class BrokerState:
         self.followers = Followers()
         """Services that are called for each append, answer and pull."""
         self.older = OlderMessages()
-        """Services that have messages which retention has deleted."""
+        """Services that can return messages which retention has deleted from the store."""
         self.sink = MessageSink(store, stats, self.dispatch, self.followers)
         self.intake_steps = intake_steps if intake_steps is not None else IntakeSteps()
         self.intake = MessageIntake(self, self.intake_steps)

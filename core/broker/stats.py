@@ -69,41 +69,43 @@ class BrokerStats:
         self._counted_topics = counted_topics
         self.boot_timestamp_ms = clock.now_ms()
         self.put_messages = 0
-        """Messages stored since the start."""
+        """Number of messages stored since the start."""
         self.put_bytes = 0
-        """Bytes of the records stored since the start."""
+        """Number of record bytes stored since the start."""
         self.put_failed = 0
-        """Messages refused after their request had been decoded."""
+        """Number of messages refused after their request had been decoded, since the start."""
         self.dropped = 0
-        """Delayed messages that were dropped at their due time, because their topic had been deleted."""
+        """Number of delayed messages that were dropped at their due time because their topic had been deleted, since the
+        start."""
         self.not_durable: dict[str, int] = {}
-        """Sends that were answered as stored, but not flushed or replicated in time; keyed by the reason in the answer."""
+        """Number of sends that were answered as stored, but not flushed or replicated in time; keyed by the reason in the
+        answer."""
         self.faults = BrokerFaults(clock)
         """Requests that were refused because of a fault of the broker."""
         self.get_found = 0
-        """Pulls that returned messages."""
+        """Number of pulls that returned messages, since the start."""
         self.get_missed = 0
-        """Pulls that returned no message."""
+        """Number of pulls that returned no message, since the start."""
         self.get_messages = 0
-        """Messages returned to pulls."""
+        """Number of messages that pulls returned, since the start."""
         self.get_bytes = 0
         self._get_s = 0.0
         self.put_time_max_s = 0.0
-        """Longest time to append a batch, in seconds. It includes the wait for durability if the sender waits for it."""
+        """Longest time to append a batch, in seconds. The time includes the wait for durability if the sender waits for it."""
         self.get_time_max_s = 0.0
         """Longest time to read the messages of a pull, in seconds."""
         self._cluster = cluster
         self._folded_put = 0
         self._folded_get = 0
         self._puts: dict[str, list[int]] = {}
-        """Stored messages and bytes that are not in :attr:`table` yet, keyed by topic."""
+        """Numbers of stored messages and bytes that are not added to :attr:`table` yet, keyed by topic."""
         self._queue_puts: dict[tuple[str, int], list[int]] = {}
-        """Stored messages and bytes that are not in :attr:`table` yet, keyed by topic and queue id."""
+        """Numbers of stored messages and bytes that are not added to :attr:`table` yet, keyed by topic and queue id."""
         self._gets: dict[tuple[int, str, str], list[float]] = {}
-        """Messages, bytes, seconds and pulls that are not in :attr:`table` yet, and the queue offset of the group's next pull;
-        keyed by queue id, topic and group."""
+        """Figures of a group's pulls that are not added to :attr:`table` yet: messages, bytes, seconds and pulls, and the queue
+        offset of the group's next pull. The key is (queue id, topic, group)."""
         self.figures: BatchFigures | None = None
-        """Additional figures for each batch, which the plugin of metrics sets; None until :meth:`measure`."""
+        """Additional figures for each batch, which the plugin of metrics switches on; None until :meth:`measure` is called."""
         self._put_times = [0] * len(_EDGE_NAMES)
         self._last_put_times: list[int] | None = None
         self.table = StatsTable(clock, self._fold)

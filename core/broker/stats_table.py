@@ -16,18 +16,19 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SAMPLE_INTERVAL_S: Final = 10.0
-"""Interval at which :meth:`StatsTable.sample` is to be called."""
+"""Seconds between two calls of :meth:`StatsTable.sample`."""
 _SERIES: Final = ((10.0, 7), (600.0, 7), (3600.0, 25))
-"""Series of snapshots for the last minute, hour and day: seconds between two snapshots, and number of snapshots kept."""
+"""Three series of snapshots, for the last minute, hour and day. Each is given as seconds between two snapshots, and number of
+snapshots kept."""
 
 
 class StatsSpan(msgspec.Struct, frozen=True):
     """The figures of a counter for a span of time; RocketMQ's StatsSnapshot."""
 
     sum: int
-    """Sum of the values that were added."""
+    """Sum of the values that were added to the counter in the span of time."""
     tps: float
-    """Sum per second."""
+    """Sum of the added values per second."""
     avgpt: float
     """Average of the added values: the sum divided by the number of additions."""
 
@@ -46,10 +47,12 @@ class _Item:
         self.times = 0
         self.created_s = now_s
         self.born = self.seen = numbers
-        """Number of the newest snapshot, for each series: ``born`` at the counter's creation, ``seen`` at its last addition."""
+        """Number of the newest snapshot of each series: ``born`` at the counter's creation, ``seen`` when a value was last
+        added to the counter."""
         self.marks: tuple[array[int], ...] = ()
-        """Recorded snapshots of each series, with three numbers each: number of the snapshot, value, additions. A snapshot
-        without a record has the values of the next recorded one, or the current values if none follows."""
+        """Recorded snapshots of the counter for each series, with three numbers per snapshot: number of the snapshot, value,
+        additions. A snapshot without a record has the values of the next recorded snapshot, or the current values if no later
+        snapshot is recorded."""
 
     def roll(self, numbers: tuple[int, ...]) -> None:
         """Record the counter's values for the snapshots since the last addition; ``numbers`` are the newest snapshots."""
@@ -92,12 +95,12 @@ class StatsTable:
         self._items: dict[str, dict[tuple[str, str], _Item]] = {}
         """Counters, keyed by topic, then by name and key."""
         self._topics: dict[str, set[str]] = {}
-        """Topics with counters of a group, keyed by group."""
+        """Topics for which a group has counters, keyed by group."""
         now_s = clock.monotonic_s()
         self._times_s = tuple(deque((now_s,), kept) for _, kept in _SERIES)
         """Monotonic times in seconds of the kept snapshots, for each series."""
         self._numbers: tuple[int, ...] = (1,) * len(_SERIES)
-        """Number of snapshots taken since the start, for each series; also the number of its newest snapshot."""
+        """Number of snapshots of each series since the start, which is also the number of the series' newest snapshot."""
 
     def __len__(self) -> int:
         return self._count

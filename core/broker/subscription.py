@@ -26,15 +26,15 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     class_filter_mode: bool = False
     """Whether the client uses a filter class of RocketMQ 3; clients of 4.9 never set it."""
     code_set: frozenset[Int] = frozenset()
-    """Java hash codes of the tags, which are compared with the tags codes in consume queues."""
+    """Java hash codes of the subscription's tags. They are compared with the tags codes in consume queues."""
     expression_type: str = TAG
-    """``TAG``, ``SQL92``, or a type that a plugin registered."""
+    """Type of the filter expression: ``TAG``, ``SQL92``, or a type that a plugin registered."""
     sub_string: str = SUB_ALL
     """Filter expression as the client wrote it; ``*`` accepts every message."""
     sub_version: Long = 0
     """Time at which the client made the subscription, in ms since 1970. The newest subscription of a group applies."""
     tags_set: frozenset[str] = frozenset()
-    """Tags in a TAG expression; empty if it accepts every message."""
+    """Tags in the subscription's TAG expression; empty if the expression accepts every message."""
     topic: str = ""
 
     @property

@@ -29,11 +29,11 @@ class TableFile(Generic[P]):
         self.encoded: Final = encoded
         """Function that returns the table as the body of a response, in pieces."""
         self.durable: Final = table.durable
-        """Coroutine function that returns when all earlier changes survive a power failure."""
+        """Coroutine function that returns when all earlier changes of the table survive a power failure."""
         self.persist: Final = table.persist
-        """Function that writes the file now, and blocks meanwhile."""
+        """Function that writes the table to its file. It returns when the file is written."""
         self.compact: Final = table.compact
-        """Coroutine function that writes the file in a thread."""
+        """Coroutine function that writes the table to its file in a thread."""
 
     @property
     def is_dirty(self) -> bool:
@@ -102,7 +102,7 @@ class Topics:
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
         self.file: Final = VersionedFile(table, table.encoded)
-        """File of the table, with its version and its body for responses."""
+        """File of the topic table, with the table's version and the table as the body of a response."""
         self.holding_topics: Final = table.holding_topics
         self.is_system_topic: Final = table.is_system_topic
         self.keeping_topics: Final = table.keeping_topics
@@ -138,7 +138,7 @@ class Groups:
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
         self.file: Final = VersionedFile(table, table.encoded)
-        """File of the table, with its version and its body for responses."""
+        """File of the table of subscription groups, with the table's version and the table as the body of a response."""
         self.find: Final = table.find
         self.put: Final = table.put
         self.select: Final = table.select
@@ -183,7 +183,7 @@ class Offsets:
         self.clone: Final = table.clone
         self.commit: Final = table.commit
         self.file: Final = TableFile(table, table.encoded)
-        """File of the table, with its body for responses."""
+        """File of the table of consumer offsets, with the table as the body of a response."""
         self.min_offset_in_all_groups: Final = table.min_offset_in_all_groups
         self.put: Final = table.put
         self.query: Final = table.query

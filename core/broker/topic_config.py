@@ -22,9 +22,9 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The queues and the permission of a topic (``TopicConfig``), in the form of the wire and of the file."""
 
     order: bool = False
-    """Whether the topic is ordered. Its queues stay in the route if a broker is not writeable."""
+    """Whether the topic is ordered. The queues of an ordered topic stay in the route if a broker is not writeable."""
     perm: Int = READ_WRITE
-    """Permission, as bits of :mod:`flintmq.core.broker.perm`."""
+    """Permission of the topic, as bits of :mod:`flintmq.core.broker.perm`."""
     read_queue_nums: Int = 16
     """Number of queues that consumers read."""
     topic_filter_type: TopicFilterType = "SINGLE_TAG"

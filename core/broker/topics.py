@@ -111,19 +111,21 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self.forbidden_topics: frozenset[str] = reserved.FORBIDDEN_TOPICS | closed
         """Names of topics that clients may not send to."""
         self.holding_topics = reserved.HOLDING_TOPICS | {topic.name for topic in features if topic.holds_messages}
-        """Names of topics in which clients' messages wait, with their target in the properties ``REAL_TOPIC`` and
-        ``REAL_QID``."""
+        """Names of topics in which clients' messages wait. The properties ``REAL_TOPIC`` and ``REAL_QID`` of a waiting message
+        name its real topic and queue."""
         self.keeping_topics = frozenset(topic.name for topic in features if topic.keeps_queues)
         """Names of topics whose queues are never deleted, because a feature stores queue offsets of them."""
         self.learned: set[str] = set()
-        """On a slave: names of topics that it knows only from replicated messages, not from the master's table."""
+        """Names of topics that a slave knows only from replicated messages, because the master's table lacks them or was not
+        copied yet."""
         self._gone: set[str] = set()
-        """On a slave: names of topics that have replicated messages and are missing from the master's table."""
+        """Names of topics that a slave knew only from replicated messages, and that were still missing when it copied the
+        master's table."""
         self.widths = QueueWidths(self.select)
         """Topics that have, or once had, more queues than consumers read now."""
         self._taken_over: DataVersion | None = None
         self._ordered: set[str] = {topic for topic, config in boot.items() if config.order}
-        """Names of ordered topics, kept apart because each registration with a name server asks for them."""
+        """Names of ordered topics. They are collected because each registration with a name server needs them."""
         self.changed: Event[[]] = Event()
         """Event published after the table or the broker's permission changed; the broker then registers again with its name
         servers."""

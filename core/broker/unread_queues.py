@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _RUNS_MAX: Final = 10
 NOBODY = ""
-"""Key for messages in a queue in which no group has a consumer offset."""
+"""Key of the number of messages in a queue in which no group has a consumer offset."""
 
 
 def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int]:
