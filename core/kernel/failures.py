@@ -26,16 +26,19 @@ T = TypeVar("T")
 _LOG = event_log("flintmq.plugins")
 
 PLUGIN_FAULTS: Final = (Exception, SystemExit)
-"""Exceptions of plugins that the broker survives: ``sys.exit()`` in a handler must not end the broker."""
+"""Exceptions of plugins that do not end the broker. ``SystemExit`` is included because a plugin's ``sys.exit()`` must not end
+the broker."""
 
 _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
-"""Most kinds of failure that are logged separately for a plugin; further kinds are only counted."""
+"""Maximum number of kinds of failure that are logged separately for a plugin; failures of further kinds are only counted."""
 _GAP_MAX_CALLS: Final = 2
-"""Most calls from one failure to the next for which failures that clients can provoke count as consecutive."""
+"""Maximum number of calls from one failure of a plugin's part to the next for which the failures count as consecutive, if
+clients can cause them."""
 
 CALLING: Final[ContextVar[PluginOrigin | None]] = ContextVar("flintmq_calling", default=None)
-"""The third party's plugin whose factory, start or hook runs now. Timers and figures added meanwhile belong to it."""
+"""The third party's plugin whose factory, start or hook runs now. Timers and figures that are added meanwhile belong to this
+plugin."""
 
 
 def brief(error: BaseException) -> str:
@@ -53,13 +56,13 @@ class Row(msgspec.Struct, frozen=True):
     plugin: str
     hook: str
     what: str
-    """Name of the called part: ``register``, ``make dispatcher 'audit'``, ``dispatcher 'audit'``."""
+    """Name of the plugin's part that was called: ``register``, ``make dispatcher 'audit'``, ``dispatcher 'audit'``."""
     calls: int
     errors: int
     outcome: str
-    """Result of the last call of a factory: the type of the made object, or the error."""
+    """Result of the last call of a plugin's factory: the type of the made object, or the error."""
     switched_off: str
-    """Reason why the part is off; empty while it is on."""
+    """Reason why the plugin's part is switched off; empty while the part is on."""
     built_in: bool
 
 
@@ -88,11 +91,11 @@ class Part:
     ) -> None:
         self.owner, self.hook, self.what = owner, hook, what
         self.calls = 0
-        """Number of calls. Built-ins are counted only while the broker starts and stops."""
+        """Number of calls of the plugin's part. Calls of built-in parts are counted only while the broker starts and stops."""
         self.errors = 0
         self.outcome = ""
         self.why_off = ""
-        """Reason why the part is off; empty while it is on."""
+        """Reason why the plugin's part is switched off; empty while the part is on."""
         self._failures = failures
         self._optional = optional and not owner.built_in
         self._provoked = provoked

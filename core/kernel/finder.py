@@ -28,7 +28,8 @@ class FoundPlugin(msgspec.Struct, frozen=True):
 
     origin: PluginOrigin
     target: str
-    """``package.module:object`` or ``package.module``; empty for a plugin that was passed as an object."""
+    """Import path of the plugin: ``package.module:object`` or ``package.module``; empty for a plugin that was passed as an
+    object."""
     plugin: Any
     """Plugin object; None if the plugin is disabled."""
     enabled: bool

@@ -68,7 +68,7 @@ class PluginContext(Generic[S_co]):
     A factory gets its context as its only argument. ``PluginContext[MySection]`` names the type of the settings."""
 
     settings: S_co
-    """The plugin's own section of the configuration (see ``flintmq_config_sections``), or None."""
+    """The plugin's own section of the configuration (see ``flintmq_config_sections``); None if the plugin has no section."""
     clock: Clock
 
 
@@ -113,7 +113,7 @@ class DispatcherContext(FolderContext[S_co]):
     """The context for the factories of all other dispatchers."""
 
     store: OpenedStore
-    """The recovered store, whose records will be dispatched. The factory may read from it, but not write to it."""
+    """The recovered store, whose records will be dispatched. The factory may read from the store, but not write to it."""
 
     def bodies(self, batch: RecordBatch) -> Iterator[tuple[DispatchRequest, bytes]]:
         """Yield each record of a batch with its body. Call it within :meth:`CommitLogDispatcher.dispatch`.
@@ -139,10 +139,11 @@ DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[PoolContext[S]], TransientStorePool]
 IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
 IntakeStepFactory = Callable[[ApiContext[S]], IntakeStep | None]
-"""Function that returns an intake step, or None if the configuration needs none. Called before any service is started."""
+"""Function that returns an intake step, or None if the configuration needs none. The function is called before any service is
+started."""
 FilterFactory = Callable[[PluginContext[S]], MessageFilterFactory]
-"""Function that returns a :data:`MessageFilterFactory`, which makes a message filter from an expression and its set of tags
-codes."""
+"""Function that returns a :data:`MessageFilterFactory`, which makes a message filter from an expression and the expression's
+set of tags codes."""
 AuthenticatorFactory = Callable[[PluginContext[S]], Authenticator]
 
 

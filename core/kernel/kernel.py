@@ -53,7 +53,7 @@ _LOG = event_log("flintmq.plugins")
 _NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
 _GUARDED = (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP)
 _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
-"""Shapes of parts that clients' requests and messages can make fail."""
+"""Shapes of the parts of plugins that can fail because of clients' requests and messages."""
 
 
 class Kernel:
@@ -66,10 +66,10 @@ class Kernel:
     def __init__(self, clock: Clock = SYSTEM_CLOCK, failures: Failures | None = None) -> None:
         self._clock = clock
         self.failures = failures or Failures()
-        """Failures of each plugin's parts, and the parts that are off."""
+        """Failures of each plugin's parts, and the parts that are switched off."""
         self._found: tuple[FoundPlugin, ...] = ()
         self._parts: dict[PluginOrigin, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-        """Hooks and registrations of each plugin, keyed by plugin. They never change after the kernel is assembled."""
+        """Hooks and registrations of each plugin, keyed by plugin. The mapping never changes after the kernel is assembled."""
         self._hooks: dict[str, tuple[Hook, ...]] = {}
         self.registries = Registries()
         """Registrations of all plugins."""

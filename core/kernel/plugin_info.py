@@ -14,17 +14,18 @@ class PluginSource(enum.Enum):
     ENTRY_POINT = "entry point"
     CONFIGURATION = "configuration"
     PROGRAM = "program"
-    """Passed as an object by the program that embeds the broker."""
+    """Source of a plugin that the program which embeds the broker passed as an object."""
 
 
 class PluginOrigin(msgspec.Struct, frozen=True):
     """The name of a plugin and the place it was loaded from, for errors and lists. Read-only; any thread."""
 
     name: str
-    """The entry point's name; ``package.module.object`` for one named in the configuration."""
+    """Name of the plugin: the name of its entry point, or ``package.module.object`` if the configuration names the plugin."""
     source: PluginSource
     place: str = ""
-    """Distribution and version, or ``file:line`` of the configuration; empty for a built-in."""
+    """Place that the plugin was loaded from: distribution and version, or ``file:line`` of the configuration; empty for a
+    built-in."""
 
     @property
     def built_in(self) -> bool:
@@ -43,7 +44,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
 
     origin: PluginOrigin
     enabled: bool
-    """False if the configuration disables the plugin."""
+    """Whether the plugin is loaded; False if the configuration disables the plugin."""
     hooks: tuple[str, ...]
     """Names of the hooks that the plugin implements."""
     registered: tuple[str, ...]
@@ -51,9 +52,9 @@ class PluginInfo(msgspec.Struct, frozen=True):
     errors: int
     """Number of errors that the plugin has raised since the broker was assembled."""
     last_error: str
-    """Text of the last error; empty if there was none."""
+    """Text of the last error that the plugin has raised; empty if it has raised none."""
     switched_off: tuple[str, ...] = ()
-    """Parts of the plugin that are off, each with the reason."""
+    """Parts of the plugin that are switched off, each with the reason."""
 
     @property
     def name(self) -> str:

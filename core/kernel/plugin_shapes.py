@@ -34,24 +34,27 @@ class Shape(msgspec.Struct, frozen=True):
     """The requirements for one kind of registration."""
 
     kind: str
-    """Name of the kind in errors: ``dispatcher``."""
+    """Name of the kind of registration in errors, such as ``dispatcher``."""
     hook: str
-    """Name of the hook in which it is registered."""
+    """Name of the hook in which plugins register this kind of object."""
     methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """Methods of a port, keyed by name, which the made object must have. If the port's method is annotated to return an
-    ``Awaitable``, the object's may be ``async def``; if it returns an ``Iterable``, the object's may be a generator."""
+    """Methods of a port that the made object must have, keyed by name. If the port's method is annotated to return an
+    ``Awaitable``, the object's method may be ``async def``; if it returns an ``Iterable``, the object's method may be a
+    generator."""
     optional: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """Methods of ports, keyed by name, which the made object may have."""
+    """Methods of ports that the made object may have, keyed by name."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)
-    """Checks of methods' results, keyed by method. Each returns the expected thing as text; empty if the result is valid."""
+    """Checks of the results of methods, keyed by method name. A check returns a text that names the expected result; the text
+    is empty if the result is valid."""
     resting: Mapping[str, object] = msgspec.field(default_factory=dict)
-    """Results of methods while the part is off and they are not called, keyed by method."""
+    """Results that the broker uses while a plugin's part is switched off and its methods are not called, keyed by method
+    name."""
     passed_on: tuple[str, ...] = ()
-    """Names of further optional methods, whose errors are not counted."""
+    """Names of further optional methods of the made object, whose errors are not counted."""
     values: tuple[str, ...] = ()
-    """Names of required attributes that are values, not methods."""
+    """Names of attributes that the made object must have and that are values, not methods."""
     one_of: bool = False
-    """Whether at least one of the optional methods is required."""
+    """Whether the made object must have at least one of the methods in :attr:`optional`."""
 
     def where(self, owner: PluginOrigin, name: object) -> str:
         """Return the start of every error about one registration."""

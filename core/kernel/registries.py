@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.api import ServiceFactory
 
 _CODE_MAX: Final = 2**15 - 1
-"""A request code is a signed short in RocketMQ's binary header."""
+"""Greatest request code, because a request code is a signed short in RocketMQ's binary header."""
 
 INDEX: Final = "index"
 """Name of the dispatcher that feeds the index builder of the configuration."""

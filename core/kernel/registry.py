@@ -37,7 +37,7 @@ class Registered(msgspec.Struct, Generic[T], frozen=True):
     shape: Shape
     """Requirements for the object that the factory makes."""
     essential: bool = False
-    """Its failure stops acknowledgements (dispatchers only)."""
+    """Whether a failure of the made object stops acknowledgements; only dispatchers can be essential."""
 
     @property
     def what(self) -> str:
@@ -165,13 +165,14 @@ class ServerPart(msgspec.Struct, frozen=True):
     """A registration for a server: a request or default processor, a connection listener, or an RPC hook."""
 
     factory: Callable[..., Any]
-    """Function that makes the object from the context of a broker or a name server."""
+    """Function that makes the registered object from the context of a broker or a name server."""
     at: str
-    """Server that it is for: ``broker``, ``nameserver`` or ``both``."""
+    """Server for which the object is registered: ``broker``, ``nameserver`` or ``both``."""
     declarations: tuple[RequestDeclaration, ...] = ()
     """Request codes of a processor, without codes that a third party's processor answers instead."""
     threads: Mapping[str, int] = {}
-    """Number of threads of each pool of a processor, keyed by pool; 0 for the broker's (``LOOP_POOLS`` of the port)."""
+    """Number of threads of each pool of a processor, keyed by pool name; 0 for the broker's own pools (``LOOP_POOLS`` of the
+    port)."""
 
     @property
     def codes(self) -> tuple[int, ...]:
@@ -187,6 +188,6 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """A subcommand of ``flintmq`` that a plugin registered."""
 
     command: Any
-    """A ``click.Command``."""
+    """The subcommand, a ``click.Command``."""
     help: str
-    """Help text that replaces the command's own; empty to keep that."""
+    """Help text that replaces the subcommand's own help text; empty to keep the subcommand's own."""

@@ -36,7 +36,7 @@ class Need(msgspec.Struct, frozen=True):
     name: str
     """The name of the topic or of the consumer group."""
     permission: Permission
-    """Needed permission; the account must own at least one of its flags."""
+    """Permission that the request needs. The account must own at least one of its flags."""
     is_group: bool = False
 
     def __str__(self) -> str:
@@ -47,15 +47,16 @@ class Access(enum.Enum):
     """The accounts that may use a request code."""
 
     PUBLIC = "public"
-    """Everyone, without a signature too."""
+    """Access for everyone, even without a signature."""
     CLIENT = "client"
-    """Every account that owns the permissions that the rule needs."""
+    """Access for every account that owns the permissions that the request's rule needs."""
     ADMIN = "admin"
-    """Administrators."""
+    """Access for administrators only."""
 
 
 TopicAt = Callable[[int], "str | None"]
-"""Returns the topic that clients know a record by, given its physical offset; None when the record does not exist."""
+"""Function that returns the topic by which clients know a record, given the record's physical offset; None if the record does
+not exist."""
 
 
 class AccessFacts(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class AccessFacts(msgspec.Struct, frozen=True):
     trace_topic: str
     """The topic of message traces, which every account may write to (``topics.trace_topic_name``)."""
     topic_at: TopicAt
-    """Function that returns the topic of a record in the log."""
+    """Function that returns the topic of a record in the log, given the record's physical offset."""
 
 
 class AccessRule(msgspec.Struct, frozen=True):
@@ -72,18 +73,19 @@ class AccessRule(msgspec.Struct, frozen=True):
 
     access: Access
     needs: Callable[[Caller, AccessFacts], Sequence[Need]] | None = None
-    """Function that returns the topics and groups that a request uses; None if any account will do. Called only for ``CLIENT``.
+    """Function that returns the topics and groups that a request uses, with the needed permissions; None if every account may
+    send the request. Only called if :attr:`access` is ``CLIENT``.
 
-    It raises ``RefusedError`` if the request does not name its topic or group.
+    The function raises ``RefusedError`` if the request does not name its topic or group.
     """
 
 
 PUBLIC: Final = AccessRule(Access.PUBLIC)
-"""Everyone, without a signature too."""
+"""Rule for requests that everyone may send, even without a signature."""
 ACCOUNT: Final = AccessRule(Access.CLIENT)
-"""Every account: the request shows where data is, but not the data."""
+"""Rule for requests that every account may send, because they show where data is, but not the data."""
 ADMIN: Final = AccessRule(Access.ADMIN)
-"""Administrators: the request changes something for others, or shows everything."""
+"""Rule for requests that only administrators may send, because they change something for others, or show everything."""
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -94,4 +96,4 @@ class Caller(msgspec.Struct, frozen=True):
     ext_fields: Mapping[str, str]
     body: bytes
     rule: AccessRule | None = None
-    """Access rule of the request code; None if the code declares none."""
+    """Access rule of the request's code; None if no rule is declared for the code."""

@@ -26,16 +26,16 @@ class Alarm:
     id: str = attrs.field(validator=_TEXT)
     """Stable identifier, such as ``store.fenced``. It does not change when the message is reworded."""
     level: Level = attrs.field(validator=attrs.validators.in_((WARNING, CRITICAL)))
-    """:data:`WARNING` or :data:`CRITICAL`."""
+    """Level of the alarm: :data:`WARNING` or :data:`CRITICAL`."""
     subject: str = attrs.field(validator=_TEXT)
-    """Name of the group, topic, folder or plugin that has the problem; empty for the broker itself."""
+    """Name of the group, topic, folder or plugin that has the problem; empty if the broker itself has the problem."""
     message: str = attrs.field(validator=_TEXT)
     """One sentence for people that describes the problem and the remedy."""
     value: int | float = 0
-    """Measured value, in ``unit``."""
+    """Measured value that raised the alarm, in :attr:`unit`; 0 if nothing was measured."""
     unit: str = ""
     """Unit of ``value`` and ``limit``: ``bytes``, ``ms``, ``messages``, ``ratio`` (0 to 1) …; empty if nothing was measured."""
     limit: int | float = 0
-    """Bound that ``value`` has passed, in ``unit``."""
+    """Bound that :attr:`value` has passed, in :attr:`unit`; 0 if nothing was measured."""
     key: str = ""
     """Key of the setting that helps against the problem; empty if there is none."""

@@ -55,4 +55,5 @@ class SupportsFilterBacking(Protocol):
 
 
 MessageFilterFactory = Callable[[str, frozenset[int]], MessageFilter]
-"""Makes a filter from an expression and its set of tags codes; raises ``RefusedError`` if the expression does not parse."""
+"""Function that makes a filter from an expression and the expression's set of tags codes. It raises ``RefusedError`` if the
+expression does not parse."""

@@ -23,11 +23,11 @@ class FlushStatus(enum.Enum):
     TIMEOUT = "timeout"
     """The sync did not end in time; the record is stored and may still become durable (FLUSH_DISK_TIMEOUT)."""
     FENCED = "fenced"
-    """The sync failed, or the service stopped before it: the record must not be acknowledged."""
+    """The sync failed, or the flush service stopped before the sync: the record must not be acknowledged."""
     SLAVE_TIMEOUT = "slave_timeout"
     """No slave had the record in time; it is stored and may still be replicated (FLUSH_SLAVE_TIMEOUT)."""
     SLAVE_NOT_AVAILABLE = "slave_not_available"
-    """No slave is connected, or all are too far behind; the record is stored, but not replicated in time."""
+    """No slave is connected, or all slaves are too far behind; the record is stored, but not replicated in time."""
 
 
 class ReplicationGate(Protocol):
@@ -64,13 +64,13 @@ class FlushStatistics:
     """Counters of a flush service, from its start on."""
 
     syncs: int
-    """Number of calls that forced bytes to disk."""
+    """Number of syncs, the calls that forced bytes to disk."""
     synced_bytes: int
     waiters: int
-    """Number of completed waiters, of any status."""
+    """Number of waiters for durability that were completed, with any status."""
     timeouts: int
     sync_time_s: float
-    """Total time spent in syncs."""
+    """Total time spent in syncs, in seconds."""
 
 
 class FileWriter(Protocol):
@@ -143,7 +143,8 @@ class FlushContext(Generic[S_co]):
     log: FlushableLog
     clock: Clock
     settings: S_co
-    """The strategy's section of the configuration: an attrs instance for the built-ins, the plugin's own model otherwise."""
+    """Section of the configuration for the flush strategy: an attrs instance for built-in strategies, the plugin's own model
+    for others."""
     pool: TransientStorePool | None
     """Transient store pool; None if the strategy uses none."""
 
@@ -191,9 +192,11 @@ class FlushStrategy(Generic[S]):
     name: str
     factory: FlushServiceFactory[S]
     settings_model: type[S] | None = None
-    """The attrs class that validates ``flush.<name>`` of the configuration."""
+    """The attrs class that validates the section ``flush.<name>`` of the configuration; None for a strategy without
+    settings."""
     synchronous: bool = False
-    """Whether the waiters of ``submit`` are done only after a sync. Reads and dispatch then stop at the flushed position."""
+    """Whether the waiters that ``submit`` returns are done only after a sync. If so, reads and dispatch stop at the flushed
+    position."""
     uses_pool: bool = False
     """Whether appends are written to the transient store pool first."""
 

@@ -22,13 +22,14 @@ class StoredMessages(msgspec.Struct, frozen=True, eq=False):
     messages: Sequence[MessageExtBrokerInner | MessageBatch]
     """Messages to store, with the topics and queues that intake steps and features gave them."""
     results: Sequence[AppendUnit | RefusedError]
-    """Result of each message: its position in the log, or the error for which it is not stored."""
+    """Result of each message of the append: its position in the log, or the error for which it is not stored."""
     took_s: float
     """Duration of the append, in seconds."""
     flushed: FlushWaiter
-    """Done when the messages are on disk, if the flush strategy lets senders wait for that; else done at once."""
+    """Waiter that is done when the messages are on disk, if the flush strategy lets senders wait for the disk; otherwise the
+    waiter is done at once."""
     durable: FlushWaiter
-    """Done when :attr:`flushed` is done and, with ``sync_master``, a slave has the messages."""
+    """Waiter that is done when :attr:`flushed` is done and, with the role ``sync_master``, a slave has the messages."""
 
 
 class HandedOut(msgspec.Struct, frozen=True, eq=False):
@@ -38,9 +39,9 @@ class HandedOut(msgspec.Struct, frozen=True, eq=False):
     group: str
     queue_id: int
     records: Sequence[memoryview]
-    """Buffers with whole records, in the order of the log. Valid during the call only."""
+    """Buffers with whole records, in the order of the log. They are valid only during the call of the service."""
     took_s: float
-    """Duration of the search, in seconds."""
+    """Duration of the search for the pull's messages, in seconds."""
 
 
 @runtime_checkable

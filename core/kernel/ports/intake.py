@@ -18,7 +18,8 @@ class Sent(msgspec.Struct, frozen=True):
     version: int
     """Version of the sender, as the ordinal of RocketMQ's ``MQVersion``."""
     max_reconsume_times: int | None = None
-    """Most redeliveries that a consumer allows for a message that it sends back; None if the request names no limit."""
+    """Maximum number of redeliveries that a consumer allows for a message that it sends back; None if the request names no
+    maximum."""
 
 
 @runtime_checkable

@@ -11,13 +11,13 @@ import msgspec
 from flintmq.core.errors import FlintError
 
 NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
-"""Valid names of metrics and labels."""
+"""Pattern of valid names of metrics and labels."""
 OURS: Final = ("rocketmq_", "flintmq_", "process_")
 """Prefixes of metric names that are reserved for the broker."""
 TAKEN: Final = frozenset({"cluster", "node_type", "node_id", "le", "quantile"})
-"""Label names that plugins may not use: the exporter adds them to every figure, or they are reserved by Prometheus."""
+"""Label names that plugins may not use, because the exporter adds them to every figure, or because Prometheus reserves them."""
 MEASUREMENTS_MAX: Final = 1_000
-"""Most measurements that are exported for one service."""
+"""Maximum number of measurements that are exported for one service."""
 _TEXT_MAX_CHARS: Final = 300
 
 
@@ -31,7 +31,7 @@ class Measurement(msgspec.Struct, frozen=True):
     """Label values, keyed by label name. Use few distinct values: monitoring keeps a time series for each."""
     kind: Literal["counter", "gauge"] = "gauge"
     meaning: str = ""
-    """Help text of the metric, one sentence. The first text of a name is used."""
+    """Help text of the metric, one sentence. If measurements of one name have different texts, the first text is used."""
 
 
 @runtime_checkable

@@ -54,7 +54,8 @@ class RequestChannel(Channel, Protocol):
     read_s: float
     """Time at which the peer's last bytes were read, in seconds of the monotonic clock."""
     is_stalled: bool
-    """Whether too many answers wait for the peer to read. It gets no further answers until it reads."""
+    """Whether too many answers wait because the peer does not read them. A stalled peer gets no further answers until it
+    reads."""
 
     def respond(self, to: Request, answer: Response) -> None:
         """Answer a request, unless it is one-way. The answer leaves with the next :meth:`flush`.
@@ -101,12 +102,14 @@ class Request(msgspec.Struct, gc=False):
     language: str
     codec: int
     ext_fields: dict[str, str] | None
-    """Header fields, keyed by name; None if there are none, or if the header was decoded directly into ``typed``."""
+    """Header fields of the request, keyed by name; None if there are none, or if the header was decoded directly into
+    ``typed``."""
     body: bytes
     typed: Header | None = None
-    """Typed header, if :mod:`flintmq.remoting.wire.fast_json` decoded the frame; else None."""
+    """Typed header of the request, if :mod:`flintmq.remoting.wire.fast_json` decoded the frame; otherwise None."""
     read_s: float = 0.0
-    """Time of the read, in seconds of the monotonic clock, if the answer comes later; 0 if ``channel.read_s`` is the time."""
+    """Time at which the request was read, in seconds of the monotonic clock, if it is answered later; 0 if ``channel.read_s``
+    is the time."""
 
     @property
     def is_oneway(self) -> bool:
@@ -133,9 +136,9 @@ class Response(msgspec.Struct):
 
 
 Handler = Callable[[Request], Awaitable[Response | None] | Response | None]
-"""Function that answers one request, or returns None if no answer is due now (held pulls, one-way requests)."""
+"""Function that answers one request. It returns None if no answer is due now, as for held pulls and one-way requests."""
 BatchHandler = Callable[[list[Request]], None]
-"""Function that takes the requests of one read and answers each of them through its channel."""
+"""Function that takes the requests of one read of a connection and answers each of them through its channel."""
 
 
 class RequestProcessor(Protocol):
@@ -150,7 +153,7 @@ class BatchProcessor(Protocol):
     """Processes all requests of one read together. Loop thread."""
 
     may_wait: ClassVar[bool]
-    """Whether requests may be postponed to a later iteration of the loop if this one takes long."""
+    """Whether requests may be postponed to a later iteration of the event loop if the current iteration takes long."""
 
     def process(self, batch: list[Request]) -> None:
         """Answer the requests of one read, all of one code, each through its channel, now or later.
@@ -178,7 +181,8 @@ ProcessorFactory = Callable[..., RequestProcessor | BatchProcessor]
 LOOP_POOLS: Final = frozenset(
     ("send", "pull", "reply", "end_transaction", "query", "heartbeat", "client", "consumer", "admin")
 )
-"""The broker's own pools: bounded queues of requests that the loop handles. A pool of any other name has threads."""
+"""Names of the broker's own pools, which are bounded queues of requests that the event loop handles. A pool with any other name
+has threads."""
 THREADS_DEFAULT: Final = 4
 THREADS_MAX: Final = 256
 
@@ -188,17 +192,17 @@ class RequestDeclaration(msgspec.Struct, frozen=True):
 
     code: int
     header: type[Header] | None = None
-    """The typed header of the request; None for one without fields."""
+    """Typed header of the request; None for a request without header fields."""
     answer: type[Header] | None = None
-    """The typed header of the answer; None for one without fields."""
+    """Typed header of the answer; None for an answer without header fields."""
     pool: str = "admin"
-    """Name of the bounded queue in which its requests wait."""
+    """Name of the pool, a bounded queue, in which requests with this code wait."""
     needs: AccessRule | None = None
-    """Access rule for the sender; None refuses all senders, unless ``acl.extra_codes`` names the code."""
+    """Access rule for senders of the request code; None refuses all senders, unless ``acl.extra_codes`` names the code."""
     audited: bool = False
-    """Whether each request is written to the audit log; True for administrative actions."""
+    """Whether each request with this code is written to the audit log; True for administrative actions."""
     summary: str = ""
-    """One line of documentation: the first sentence of the handler's docstring."""
+    """One line of documentation of the request code: the first sentence of the handler's docstring."""
 
     def under(self, other: RequestDeclaration) -> RequestDeclaration:
         """Return this declaration, completed with the access rule, audit and header of a built-in one if it has no rule."""

@@ -24,7 +24,7 @@ class IndexCheckpoint(Protocol):
     """The field of the store's checkpoint that the index writes."""
 
     index_msg_timestamp_ms: int
-    """Store time, in ms, up to which the index is on disk; 0 if unknown."""
+    """Store time up to which the index is on disk, in ms since 1970; 0 if the time is unknown."""
 
 
 @attrs.frozen(eq=False)
@@ -44,7 +44,8 @@ class StoreFolder:
     min_offset_bytes: int
     """Physical offset at which the log begins."""
     sync_failed: Callable[[], None]
-    """Function to call after a failed sync, so that the next start does not trust pages that are only in memory."""
+    """Function that a dispatcher or index builder calls after a failed sync, so that the next start does not trust pages that
+    are only in memory."""
 
 
 class QueueReader(Protocol):
@@ -218,7 +219,7 @@ class SupportsDeleted(Protocol):
     """Consume queues that fire an event for each queue that dispatch deletes because its topic was deleted."""
 
     deleted: Event[[str, int]]
-    """Event: a queue was deleted or begins again. Its arguments are the topic and the queue id."""
+    """Event published with a topic and a queue id when that queue was deleted or begins again."""
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
         """Return the keys of a topic's queues. Its cost does not depend on other topics."""

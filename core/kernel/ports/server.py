@@ -14,9 +14,9 @@ class RequestPool(Protocol):
     """A bounded queue of requests that are not answered yet. Loop thread."""
 
     waiting: int
-    """Number of requests that are accepted and not answered yet."""
+    """Number of requests that the pool has accepted and that are not answered yet."""
     capacity: int
-    """Most requests that the pool accepts at the same time."""
+    """Maximum number of requests that the pool accepts at the same time."""
 
 
 class RequestLatency(Protocol):

@@ -48,7 +48,8 @@ class TagsCodes(Protocol):
 
 
 TagsCodesFactory = Callable[["BrokerConfig", "Disk"], TagsCodes]
-"""Makes the rule of a store. Called after the folder is locked and before the log is read."""
+"""Function that makes the rule for a topic's tags codes in a store. It is called after the store's folder is locked and before
+the log is read."""
 
 
 class SystemTopic(msgspec.Struct, frozen=True):
@@ -56,20 +57,23 @@ class SystemTopic(msgspec.Struct, frozen=True):
 
     name: str
     queue_nums: int = 0
-    """Number of queues in the table of topics, from the first start on; 0 for a topic that is not in that table."""
+    """Number of queues that the topic has in the table of topics, from the broker's first start on; 0 for a topic that is not
+    in that table."""
     is_listed: bool = True
-    """Whether request 304 lists it among the system topics. Clients can neither create nor delete a listed topic."""
+    """Whether request 304 lists the topic among the system topics. Clients can neither create nor delete a listed topic."""
     clients_may_write: bool = False
-    """Whether a client may send messages to it."""
+    """Whether clients may send messages to the topic."""
     holds_messages: bool = False
-    """Whether clients' messages wait here, with their real topic and queue in ``REAL_TOPIC`` and ``REAL_QID``. The answer to a
-    send names the real queue, access is checked for the real topic, and the topic's retention may not be shortened."""
+    """Whether clients' messages wait in the topic, with their real topic and queue in ``REAL_TOPIC`` and ``REAL_QID``. The
+    answer to a send names the real queue, access is checked for the real topic, and the retention of the topic with the waiting
+    messages may not be shortened."""
     keeps_queues: bool = False
-    """Whether its queues are kept after all of their messages have expired, because the feature remembers queue offsets."""
+    """Whether the topic's queues are kept after all of their messages have expired, because the feature remembers queue
+    offsets."""
     counts_queues: bool = False
-    """Whether statistics of puts are kept for each of its queues (RocketMQ's ``QUEUE_PUT_NUMS``)."""
+    """Whether statistics of puts are kept for each queue of the topic (RocketMQ's ``QUEUE_PUT_NUMS``)."""
     tags_codes: TagsCodesFactory | None = None
-    """Factory of the rule for its tags codes; None if they are the hashes of the tags."""
+    """Factory of the rule for the topic's tags codes; None if the tags codes are the hashes of the tags."""
 
 
 def tags_codes_of(topics: tuple[SystemTopic, ...]) -> dict[str, TagsCodesFactory]:
