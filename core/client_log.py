@@ -9,10 +9,11 @@ from typing import Final
 from flintmq.core.io.clock import SYSTEM_CLOCK
 
 LINES_PER_S: Final = 20
-"""Maximum number of lines per second of one template; more lines would only fill the disk."""
+"""Maximum number of lines per second that the log contains for one template of a message; more lines would only fill the
+disk."""
 LINE_MAX_CHARS: Final = 2_000
 _ESCAPED_MAX_CHARS: Final = 20_000
-"""Maximum length of a line that clients cannot provoke; some of them list many items."""
+"""Maximum length of a log line that no client can cause. Some of these lines list many items."""
 UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0 and C1 controls
     "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, lines, no width
@@ -64,7 +65,8 @@ class Gate(_Escape):
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[str, tuple[int, int]] = {}
-        """The last second and its number of lines, keyed by template; templates are literals, so there are few."""
+        """Last second in which a template was logged, and number of its lines in that second; keyed by template. Templates are
+        literals in the source, so there are few."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

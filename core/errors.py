@@ -36,7 +36,8 @@ from pathlib import Path
 from typing import Final
 
 _REMARK_MAX_CHARS: Final = 4_000
-"""Maximum length of the message in a remark; messages can repeat a name from the request, which can be as long as a header."""
+"""Maximum length of an error's message in the remark of an answer. A message can repeat a name from the request, and the name
+can be as long as a header."""
 _IN_REMARK: Final = re.compile(r"\[([a-z_]+\.[a-z_.-]+)(?:; measured ([^\[\]]*?))?(?:; see ([^\[\]]*))?\]\Z")
 _NO_BRACKETS: Final = str.maketrans("[]", "()")
 

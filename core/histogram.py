@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Bounds in seconds, suitable for durations of disk operations."""
+"""Upper bounds of a histogram's buckets in seconds, suitable for durations of disk operations."""
 
 
 class Histogram:
@@ -22,9 +22,9 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)
-        """Number of values in each bucket, not cumulative."""
+        """Number of values in each bucket of the histogram. The numbers are not cumulative."""
         self.total = 0.0
-        """Sum of all values."""
+        """Sum of all values in the histogram."""
 
     def add(self, value: float, count: int = 1) -> None:
         """Count a value ``count`` times."""

@@ -25,7 +25,8 @@ HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
 """Maximum number of values and escapes in a header in fastjson's dialect; its reader takes some microseconds for each."""
 
 ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
-"""Maximum size of an answer's header in clients; the answer to a batch lists up to 4,096 ids of 33 (IPv6: 57) characters."""
+"""Maximum size of an answer's header that clients accept; the answer to a batch lists up to 4,096 message ids of 33 (IPv6: 57)
+characters."""
 
 HEADER_FIELDS_MAX: Final = 4_096
 """Maximum number of fields in a header. Each field costs work in access control; the longest request has about 30."""
@@ -52,28 +53,32 @@ SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of unsent answers to one peer, four of the largest frames; a peer that exceeds it is disconnected."""
 
 BUFFERED_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Default of ``listen.max_buffered_bytes``: incomplete frames and unsent answers of all peers together.
-
-It is enough for 256 producers in the middle of the largest message. Beyond it the peer with the most bytes is disconnected,
-because the limits per peer add up for 10,000 peers."""
+"""Default of ``listen.max_buffered_bytes``: incomplete frames and unsent answers of all peers together. It is enough for 256
+producers in the middle of the largest message. Beyond this size the peer with the most bytes is disconnected, because the
+limits per peer add up for 10,000 peers."""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 8_000
-"""Default of ``listen.max_connections_per_address``, so that some of ``listen.max_connections`` are left for others."""
+"""Default of ``listen.max_connections_per_address``. It leaves some of ``listen.max_connections`` for clients at other
+addresses."""
 
 ACCEPTS_PER_TURN: Final = 8
-"""Maximum number of connections accepted per iteration of the event loop, about 1 ms of work, to limit delays of others."""
+"""Maximum number of connections accepted per iteration of the event loop, about 1 ms of work, so that accepting delays other
+connections little."""
 
 FIRST_FRAME_TIMEOUT_S: Final = 30.0
-"""Seconds from the first byte of a connection until its first frame must be complete; an unknown peer occupies memory."""
+"""Seconds from the first byte of a connection until its first frame must be complete, because the incomplete frame of an
+unknown peer occupies memory."""
 
 TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Seconds from the first byte of a TLS handshake to its end; before that byte the ordinary idle timeout applies."""
+"""Seconds from the first byte of a TLS handshake to its end; before the first byte the ordinary idle timeout applies."""
 
 TLS_PENDING_MAX: Final = 1_000
-"""Maximum number of connections in their TLS handshake; each costs about 50 KB and a signature."""
+"""Maximum number of connections in their TLS handshake; each connection costs about 50 KB of memory and the computation of a
+signature."""
 
 TLS_PENDING_PER_ADDRESS_MAX: Final = 500
-"""Maximum number of such connections from one address, including silent ones, so that others can still connect."""
+"""Maximum number of connections from one address that are in their TLS handshake or have sent nothing yet, so that clients at
+other addresses can connect."""
 
 FRAME_TIMEOUT_S: Final = 60.0
 """Seconds within which a frame must be complete, because an incomplete frame occupies memory."""
@@ -82,19 +87,20 @@ ENDING_S: Final = 0.5
 """Seconds for which further bytes of a peer are discarded after the answer that ends its connection."""
 
 JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
-"""Maximum size of a JSON body, which the frame limits anyway."""
+"""Maximum size of a JSON body, equal to the maximum size of a frame."""
 
 REQUEST_JSON_MAX_BYTES: Final = 1024 * 1024
 """Maximum size of a client's JSON body (heartbeat, locks, group); a heartbeat with 1,000 subscriptions has 250 KB."""
 
 REQUEST_JSON_MAX_OBJECTS: Final = 16_384
-"""Maximum number of objects in such a body, each of which takes a microsecond; above the limits of groups and topics."""
+"""Maximum number of objects in a client's JSON body; decoding an object takes a microsecond. Bodies within the limits of groups
+and topics have fewer objects."""
 
 REQUEST_JSON_DIALECT_MAX_BYTES: Final = 32 * 1024
 """Maximum size of a request body in fastjson's dialect, whose reader takes a microsecond per character."""
 
 REQUEST_SETTINGS_MAX_BYTES: Final = 32 * 1024
-"""Maximum size of a request that changes settings (25, 318); all settings with RocketMQ's names have 10 KB."""
+"""Maximum size of a request that changes settings (request codes 25 and 318); all settings with RocketMQ's names take 10 KB."""
 
 JSON_MAX_DEPTH: Final = 64
 """Maximum nesting of JSON, because the lenient parser recurses; no body of the protocol is nested deeper than 6."""
@@ -106,10 +112,11 @@ CLIENT_ID_MAX_BYTES: Final = 1_024
 """Maximum length of a client id; RocketMQ's clients combine an address, a process id and an instance name."""
 
 GROUPS_PER_CONNECTION_MAX: Final = 4_096
-"""Maximum number of producer groups, and of consumer groups, of a connection; a client of many tenants has hundreds."""
+"""Maximum number of producer groups of a connection, and of its consumer groups; a client of many tenants has hundreds of
+groups."""
 
 QUEUE_NUMS_MAX: Final = 65_536
-"""Maximum number of queues of a topic; each queue is a folder, and an entry in every client."""
+"""Maximum number of queues of a topic; each queue has a folder in the store, and an entry in the memory of every client."""
 
 QUEUE_LOCKS_MAX: Final = 200_000
 """Maximum number of locked queues of all groups (about 300 bytes each): 1,000 orderly groups with 200 queues each."""
@@ -121,26 +128,26 @@ SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
 """Maximum number of topics in one heartbeat."""
 
 SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Maximum memory of a connection's subscriptions in all its groups: 4,096 groups with ten topics each."""
+"""Maximum memory of a connection's subscriptions in all its groups, enough for 4,096 groups with ten topics each."""
 
 SUBSCRIPTIONS_MAX_BYTES: Final = 256 * 1024 * 1024
-"""Maximum memory of all connections' subscriptions: 10,000 clients with 60 topics each. Heartbeats need no permission."""
+"""Maximum memory of the subscriptions of all connections, enough for 10,000 clients with 60 topics each. There is a limit
+because clients need no permission for the heartbeats that contain the subscriptions."""
 
 MEMBERSHIPS_MAX: Final = 200_000
-"""Maximum number of members of all producer groups, and of all consumer groups: 10,000 clients in 20 groups each.
-
-A member takes about 700 bytes."""
+"""Maximum number of members of all producer groups, and of all consumer groups, enough for 10,000 clients in 20 groups each. A
+member takes about 700 bytes."""
 
 COUNTERS_MAX: Final = 500_000
-"""Maximum number of counters of request 315, about 2 KB each: for each topic, and for each group and topic of a pull.
-
-Pulls need few permissions, and clients can invent group names."""
+"""Maximum number of counters that request 315 reads; a counter takes about 2 KB. There are counters for each topic, and for
+each pair of group and topic in a pull. There is a limit because pulls need few permissions, and clients can invent group
+names."""
 
 REGISTERED_TOPICS_MAX: Final = 200_000
-"""Maximum number of topics in a broker's registration; 16 KB of compressed data can expand to millions."""
+"""Maximum number of topics in a broker's registration; 16 KB of compressed data can expand to millions of topics."""
 
 REGISTERED_BROKERS_MAX: Final = 10_000
-"""Maximum number of broker names, and of addresses, in a name server; clusters have some hundred."""
+"""Maximum number of broker names in a name server, and of broker addresses; clusters have some hundred brokers."""
 
 REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
 """Maximum number of broker addresses registered by one connection; RocketMQ's brokers register one each."""
@@ -149,10 +156,11 @@ REGISTERED_TOPICS_IN_ALL_MAX: Final = 1_000_000
 """Maximum number of topics of all brokers, counted once per broker, which take about 300 MiB in a name server."""
 
 KV_CONFIG_ENTRIES_MAX: Final = 200_000
-"""Maximum number of keys in a name server's key-value configuration; an ordered topic has one."""
+"""Maximum number of keys in a name server's key-value configuration; an ordered topic has one key."""
 
 KV_CONFIG_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Maximum total size of the names and values of that configuration, which is in memory and in ``kvConfig.json``."""
+"""Maximum total size of the names and values in a name server's key-value configuration, which is kept in memory and in
+``kvConfig.json``."""
 
 FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
 """Maximum length of a filter expression, such as 700 ids in an IN list; splitting it into tokens takes about 10 ms."""
@@ -161,35 +169,37 @@ FILTER_MAX_DEPTH: Final = 48
 """Maximum nesting of parentheses, NOTs, signs and chained comparisons in a filter expression, because parsers recurse."""
 
 FILTER_MAX_TERMS: Final = 512
-"""Maximum number of names and values in a filter expression, outside IN lists; a pull evaluates up to 800 messages."""
+"""Maximum number of names and values in a filter expression, outside IN lists; a pull evaluates the expression for up to 800
+messages."""
 
 CONSUMER_FILTERS_MAX: Final = 10_000
-"""Maximum number of expression filters in a broker for which bit maps are computed, about 2 KB each.
-
-Pulls with further filters evaluate every message, as without ``pull.calc_filter_bitmap``."""
+"""Maximum number of expression filters in a broker for which bit maps are computed; each filter takes about 2 KB. Pulls with
+further filters evaluate every message, as without ``pull.calc_filter_bitmap``."""
 
 CONSUMER_FILTERS_PER_GROUP_MAX: Final = 256
-"""Maximum number of such filters of one group, so that one group cannot use up the limit of all."""
+"""Maximum number of one group's expression filters for which bit maps are computed, so that one group cannot use up the limit
+of all groups."""
 
 CONSUMER_FILTERS_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum total size of their expressions, which are all written to ``consumerFilter.json`` at each change."""
+"""Maximum total size of the filter expressions for which bit maps are computed. All these expressions are written to
+``consumerFilter.json`` at each change."""
 
 CONSUMER_FILTERS_COMPILED_BYTES_PER_S: Final = 128 * 1024
-"""Maximum total size of expressions from heartbeats that are compiled per second, which takes about 80 ms.
-
-The others are compiled after the next heartbeat."""
+"""Maximum total size of filter expressions from heartbeats that are compiled per second, which takes about 80 ms. Further
+expressions are compiled after the next heartbeat."""
 
 HA_FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
 """Maximum number of log bytes in a frame of a replication stream; RocketMQ sends 32 KiB (``haTransferBatchSize``)."""
 
 HA_SLAVE_FRAME_MAX_BYTES: Final = 4 * 1024 * 1024
-"""Maximum size of a slave's frame, its state with about 100 bytes per epoch; it is buffered before it is authenticated."""
+"""Maximum size of a frame in which a slave sends its state, about 100 bytes per epoch. The frame is buffered before the slave
+is authenticated."""
 
 HA_PENDING_MAX: Final = 32
 """Maximum number of unauthenticated connections to the replication port."""
 
 HA_EPOCHS_MAX: Final = 10_000
-"""Maximum number of epochs in a store; the oldest are dropped first."""
+"""Maximum number of epochs in a store; the oldest epochs are dropped first."""
 
 HA_RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a record that a slave buffers until it is complete: 16 times the default maximum message size."""
@@ -198,4 +208,4 @@ HA_SEND_BUFFER_BYTES: Final = 1024 * 1024
 """Maximum size of unsent bytes to a slave, as in RocketMQ."""
 
 HA_HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Seconds from a slave's connection until its request must arrive; slaves send it at once."""
+"""Seconds from a slave's connection until its first request must arrive; slaves send this request at once."""

@@ -8,9 +8,9 @@ from typing import Final
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _ALONE_BYTES: Final = 1024 * 1024
-"""Size from which a block is mapped separately; larger than one read of a socket or a usual answer."""
+"""Size from which the C library maps a block of memory separately. One read of a socket and a usual answer are smaller."""
 _KEPT_BYTES: Final = 16 * 1024 * 1024
-"""Maximum size of the free memory at the heap's end that is not returned to the system."""
+"""Maximum size of the free memory at the heap's end that the C library does not return to the system."""
 
 
 def give_back_large_blocks() -> bool:

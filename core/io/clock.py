@@ -65,7 +65,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     monotonic_s = staticmethod(time.monotonic)
-    """The function of :mod:`time` itself, because the hot path calls it several times for each request."""
+    """The function :func:`time.monotonic` itself, without a method around it, because the hot path calls it several times for
+    each request."""
 
     def call_later(
         self,

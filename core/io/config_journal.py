@@ -19,7 +19,7 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 
 SECOND_FILE: Final = ".2"
-"""Suffix of the name of the second file."""
+"""Suffix of the name of a journal's second file."""
 
 
 class _NoteFile:
@@ -32,14 +32,14 @@ class _NoteFile:
     def empty(self) -> None:
         """Reset the state to that of a file that does not exist."""
         self.size_bytes: int | None = None
-        """Size of the file; None if it is not known."""
+        """Size of the journal's file in bytes; None if the size is not known."""
         self.notes = 0
-        """Number of notes that were found or appended, including appends that the disk refused."""
+        """Number of notes of changes that were found in the file or appended to it, including notes that the disk refused."""
         self.is_unsynced = False
         self.is_unnamed = False
-        """Whether the file's name may be lost in a power failure, because the folder was not synced."""
+        """Whether the file's name may be lost in a power failure, because the file's folder was not synced."""
         self.is_sound = True
-        """Whether no sync has failed; after a failed sync the kernel may have dropped written pages."""
+        """Whether no sync of the file has failed. After a failed sync the kernel may have dropped written pages."""
 
 
 class ConfigJournal:

@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _BETWEEN_PIECES_S: Final = 0.0005
-"""Pause in seconds between pieces of a file, in which the event loop gets the interpreter lock from the writing thread."""
+"""Pause in seconds between the pieces of a file that a thread writes. In the pause the event loop gets the interpreter lock."""
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
     counter: Long = 0
     """Number of changes of the table."""
     timestamp_ms: Long = msgspec.field(name="timestamp", default=0)
-    """Time of the last change, in ms since 1970."""
+    """Time of the last change of the table, in ms since 1970."""
 
     def next(self, clock: Clock) -> DataVersion:
         """Return the version after one more change."""
@@ -81,9 +81,9 @@ class NotedFile(ABC):
         self._writing = threading.Lock()
         self._compacting = asyncio.Lock()
         self._changes = 0
-        """Number of noted changes."""
+        """Number of noted changes of the table."""
         self._durable = 0
-        """Number of noted changes that survive a power failure."""
+        """Number of noted changes of the table that survive a power failure."""
         self._syncing: asyncio.Task[tuple[int, StoreError | None]] | None = None
 
     @property
@@ -239,7 +239,7 @@ class VersionedTable(ConfigManager[Row]):
     """
 
     _member: ClassVar[str]
-    """The name of the table's member in the file and on the wire."""
+    """Name of the member that contains the table, in the file and on the wire."""
 
     def __init__(
         self, file: JsonFile | None, table: dict[str, Row], clock: Clock, journal: ConfigJournal | None = None
@@ -248,7 +248,7 @@ class VersionedTable(ConfigManager[Row]):
         self._clock = clock
         self.data_version = DataVersion(timestamp_ms=clock.now_ms(), counter=0)
         self.deleted: Event[[str]] = Event()
-        """Event that a name was deleted, so that others drop their data about it."""
+        """Event published with a name that was deleted from the table, so that other tables drop their data about the name."""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -350,7 +350,8 @@ class JsonFile:
         self.backup_path = path.with_name(path.name + ".bak")
         self._disk = disk
         self._is_readable = True
-        """Whether the file was readable, so that it may replace the backup at the next save."""
+        """Whether the last load could read the file. A file that could not be read does not replace the backup at the next
+        save."""
 
     def load(self) -> Any:
         """Return the value in the file, or in its backup if the file is missing, empty or unreadable.

@@ -193,10 +193,11 @@ OS_DISK: Final = OsDisk()
 
 
 _held: set[tuple[int, int]] = set()
-"""Device and inode of the files that this process has locked, because a POSIX lock does not exclude its own process."""
+"""Device and inode of each file that this process has locked. The set is needed because a POSIX lock does not exclude the
+process that holds the lock."""
 
 _FLOCK: Final = struct.Struct("hhqqi4x")
-"""``struct flock`` of Linux on 64 bits."""
+"""Layout of ``struct flock`` on 64-bit Linux."""
 
 
 class FileLock:

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 _SINGLE_PAGES_BYTES: Final = 64 * 1024 * 1024
 _REWRITE_BYTES: Final = 1024 * 1024
 _BY_CALL_BYTES: Final = 8 * 1024
-"""Size from which a write by a system call is faster than a write through the map, where every new page is a fault."""
+"""Size in bytes from which a write by a system call is faster than a copy into the file's map, where the copy causes a page
+fault for every new page."""
 _BY_OPENING_BYTES: Final = 64 * 1024
-"""Size from which a write by a system call is faster if the file must be opened for it."""
+"""Size in bytes from which a write by a system call is faster than a copy into the file's map even if the file must be opened
+for the call."""
 _ZEROS: Final = memoryview(bytes(1024 * 1024))
 
 

@@ -32,7 +32,7 @@ class Rounds(Protocol):
     """A service that works in rounds. A round begins when the service is woken, or when its waiting time is over."""
 
     rest_s: float
-    """Seconds without a round after each round, even if the service is woken earlier."""
+    """Seconds after each round of the service in which no round begins, even if the service is woken."""
 
     @property
     def stopping(self) -> bool:

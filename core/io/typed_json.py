@@ -18,9 +18,9 @@ import msgspec
 from flintmq.core.errors import JsonTypeError, StoreFormatError
 
 Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-"""Java's int, of 32 bits."""
+"""Type of a Java ``int``, an integer of 32 bits."""
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Java's long, of 64 bits."""
+"""Type of a Java ``long``, an integer of 64 bits."""
 
 _NAMES: Final[dict[Any, str]] = {
     Int: f"an int ({-(2**31)} to {2**31 - 1})",

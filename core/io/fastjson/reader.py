@@ -12,7 +12,7 @@ from flintmq.core.errors import JsonSyntaxError
 from flintmq.core.limits import JSON_BODY_MAX_BYTES, JSON_MAX_DEPTH
 
 _SPACE: Final = re.compile(r"(?:[ \t\r\n\f\b]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-"""Blanks and comments, which are skipped."""
+"""Pattern of blanks and comments, which the reader skips."""
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _NAME: Final = re.compile(r"[A-Za-z_$%][^\s:,{}\[\]\"']*")
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
@@ -24,7 +24,8 @@ _NUMBER_SUFFIXES: Final = "LlSsBbFfDd"
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'{}[]"'))
 _MAX_DIGITS: Final = 40
-"""Largest length of a number. No field of the protocol is longer, and the time to convert an integer is quadratic."""
+"""Maximum length of a number in JSON. No field of the protocol has a longer number, and the time to convert an integer is
+quadratic."""
 
 
 def loads(

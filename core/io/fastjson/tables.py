@@ -14,7 +14,7 @@ import msgspec
 from flintmq.core.io.fastjson.writer import dumps, dumps_pretty
 
 _ROWS: Final = 500
-"""Number of rows of a piece, whose encoding takes a fraction of a millisecond."""
+"""Number of rows of a table that are encoded as one piece, which takes a fraction of a millisecond."""
 
 
 def table_pieces(head: Mapping[str, Any], member: str, rows: Iterable[tuple[str, msgspec.Struct]]) -> Iterator[bytes]:
