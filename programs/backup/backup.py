@@ -58,11 +58,11 @@ class BackupPlan:
     target: Path
     """The backup's folder."""
     config: BrokerConfig = attrs.field(factory=BrokerConfig)
-    """Configuration that names the folders of the log, if there are several."""
+    """Configuration of the store's broker. It names the folders of the commit log if the log has several."""
     prune: bool = False
-    """Whether files that retention has deleted in the store are removed from the backup."""
+    """Whether the backup removes its copies of log files that retention has deleted in the store."""
     keep_damage: bool = False
-    """Whether damaged parts of the log are copied unchanged, instead of raising an error."""
+    """Whether damaged parts of the log are copied unchanged; if False, a damaged log raises an error."""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,7 +73,7 @@ class BackupResult:
     new_bytes: int
     """Bytes of the log that were copied since the previous backup."""
     records: int
-    """Number of complete records in the copied bytes, each checked."""
+    """Number of complete records in the bytes of the log that this backup copied. Each record was checked."""
     pruned_files: int
     """Number of log files that were removed from the backup."""
 

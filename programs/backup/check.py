@@ -19,9 +19,10 @@ class CheckResult:
 
     manifest: Manifest
     records: int
-    """Number of complete records in the log."""
+    """Number of complete records in the backup's log."""
     findings: tuple[str, ...]
-    """Descriptions of the errors; empty for a sound backup. Damage that was copied on purpose is not an error."""
+    """Descriptions of the errors in a backup; empty if the backup is sound. Damage that was copied with ``--keep-damage`` is no
+    error."""
 
     @property
     def is_sound(self) -> bool:

@@ -28,7 +28,7 @@ from flintmq.programs.doctor.files import FileView, map_read_only
 from flintmq.programs.doctor.walk import stretches
 
 Progress = Callable[[int, int], None]
-"""Function that is called from time to time with the bytes done and the total."""
+"""Function that a copy calls from time to time with the number of copied bytes and the total number of bytes."""
 _DAMAGE_MOST: Final = 1_000
 NO_RECORD: Final = "no record ends at the position"
 
@@ -38,9 +38,9 @@ class Walked(msgspec.Struct, frozen=True):
 
     records: int
     end_offset_bytes: int
-    """Physical offset of the end of the last complete record, or of the blank record after it."""
+    """Physical offset of the end of the copied log's last complete record, or of the blank record after that record."""
     damage: tuple[Damage, ...]
-    """Damaged parts, at most a thousand."""
+    """Damaged parts of the copied log, at most a thousand."""
 
     def unexpected(self, manifest: Manifest) -> tuple[Damage, ...]:
         """Return the damage that is not in a backup's manifest."""
@@ -130,7 +130,7 @@ class SegmentDigests:
         self._running = new_digest()
         self._running_bytes = 0
         self.is_whole = have_bytes % SEGMENT_BYTES == 0
-        """Whether the known part ends at a segment's end."""
+        """Whether the part of the file that the previous backup has ends at the end of a segment."""
 
     def update(self, data: bytes) -> None:
         """Add the next bytes."""

@@ -15,7 +15,8 @@ from flintmq.core.io.paths import file_name
 
 FORMAT: Final = 1
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of a file per digest. Smaller segments locate damage better, and a later backup rereads at most one."""
+"""Size of a segment: the number of bytes of a log file for which a backup has one digest. A later backup reads at most one old
+segment again."""
 _DIGEST_BYTES: Final = 20
 _TABLE_PATH: Final = re.compile(r"(config|flint)(/[A-Za-z0-9_-][A-Za-z0-9._-]*){1,3}")
 
@@ -24,11 +25,11 @@ class LoggedFile(msgspec.Struct, frozen=True):
     """The part of a commit log file that is in the backup."""
 
     start_offset_bytes: int
-    """Physical offset of the file's first byte."""
+    """Physical offset of the log file's first byte."""
     size_bytes: int
-    """Bytes of the file in the backup; all of them except for the last file."""
+    """Number of the log file's bytes that are in the backup. Only the last log file may be in the backup in part."""
     digests: tuple[str, ...]
-    """Digests of each :data:`SEGMENT_BYTES` and of the rest."""
+    """Digests of the log file's segments of :data:`SEGMENT_BYTES`; the last segment may be shorter."""
 
     @property
     def end_offset_bytes(self) -> int:
@@ -39,7 +40,7 @@ class Table(msgspec.Struct, frozen=True):
     """A file of the store that is not part of the log."""
 
     path: str
-    """Path relative to the store, such as ``config/topics.json``."""
+    """Path of the table's file, relative to the store, such as ``config/topics.json``."""
     size_bytes: int
     digest: str
 
@@ -59,23 +60,24 @@ class Manifest(msgspec.Struct, frozen=True):
     """The content of a backup."""
 
     number: int
-    """Number of backups that were made in this folder, including this one."""
+    """Number of backups that were made in this backup's folder, including this one."""
     made_at_ms: int
-    """Wall-clock time at which the position was read, in ms since 1970."""
+    """Wall-clock time, in ms since 1970, at which the log's position was read from the store."""
     store: str
-    """The store's folder, for people."""
+    """Path of the store's folder, to be shown to people."""
     store_id: str
     """The store's id in ``flint/epochs``; empty for a store that FlintMQ has never opened."""
     file_bytes: int
-    """Size of the store's commit log files; 0 if it has none."""
+    """Size of each commit log file of the store; 0 if the store has no commit log file."""
     begin_offset_bytes: int
-    """Physical offset of the log's first byte."""
+    """Physical offset of the first byte of the log in the backup."""
     end_offset_bytes: int
-    """Physical offset up to which the backup is complete: a record boundary."""
+    """Physical offset up to which the backup has all records. It is the end of a record."""
     told_by: str
-    """How the position was found: ``feed``, ``queues`` or ``walk``."""
+    """How the backup's end position was found: ``feed``, ``queues`` or ``walk``."""
     sizes: dict[str, int]
-    """Sizes of other files, keyed by their setting, as far as the store's files show them."""
+    """Sizes of the store's other files (queues and index), keyed by the setting of the size. Sizes that the store's files do
+    not show are missing."""
     log: tuple[LoggedFile, ...]
     tables: tuple[Table, ...]
     damage: tuple[Damage, ...] = ()

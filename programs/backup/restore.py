@@ -32,13 +32,13 @@ class RestorePlan:
     backup: Path
     """The backup's folder."""
     store: Path
-    """The new store's folder; empty or missing."""
+    """The new store's folder, which is empty or does not exist yet."""
     config: BrokerConfig = attrs.field(factory=BrokerConfig)
     """The settings of the new store."""
     chosen: frozenset[str] = frozenset()
-    """Settings in ``config`` that override the backup's, such as ``store.consume_queue_file_bytes``."""
+    """Keys of the settings that override the backup's file sizes, such as ``store.consume_queue_file_bytes``."""
     delay_level_ms: Mapping[int, int] | None = None
-    """See :func:`flintmq.programs.doctor.rebuild.rebuild`."""
+    """Delay in ms of each delay level, keyed by level; see :func:`flintmq.programs.doctor.rebuild.rebuild`."""
     keep_damage: bool = False
     """Whether the undamaged part of a damaged backup is restored."""
 
@@ -49,11 +49,11 @@ class RestoreResult:
 
     manifest: Manifest
     records: int
-    """Number of complete records in the log, each checked."""
+    """Number of complete records in the restored log. Each record was checked."""
     log_end_offset_bytes: int
     """Physical offset of the end of the new store's log."""
     damage: tuple[Damage, ...]
-    """Damaged parts, which were removed from the new log as a start does."""
+    """Damaged parts of the backup's log. The restore removed these parts from the new log, as a broker's start does."""
 
     def to_json(self) -> dict[str, object]:
         """Return the result as JSON."""

@@ -39,7 +39,8 @@ from flintmq.programs.doctor.walk import stretches
 
 ToldBy = Literal["feed", "queues", "walk"]
 _FEED_MAX_AGE_MS: Final = 30_000
-"""A broker writes its feed once a second; a feed older than this belongs to a broker that has ended."""
+"""Maximum age of a Spark feed file that is used, in ms. A broker writes the file once a second, so the broker of an older file
+has ended."""
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.02
 
@@ -50,7 +51,7 @@ class SourceFile:
 
     path: Path
     start: int
-    """Physical offset of the file's first byte."""
+    """Physical offset of the commit log file's first byte."""
     size: int
 
     @property
@@ -65,7 +66,7 @@ class Position:
     end_offset_bytes: int
     told_by: ToldBy
     flushed_offset_bytes: int = 0
-    """The broker has synced its files up to this physical offset."""
+    """Physical offset up to which the broker has synced its commit log files."""
 
 
 class Source:
@@ -88,7 +89,7 @@ class Source:
         self.root = root
         self.folders = tuple(log_folders) or (root / "commitlog",)
         self.files: list[SourceFile] = []
-        """The commit log files, in the order of their offsets."""
+        """The store's commit log files, sorted by physical offset."""
         self.look()
         if not self.files and (inside := sorted(path.parent.name for path in root.glob("*/commitlog"))):
             raise StoreFormatError(

@@ -20,19 +20,19 @@ from flintmq.core.io.config_journal import SECOND_FILE
 from flintmq.programs.doctor.files import listed
 
 BEFORE: Final = ("config/consumerOffset.json", "config/delayOffset.json", "flint/timer/position.json")
-"""Files with offsets, which are read before the log's position."""
+"""Paths of the store's files with offsets. A backup reads these files before the end position of the log."""
 _JOURNALS: Final = tuple(
     f"flint/{name}{which}" for name in ("new-topics", "new-groups", "gone-offsets") for which in ("", SECOND_FILE)
 )
 _OURS: Final = ("flint/delay_levels.json", "flint/epochs", "flint/acl/plain_acl.yml")
 _KEY_VALUES: Final = "flint/kvConfig.json"
-"""The key-value configuration of a name server in the broker's process, which is in the store."""
+"""Path, relative to the store, of the key-value configuration of a name server that runs in the broker's process."""
 _CONFIG: Final = "config"
 _TRIES: Final = 20
 _PAUSE_S: Final = 0.05
 
 Tables = dict[str, bytes]
-"""File contents, keyed by path relative to the store."""
+"""Contents of a store's tables, keyed by the path relative to the store."""
 
 
 def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:

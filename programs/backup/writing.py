@@ -16,7 +16,7 @@ from flintmq.core.io.paths import sync_folder
 CHUNK_BYTES: Final = 1024 * 1024
 _ZEROS: Final = bytes(CHUNK_BYTES)
 _PRIVATE: Final = 0o600
-"""File mode: only the user who makes the backup can read messages and accounts."""
+"""File mode of a backup's files: only the user who makes the backup can read the messages and accounts."""
 
 
 class Pace:
