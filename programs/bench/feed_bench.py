@@ -25,7 +25,7 @@ _CPU: Final = "broker_cpu_us"
 _MEDIAN_DIGITS: Final = {"rate": 1, "p50_ms": 4, "p99_ms": 4, _CPU: 3}
 
 Run = Callable[[Coroutine[Any, Any, BenchResult]], BenchResult]
-"""Function that runs a coroutine on the chosen kind of event loop."""
+"""Function that runs a benchmark's coroutine on the chosen kind of event loop."""
 
 
 @attrs.frozen

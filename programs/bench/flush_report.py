@@ -20,7 +20,7 @@ from flintmq.programs.bench.power_cut import PowerCut, power_cut
 
 KIND: Final = "flintmq bench flush"
 FORMAT: Final = 1
-"""The version of the report's format."""
+"""The version of the format of a flush benchmark's report."""
 
 
 @attrs.frozen
@@ -33,9 +33,9 @@ class FlushReport:
     strategies: tuple[FlushSummary, ...]
     doubts: tuple[str, ...]
     config: dict[str, dict[str, str]]
-    """Settings that are not defaults, keyed by strategy."""
+    """Settings of each strategy's broker that differ from the defaults, keyed by strategy."""
     seconds: float
-    """Duration of the whole run."""
+    """Duration of the whole benchmark in seconds."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that ``--report`` writes and ``flintmq bench report`` compares."""
@@ -113,12 +113,12 @@ FIGURES: Final = (
     "written_bytes_per_message",
     "cpu_us",
 )
-"""Figures of which a summary has means over all rounds, with intervals."""
+"""Names of the figures of which a summary has the mean over all rounds, with a confidence interval."""
 WORST: Final = ("unsynced_messages", "unsynced_ms", "uncommitted_messages")
-"""Figures of which a summary has the maximum of all rounds."""
+"""Names of the figures of which a summary has the maximum of all rounds."""
 RATIOS: Final = ("rate", "p50_ms", "p99_ms", "cpu_us", "written_bytes_per_message")
 NOISE_SHARE: Final = 0.2
-"""A round is in doubt if other processes used a larger share of the machine's processors."""
+"""Share of the machine's processors. A round in which other processes used a larger share is in doubt."""
 CDF_POINTS: Final = 400
 
 
@@ -130,10 +130,10 @@ class FlushSummary:
     figures: Mapping[str, Estimate]
     worst: Mapping[str, float]
     ratios: Mapping[str, Estimate]
-    """Ratios to the first strategy, per round; empty for the first strategy."""
+    """Ratios of this strategy's figures to those of the first strategy, keyed by figure; empty for the first strategy."""
     errors: int
     cdf: Sequence[tuple[float, float]]
-    """Points (latency in ms, share of all puts that took no longer)."""
+    """Points of the latency distribution: (latency in ms, share of all puts that took at most that latency)."""
     power_cut: PowerCut | None
 
     def as_json(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def doubts(plan: FlushPlan, rounds: Sequence[FlushRound], environment: Mapping[s
 
 
 SAME_MACHINE: Final = ("cpu", "cores", "memory_mib", "system", "disk.filesystem", "disk.device", "disk.options")
-"""Facts that are the same for two reports from one machine and disk."""
+"""Names of the facts that are equal in two reports if the reports come from the same machine and disk."""
 
 
 @attrs.frozen
@@ -237,9 +237,9 @@ class Compared:
     first: float
     second: float
     ratio: float
-    """The second value over the first."""
+    """The second report's value divided by the first report's value."""
     certain: bool
-    """Whether the two 95 % intervals do not overlap."""
+    """Whether the difference is certain: the 95 % intervals of the two reports do not overlap."""
 
 
 @attrs.frozen
@@ -250,7 +250,7 @@ class ReportDiff:
     differences: tuple[Difference, ...]
     figures: tuple[Compared, ...]
     only_first: tuple[str, ...]
-    """Strategies that only the first report has."""
+    """Strategies that are only in the first report."""
     only_second: tuple[str, ...]
 
 

@@ -24,7 +24,7 @@ from flintmq.remoting.client.message import Message
 
 TOPIC: Final = "FlushBench"
 QUIET: Final = ("listen.port=0", "listen.vip=false", "listen.host=127.0.0.1")
-"""Settings that keep the unused socket of the broker from conflicting with others."""
+"""Settings with which the measured broker's port, which nobody uses, does not conflict with other brokers."""
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ class FlushRound:
     label: str
     round_number: int
     place: int
-    """The strategy's position within the round, from 0."""
+    """The strategy's position in the order of the round, counted from 0."""
     messages: int
     seconds: float
     rate: float
@@ -48,18 +48,20 @@ class FlushRound:
     written_mib_per_s: float
     written_bytes_per_message: float
     cpu_us: float
-    """Processor time of the whole process per message, including the writers."""
+    """Processor time of the whole process per message in µs, including the writers."""
     unsynced_messages: float
-    """Most messages that were acknowledged but not on disk, checked at each acknowledgement: the loss of a power cut."""
+    """Maximum number of messages that were acknowledged but not on disk, checked at each acknowledgement. A power cut loses
+    these messages."""
     unsynced_ms: float
-    """Time in which that many messages are sent."""
+    """Time in ms in which the writers send :attr:`unsynced_messages` messages."""
     uncommitted_messages: float
-    """Most messages that were acknowledged but not in the page cache: the loss of a killed process."""
+    """Maximum number of messages that were acknowledged but not in the page cache. The end of the process by ``SIGKILL`` loses
+    these messages."""
     errors: int
     other_cpu: float
-    """Processors used by other processes meanwhile; 0.5 is half of one processor."""
+    """Number of processors that other processes used during the round; 0.5 is half of one processor."""
     latencies_s: array[float] = attrs.field(repr=False, eq=False)
-    """Latencies of all puts, sorted."""
+    """Latencies of all puts of the round in seconds, sorted."""
 
     def as_json(self) -> dict[str, Any]:
         fields = attrs.asdict(self, filter=lambda attribute, _value: attribute.name != "latencies_s")
@@ -196,10 +198,10 @@ class Contender:
     """A strategy with settings, under a label."""
 
     label: str
-    """The label in tables: the text of the command line."""
+    """The strategy's name in tables: its text on the command line."""
     strategy: str
     settings: tuple[str, ...]
-    """Settings ``key=value`` with full keys."""
+    """Settings of the strategy's broker as ``key=value`` with full keys."""
 
 
 @attrs.frozen(kw_only=True)
@@ -208,23 +210,23 @@ class FlushPlan:
 
     contenders: tuple[Contender, ...]
     folder: Path
-    """The folder for stores, on the disk to measure."""
+    """The folder in which the benchmark creates its stores, on the disk to measure."""
     threads: int = 32
     """Number of writers; each puts a batch, waits for its acknowledgement, and puts the next one."""
     size_bytes: int = 1024
-    """Size of a body."""
+    """Size of a message's body."""
     batch: int = 1
     """Number of messages in one put."""
     seconds: float = 2.0
-    """Measured duration of a round."""
+    """Measured duration of a round in seconds."""
     warmup_s: float = 0.5
     rounds: int = 5
     quiet_s: float = 0.0
-    """Longest wait before each measurement until other processes use few processors."""
+    """Maximum time in seconds that each measurement waits until other processes use few processors."""
     settings: tuple[str, ...] = ()
-    """Settings ``key=value`` of every contender."""
+    """Settings of every strategy's broker as ``key=value``."""
     power_cut_s: float = 1.0
-    """Duration of each strategy's run on the simulated disk; 0 to skip it."""
+    """Duration in seconds of each strategy's run on a simulated disk with power cuts; 0: no such run."""
 
     def as_json(self) -> dict[str, Any]:
         plain = attrs.asdict(self, filter=lambda attribute, _value: attribute.name not in ("contenders", "folder"))

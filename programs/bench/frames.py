@@ -22,11 +22,11 @@ from flintmq.remoting.wire.headers_message import PullMessageRequestHeader, Send
 
 PRODUCER_GROUP: Final = "flintmq-bench"
 CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
-"""A consumer group that every broker has."""
+"""The consumer group of the benchmark's pulls. Every broker has this group."""
 OPAQUE_BASE: Final = 1_000_000_000
 OPAQUE_DIGITS: Final = 10
 BORN_MS: Final = 1_111_111_111_111
-"""A placeholder for the time of sending, with the same 13 digits."""
+"""Placeholder in a prepared send request, which the time of sending replaces; both numbers have 13 digits."""
 _COUNTER_DIGITS: Final = 8
 _QUEUE_OFFSET: Final = 7_777_777_777
 _OPAQUE: Final = b'"opaque":'

@@ -27,10 +27,10 @@ MARK: Final = b"FLT"
 STAMP_BYTES: Final = len(MARK) + 16
 HOLD_MS: Final = 5_000
 TICK_S: Final = 0.001
-"""Shortest sleep of the sender, in seconds. Event loops have a resolution of a millisecond, so shorter sleeps would be busy
-loops. Above 1,000 messages/s some messages are sent together."""
+"""Minimum sleep of the sender, in seconds. A shorter sleep would be a busy loop, because event loops have a resolution of a
+millisecond. Above 1,000 messages/s the sender therefore sends some messages together."""
 DRAIN_S: Final = 1.0
-"""Longest wait for the last messages, in seconds."""
+"""Maximum time, in seconds, that a run waits for its last messages."""
 
 
 @attrs.frozen
@@ -44,21 +44,21 @@ class LatencyResult:
     rate: float
     """Sent messages per second."""
     messages: int
-    """Number of messages that arrived."""
+    """Number of messages that arrived at the consumer."""
     missing: int
     """Number of sent messages that did not arrive in time."""
     errors: int
-    """Number of refused sends."""
+    """Number of sends that the broker refused."""
     p50_ms: float
-    """Time from writing the send to reading the pull's answer."""
+    """Median time in ms from writing a message's send request to reading the pull answer with the message."""
     p99_ms: float
     p999_ms: float
     max_ms: float
     send_p50_ms: float
-    """Time from writing the send to its answer."""
+    """Median time in ms from writing a send request to reading its answer."""
     send_p99_ms: float
     late_p99_ms: float
-    """How much later than planned messages were sent: the client's own error."""
+    """Delay in ms by which the client sent messages later than planned (99th percentile). This is the client's own error."""
     client_cpu_us: float
     broker_cpu_us: float | None
     size_bytes: int

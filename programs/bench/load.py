@@ -20,14 +20,14 @@ class Tally:
 
     def __init__(self) -> None:
         self.counting = False
-        """Whether to count; False during the warm-up."""
+        """Whether requests are counted; False during the warm-up."""
         self.messages = 0
         self.requests = 0
         self.latencies_s = array("d")
         self.errors: Counter[int] = Counter()
-        """Counts of response codes other than success."""
+        """Number of refused requests, keyed by the response code."""
         self.limit: int | None = None
-        """Number of messages or refusals after which the run ends."""
+        """Number of messages and refused requests after which the run ends; None: the run has no such limit."""
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
 

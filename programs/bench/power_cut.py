@@ -30,7 +30,7 @@ from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.testing.store import store_spec
 
 LOG_BYTES_MAX: Final = 48 * 1024 * 1024
-"""Most bytes that are appended; they are in memory twice."""
+"""Maximum number of bytes that a run appends to the simulated disk, which has them in memory twice."""
 RANDOM_CUTS: Final = 3
 _SMALL: Final = (
     "store.commit_log_file_bytes=8MiB",
@@ -47,13 +47,13 @@ class PowerCut:
     lost_messages: int | None
     """Acknowledged messages that the worst power cut lost; None if no power cut was possible."""
     acknowledged_messages: int
-    """Messages acknowledged up to that power cut."""
+    """Number of messages that were acknowledged before the power cut with the largest loss."""
     rate: float
     """Messages per second on the simulated disk, whose syncs take no time."""
     cuts: int
     """Number of simulated power cuts."""
     why_not: str = ""
-    """Why no power cut was possible; empty otherwise."""
+    """Reason why no power cut could be simulated; empty if power cuts were simulated."""
 
 
 @attrs.frozen
@@ -61,11 +61,11 @@ class _Acknowledgement:
     """An acknowledged put."""
 
     journal: int
-    """Number of disk operations up to the acknowledgement."""
+    """Number of operations on the simulated disk before the put was acknowledged."""
     end_bytes: int
     """Physical offset of the end of the put's last record."""
     unsynced_bytes: int
-    """Bytes that were acknowledged but not synced at that moment."""
+    """Number of bytes that were acknowledged but not synced when the put was acknowledged."""
 
 
 async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[object] = ()) -> PowerCut:

@@ -46,20 +46,21 @@ class RecoverResult:
 
     store: str
     log_bytes: int
-    """Bytes from the log's first byte to its last record."""
+    """Number of bytes from the start of the commit log to the end of its last record."""
     records: int
     log_files: int
     after_crash_s: float
     after_kill_s: float
     after_stop_s: float
     rebuild_s: float
-    """Time of a start without queues and index, which are rebuilt."""
+    """Time in seconds of a start that rebuilds missing consume queues and a missing index."""
     rebuild_records_per_s: float
-    """Records per second in the time by which this start is longer than one after a stop."""
+    """Records rebuilt per second: all records, divided by the time that a start with a rebuild takes longer than a start after
+    a stop."""
     index_lookup_us: float
-    """Median duration of a query by key, including reading and checking its messages; 0 if no message has a key."""
+    """Median duration in µs of a query by key, including reading and checking its messages; 0 if no message has a key."""
     offset_by_time_us: float
-    """Median duration of a search by time in a queue."""
+    """Median duration in µs of a search by time in a consume queue."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as JSON."""

@@ -24,7 +24,8 @@ from flintmq.remoting.client.transport import parse_address
 
 ROUTE_TRIES: Final = 1_000
 ROUTE_PAUSE_S: Final = 0.005
-"""Seconds between two requests for a new topic's route. Short, because the benchmark row `start` includes this wait."""
+"""Seconds between two requests for a new topic's route. The benchmark row `start` includes this pause, so the pause is
+short."""
 CONNECT_TIMEOUT_S: Final = 5.0
 
 
@@ -35,22 +36,23 @@ class BenchSettings:
     bench: Literal["send", "consume"]
     topic: str
     seconds: float = 5.0
-    """Duration of the measurement, if ``count`` is not set."""
+    """Duration of the measurement in seconds; ignored if ``count`` is set."""
     warmup_s: float = 1.0
-    """Duration of the load before the measurement."""
+    """Duration in seconds of the load before the measurement."""
     count: int | None = None
-    """Number of messages to measure, in place of a duration."""
+    """Number of messages after which the measurement ends; None: it ends after ``seconds``."""
     connections: int = 4
-    """Number of connections to each broker of the topic."""
+    """Number of connections to each broker that has queues of the topic."""
     inflight: int = 32
-    """Sends in flight per connection. A consuming connection has one pull per queue in flight."""
+    """Number of sends in flight per connection. A connection that consumes has one pull in flight per queue instead."""
     size_bytes: int = 1024
     batch: int = 1
-    """Number of messages per send, or most messages per pull."""
+    """Number of messages per send, or maximum number of messages per pull."""
     queues: int = 8
-    """Number of queues of the topic, if it is created."""
+    """Number of queues with which the benchmark creates the topic if the topic does not exist."""
     access: Access = ANYONE
-    """Credentials. Signing takes the client, and verifying takes the broker, about 20 µs per request."""
+    """Credentials of the benchmark's requests. Signing a request takes the client about 20 µs, and verifying takes the broker
+    as long."""
 
 
 @attrs.frozen
@@ -58,32 +60,32 @@ class BenchResult:
     """The result of one run."""
 
     bench: str
-    """``send`` or ``consume``."""
+    """The kind of benchmark: ``send`` or ``consume``."""
     target: str
-    """The name server of the measured brokers."""
+    """Address of the name server of the measured brokers."""
     topic: str
     messages: int
     requests: int
     seconds: float
     rate: float
-    """Messages per second."""
+    """Messages per second that were sent or consumed."""
     p50_ms: float
-    """Latency of a request, from writing it to its answer."""
+    """Median latency of a request in ms, from writing the request to reading its answer."""
     p99_ms: float
     p999_ms: float
     errors: int
     error_codes: dict[str, int]
-    """Number of errors, keyed by response code."""
+    """Number of refused requests, keyed by response code."""
     client_cpu_us: float
     """Processor time of this client per message."""
     broker_cpu_us: float | None
     """Processor time of the broker's process and its children per message; None if unknown."""
     connections: int
-    """Number of connections to each broker of the topic."""
+    """Number of connections to each broker that has queues of the topic."""
     inflight: int
-    """Requests in flight per connection."""
+    """Number of requests in flight per connection."""
     size_bytes: int
-    """Size of a body."""
+    """Size of a message's body."""
     batch: int
 
     def as_json(self) -> dict[str, Any]:
