@@ -83,7 +83,7 @@ class Assembly:
         self.config = config = settings.loaded.config
         self._pools = pools = Pools(held, config.admission)
         self.is_closing = False
-        """Whether the store no longer accepts messages."""
+        """Whether the broker's stop has begun, so that the store accepts no more messages."""
         self.services = Services(kernel, log)
         features = kernel.registries.features_topics()
         role = Role(config.broker.role, config.broker.id)

@@ -20,7 +20,7 @@ from flintmq.programs.broker.loading import section_for
 from flintmq.programs.broker.service import Timers
 
 ACL: Final = "acl"
-"""Name of the authenticator that ``acl.enable`` and ``nameserver.acl_enable`` enable."""
+"""Name of the authenticator that the settings ``acl.enable`` and ``nameserver.acl_enable`` enable."""
 
 
 class Authenticators:
@@ -56,7 +56,7 @@ class Authenticators:
             made.append(one if entry.owner.built_in else _Noted(one, kernel.part(entry)))
             self._registered[id(made[-1])] = entry
         self.in_force = tuple(made)
-        """The authenticators in the order in which they are asked."""
+        """The server's active authenticators, in the order in which a request is checked by them."""
 
     def start(self, timers: Timers) -> None:
         """Start to reload the files of authenticators that support it."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flintmq.core.io.disk import Disk
 
 FILES_MAX: Final = 50
-"""Most files of the quarantine and most removed parts that are listed."""
+"""Maximum number of files in the quarantine, and of removed parts of the log, that a report lists."""
 VALUE_MAX_CHARS: Final = 1_000
 CHANGED: Final = "changed at run time"
 _WHY: Final = {
@@ -50,8 +50,8 @@ class BrokerReportProcessor(DeclaredProcessor):
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._settings: tuple[BrokerConfig, list[ReportedSetting]] | None = None
-        """The last reported settings and their configuration. They are kept, because they take two milliseconds and seldom
-        change."""
+        """The settings of the last report, with the configuration that they come from. They are kept because finding them takes
+        two milliseconds."""
 
     @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
     def report(self, _request: Request) -> Response:

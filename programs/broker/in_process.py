@@ -52,9 +52,9 @@ class PutMessageResult:
     queue_id: int
     queue_offset: int
     message_id: str
-    """The broker's message id, made of host and physical offset."""
+    """The broker's message id, made of the broker's host and the message's physical offset."""
     unique_key: str
-    """The sender's message id (UNIQ_KEY)."""
+    """The sender's message id: the property UNIQ_KEY."""
     commit_log_offset_bytes: int
 
 
@@ -76,7 +76,8 @@ class PutBatch(Sequence[PutMessageResult]):
         self._host_hex = host_hex
         self._waiter = waiter
         self._holding = holding
-        """Internal topics in which messages may wait before they reach their queue, such as the schedule topic."""
+        """Internal topics, such as the schedule topic, in which the broker stores a message until the message reaches its own
+        queue."""
 
     @property
     def status(self) -> FlushStatus | None:

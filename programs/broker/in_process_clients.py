@@ -63,7 +63,7 @@ class InProcessClients:
         self._host = unpack_host(state.store_host)[0]
         self._numbers = count(1)
         self._is_stale = True
-        """Whether topics or the broker's role have changed since the routes were last updated."""
+        """Whether topics or the broker's role have changed since the routes for clients in the process were last updated."""
         self._routes = RouteInfoManager(state.clock)
         self._names = self._name_server()
         state.topics.changed.subscribe(self._topics_changed)

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 log = event_log("flintmq.broker")
 
 _LOOK_S: Final = 1.0
-"""Seconds between checks for changes; a killed broker loses at most changes of this age."""
+"""Seconds between checks whether registrations have changed. A killed broker loses the changes since the last check."""
 _REST: Final = 20
-"""Pause after a write, as a multiple of its duration, so that many changing groups cost little."""
+"""Pause after the registrations are written, as a multiple of the writing's duration, so that many changing groups cost
+little."""
 _NAMED_MAX: Final = 10
 
 
@@ -40,7 +41,7 @@ class KeptConsumers:
         self._api = api
         self._path = api.folder.path / "flint" / "consumers"
         self._written = (0, 0)
-        """The change counters of the tables at the last write."""
+        """The change counters of the registrations and the queue locks when the file was last written."""
         self._left_out = 0
         self._is_failing = False
         self._next_s = 0.0

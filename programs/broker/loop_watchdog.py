@@ -31,13 +31,14 @@ from flintmq.programs.broker.loop_delays import LoopDelays
 log = event_log("flintmq.broker")
 
 _PAUSE_SHARE: Final = 0.5
-"""Pause between beats, as a share of the warning limit. A block of one and a half times the limit is always detected."""
+"""Pause between two beats on the event loop, as a share of ``loop_blocked_warn_ms``. A block that is 1.5 times as long as that
+limit is always detected."""
 _SLOW_SHARE: Final = 0.2
-"""A loop is slow if its median delay exceeds this share of the warning limit."""
+"""Share of ``loop_blocked_warn_ms``. An event loop with a longer median delay counts as slow."""
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _FRAMES_MAX: Final = 12
-"""Lines of the stack that are shown."""
+"""Maximum number of lines of a blocked event loop's stack that are shown."""
 _SHOWN_MS: Final = AlarmsSection().slow_shown_ms
 
 
@@ -71,10 +72,10 @@ class LoopWatchdog:
         self._slow_ms = 0
         self._slow_by = ""
         self.times = 0
-        """Number of times that the loop was blocked for too long."""
+        """Number of times that the event loop was blocked for longer than ``loop_blocked_warn_ms``."""
         self.longest_ms = 0
         self.last = ""
-        """Stack of the loop's thread during the last block; empty if the loop was never blocked."""
+        """Stack of the event loop's thread when the loop was last blocked; empty if the loop was never blocked."""
 
     def start(self) -> None:
         """Start to watch the running loop."""

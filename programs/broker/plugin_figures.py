@@ -22,7 +22,8 @@ SWITCHED_OFF: Final = "pluginSwitchedOff"
 SWITCHED_OFF_TIMES: Final = "pluginSwitchedOffTimes"
 TRACE: Final = "pluginTrace"
 _ROWS_MAX: Final = 200
-"""Most rows per plugin, because each timer has one and they are part of an answer."""
+"""Maximum number of rows per plugin in ``pluginTrace``. A plugin has a row for each of its timers, and the answer must stay
+small."""
 
 
 def plugin_figures(kernel: Kernel) -> dict[str, str]:

@@ -27,7 +27,7 @@ from flintmq.remoting.server.request_table import Watch, wrong_response
 from flintmq.remoting.server.server import RemotingServer
 
 THREADS_END_S: Final = 2.0
-"""Seconds that a stop waits for handlers in threads."""
+"""Seconds that the stop of a server waits for handlers that run in threads."""
 _CAPACITY: Final = 10_000
 _POOL_FIGURES: Final = {
     "send": ("sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills"),
@@ -41,7 +41,7 @@ _PROCESSORS: Final = {
     "end_transaction": "transaction",
     "consumer": "consumer_manager",
 }
-"""RocketMQ's names of some queues in its metrics."""
+"""RocketMQ's processor names in metrics, keyed by the name of the queue of waiting requests. Other queues keep their names."""
 _EVENTS: Final = {
     "connected": "on_channel_connect",
     "closed": "on_channel_close",
@@ -62,7 +62,7 @@ class Pools:
         self._held = held
         self._admission = admission
         self.by_name: dict[str, Pool] = {}
-        """The queues, keyed by name."""
+        """The queues of waiting requests, keyed by name."""
 
     def get(self, name: str, threads: int = 0) -> Pool:
         """Return the queue with a name.
@@ -134,9 +134,9 @@ class PluginServer:
         self._at = at
         self.authenticators = authenticators
         self._handled_by: dict[int, Registered[ServerPart]] = {}
-        """The processor of each request code."""
+        """The processor that handles a request, keyed by request code."""
         self._default = default_processor_of(kernel.registries, at)
-        """The processor of all other request codes; None if there is none."""
+        """The processor for request codes that no other processor handles; None if there is no such processor."""
         self._of_hook: dict[int, Registered[ServerPart]] = {}
         self.server = RemotingServer(
             clock,

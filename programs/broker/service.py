@@ -38,10 +38,10 @@ log = event_log("flintmq.broker")
 _CONFIG_LOG: Final = event_log("flintmq.config")
 
 _FAILED_WAIT_S: Final = 1.0
-"""Seconds after which a failed timer is called again."""
+"""Seconds after which a timer whose function failed calls the function again."""
 _THIRD_PARTY_WAIT_S: Final = 0.001
 _STOPPED_POLL_S: Final = 1.0
-"""Seconds between checks, in a waiting call, that the loop still runs."""
+"""Seconds between checks whether the event loop still runs, while another thread waits for a call on the loop."""
 
 
 def tell_ignored(loaded: LoadedConfig) -> None:
@@ -62,14 +62,15 @@ class Service(ABC):
         self.loaded = loaded
         self.timers = timers
         self._held = contextlib.AsyncExitStack()
-        """Resources that the start has taken, released in reverse order even after a failure."""
+        """Resources that the start has taken. The stop, or a failed start, releases them in reverse order."""
         self._started = False
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
-        """Id of the loop's thread."""
+        """Id of the event loop's thread; 0 before the start."""
         self._process = 0
-        """Id of the process; a forked child has neither the loop nor the store."""
+        """Id of the process that started the service; 0 before the start. A forked child has neither the event loop nor the
+        store."""
         self._thread: threading.Thread | None = None
         self._stop_thread: asyncio.Event | None = None
         self._failure: BaseException | None = None
@@ -233,7 +234,7 @@ class Timers:
         self._part_of = part_of
         self._clock = clock
         self._failures: dict[str, tuple[int, str]] = {}
-        """Number of failures since the last success, and the last error, keyed by timer."""
+        """(number of failures since the last success, text of the last error), keyed by the timer's name."""
         self._handles: dict[int, Scheduled] = {}
         self._work: dict[str, Callable[[], float]] = {}
         self._count = 0

@@ -51,9 +51,9 @@ TROUBLE: Final = "serviceTrouble"
 _FIGURES_MAX: Final = 200
 _FIGURE_MAX_CHARS: Final = 1_000
 LEFT_BEHIND_S: Final = 10.0
-"""Seconds that ``start``, ``ready``, ``withdraw`` and ``stop`` of a third party's service may take."""
+"""Maximum duration in seconds of the methods ``start``, ``ready``, ``withdraw`` and ``stop`` of a third party's service."""
 _CANCELLED_S: Final = 1.0
-"""Seconds that a cancelled method of a service has for cleanup."""
+"""Seconds that a service's method has for cleanup after it was cancelled."""
 
 
 class Services:
@@ -69,7 +69,8 @@ class Services:
         self._log = log
         self._made: list[tuple[Registered[ServiceFactory], Service]] = []
         self._alarming: list[tuple[Registered[ServiceFactory], Service]] = []
-        """The services with alarms or health; kept, because looking this up takes longer than asking them."""
+        """The services that have alarms or a health. The list is kept, because finding these services takes longer than asking
+        them."""
         self._begun: list[tuple[Registered[ServiceFactory], Service]] = []
         self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 

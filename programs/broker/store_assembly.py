@@ -43,7 +43,7 @@ C = TypeVar("C")
 log = event_log("flintmq.broker")
 
 FILTER_BITMAP: Final = "filter_bitmap"
-"""The dispatcher that ``pull.calc_filter_bitmap`` puts before all others."""
+"""Name of the dispatcher that the setting ``pull.calc_filter_bitmap`` puts before all other dispatchers."""
 
 
 class StoreAssembly:

@@ -30,9 +30,11 @@ _HOLD_TICK_S: Final = 0.05
 _DISPATCH_S: Final = 1.0
 _PUT_TIMES_S: Final = 60.0
 _REST: Final = 50
-"""Pause after writing topics and groups, as a multiple of its duration, so that a change in a large table costs little."""
+"""Pause after topics and groups are written, as a multiple of the writing's duration, so that changes in a large table cost
+little."""
 _NOTES_MAX: Final = 10_000
-"""Number of notes beyond the table's size that ends the pause early, because a start reads all notes."""
+"""Maximum excess of a table's journal over the table, in entries. If the journal has more, the table is written without a
+pause, because a start reads the whole journal."""
 
 
 class UpkeepPlugin:
