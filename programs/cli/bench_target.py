@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R", BenchResult, LatencyResult)
 
 Target = tuple[str, int | None]
-"""The name server's address, and the broker's process id if it is known."""
+"""(address of the name server, process id of the broker) of a benchmark; the process id is None if it is unknown."""
 
 
 def size_option(default: int) -> Callable[[F], F]:

@@ -34,14 +34,14 @@ class ServedChild:
         self._arguments = [sys.executable, "-m", "flintmq", "run", "--log-level", "warning", *arguments]
         self._running = contextlib.ExitStack()
         self.namesrv = ""
-        """``host:port`` of the name server."""
+        """``host:port`` of the name server in the child process."""
         self.broker = ""
-        """``host:port`` of the broker."""
+        """``host:port`` of the broker in the child process."""
         self.pid = 0
         self.exit_code: int | None = None
-        """The exit code; None until the process has ended."""
+        """The child process's exit code; None until the process has ended."""
         self.errors = ""
-        """The process's output on stderr; empty until the process has ended."""
+        """The child process's output on stderr; empty until the process has ended."""
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:

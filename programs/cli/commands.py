@@ -170,4 +170,4 @@ COMMANDS: Final[Table] = {
         "Create plugins.",
     ),
 }
-"""FlintMQ's commands in the order of the help; commands of plugins follow them."""
+"""FlintMQ's commands in the order of the help. The help lists the plugins' commands after these."""

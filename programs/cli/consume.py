@@ -25,11 +25,12 @@ from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.pull_consumer import PullConsumer
 
 READER_GROUP = "TOOLS_CONSUMER"
-"""The group in the requests of a reader without a group. Every broker has it, so no group is created."""
+"""The group in the requests of ``flintmq consume`` without ``--group``. Every broker has this group, so no group is created."""
 SUSPEND_MS = 1_000
 PULL_SIZE = 32
 IN_LOOP_MAX_BYTES = 64 * 1024
-"""Messages that are longer or compressed are printed in a thread."""
+"""Maximum size of an uncompressed message that is printed on the event loop. Larger and compressed messages are printed in a
+thread."""
 
 
 @click.command(cls=Command)

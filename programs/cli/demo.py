@@ -38,11 +38,12 @@ SETTINGS = (
     "index.max_index_num=400_000",
     "flush.commit_real_time.pool_size=2",
 )
-"""Settings for small files, so that a demonstration uses little disk space."""
+"""Settings with small store files, so that a demonstration uses little disk space."""
 TOPIC: Final = "Demo"
 QUEUES: Final = 4
 LANES_PER_QUEUE: Final = 24
-"""Number of senders per queue. Each waits for an answer before it sends again, so the order of its messages is known."""
+"""Number of senders per queue. A sender waits for the answer to each message before the next one, so the order of its messages
+is known."""
 PULL_SIZE: Final = 32
 SUSPEND_MS: Final = 3_000
 STALL_S: Final = 15.0
@@ -151,7 +152,7 @@ def _run_one(strategy: str, store: Path, messages: int, progress: OnProgress) ->
 
 
 OnProgress = Callable[[str, int], None]
-"""Function that is called with the phase and the number of messages done since the last call."""
+"""Function that a demonstration calls with its phase and the number of messages done since the previous call."""
 
 
 @attrs.define
@@ -167,7 +168,7 @@ class DemoResult:
     found_by_key: int = 0
     found_by_id: int = 0
     problems: list[str] = attrs.field(factory=list)
-    """Checks that failed; empty if all passed."""
+    """Descriptions of the failed checks; empty if all checks passed."""
 
 
 @attrs.frozen

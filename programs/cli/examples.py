@@ -127,4 +127,4 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "flintmq plugin new flintmq-disk-watch --kind service --dir ./disk-watch --json",
     ),
 }
-"""Examples, keyed by the words that name the command."""
+"""Examples of command lines, keyed by the words of the command's name, such as ``plugin new``."""

@@ -21,7 +21,7 @@ class ExitCode(enum.IntEnum):
 
     OK = 0
     FAILED = 1
-    """A broker refused, nothing was found, or fewer messages arrived than requested."""
+    """A broker refused a request, nothing was found, or fewer messages arrived than requested."""
     USAGE = 2
     """The command line, a configuration or a plugin is not valid."""
     STORE = 3
@@ -42,7 +42,7 @@ _CODES: Final[dict[type[BaseException], ExitCode]] = {
     StoreError: ExitCode.STORE,
     RemotingError: ExitCode.NETWORK,
 }
-"""Exit codes by type of error; the first matching type counts."""
+"""Exit codes, keyed by the type of the error. The first type in this order that matches the error counts."""
 
 
 class CommandError(Exception):

@@ -28,7 +28,7 @@ class LogFile(OwnOutput):
         super().__init__()
         self.file = self._path = file
         self.thread: OutputThread | None = None
-        """The thread that writes the lines; None if each logging thread writes its own."""
+        """The thread that writes the log file's lines; None if each thread that logs writes its own lines."""
         self._descriptor: int | None = None
         try:
             self._open(os.O_NONBLOCK)

@@ -16,7 +16,7 @@ class OwnOutput(logging.Handler):
 
     is_json = False
     file: Path | None = None
-    """Absolute path of the log file; None for stderr."""
+    """Absolute path of the file that the log handler writes; None if the handler writes to stderr."""
 
     def name_lines(self, name: str) -> None:
         """Add a process's name to each line; an empty name is left out."""

@@ -19,7 +19,7 @@ from flintmq.remoting.wire.codes import MQ_VERSION, version_name
 
 PLUGINS_VARIABLE: Final = "FLINTMQ_PLUGINS"
 COMPLETE_VARIABLE: Final = "_FLINTMQ_COMPLETE"
-"""The environment variable with which a shell requests completions; click's name."""
+"""Name of the environment variable with which a shell requests completions. The name is click's."""
 
 
 class _Flintmq(LazyGroup):

@@ -19,7 +19,7 @@ from flintmq.remoting.client.compression import CompressionError
 from flintmq.remoting.client.message import PACKED, MessageExt, body_beginning, body_parts
 
 LINE_MAX_BYTES: Final = 64 * 1024
-"""Most bytes of a body that are printed on a line for people."""
+"""Maximum number of bytes of a body in a line that is printed for people."""
 
 
 def message_fields(message: MessageExt) -> dict[str, Any]:

@@ -94,14 +94,13 @@ ACCESS: Final = {
     "tls-key": ("The certificate's private key; by default in the same file.", "FILE"),
     "tls-insecure": ("Encrypt, and accept any certificate.", None),
 }
-"""Help and metavar of the options for a client's credentials and TLS, keyed by name. An option without a metavar is a flag."""
+"""(help, metavar) of each option for a client's credentials and TLS, keyed by the option's name. An option without a metavar is
+a flag."""
 
 given_access: Final[dict[str, str]] = {}
-"""The options of a client's command line, keyed by the environment variable with the same meaning: the name servers, the
-credentials and TLS (:mod:`flintmq.remoting.client.access`).
-
-A process runs one command at a time; :func:`flintmq.programs.cli.main.run_command_line` clears it.
-"""
+"""Values of the options for name servers, credentials and TLS on the command line, keyed by the environment variable with the
+same meaning (:mod:`flintmq.remoting.client.access`). A process runs one command at a time;
+:func:`flintmq.programs.cli.main.run_command_line` clears these values."""
 
 
 def access_variable(name: str) -> str:

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 WIDTH_WITHOUT_TERMINAL = 160
 WIDTH_IN_PIPE_MAX = 1_000
-"""Widest table in a pipe, in columns; the rows of a wider one are printed as cards."""
+"""Maximum width, in columns, of a table that is printed to a pipe. The rows of a wider table are printed as cards."""
 TEXT_MIN_CHARS = 24
-"""Least width of a column whose text is broken into lines."""
+"""Minimum width of a table's column whose text is broken into lines."""
 
 CELL_MAX_CHARS = 8_000
-"""Most characters of a value in a table; breaking longer values into lines takes seconds."""
+"""Maximum number of characters of a value in a table, because breaking a longer value into lines takes seconds."""
 LINE_MAX_CHARS = 64 * 1024
 
 
@@ -261,7 +261,7 @@ def print_found(found: dict[str, Any], as_json: bool) -> None:
 
 
 FOREIGN: Final = frozenset({"properties", "topics"})
-"""Members whose keys are names from users, and are printed unchanged."""
+"""Names of the members of a result whose keys are names that users chose. Such keys are printed unchanged."""
 WORDS: Final = {"told_by": "where it ends was told by"}
 VALUES: Final = {
     ("told_by", "queues"): "the queues",

@@ -15,11 +15,12 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 WAITING_BYTES_MAX: Final = 1 << 20
-"""Most bytes of lines that wait for one output, some thousand lines. Further lines are dropped and counted."""
+"""Maximum number of bytes, some thousand lines, that wait for one output. Lines beyond this maximum are dropped and counted."""
 _LINE_BYTES: Final = 64
-"""Assumed bytes of a line besides its text."""
+"""Number of bytes that a waiting line is assumed to occupy in addition to its text."""
 _WRITE_BYTES: Final = select.PIPE_BUF
-"""Most bytes of one write. A pipe takes them as a whole, even if several processes write to it."""
+"""Maximum number of bytes of one write. A pipe never splits a write of this size, even if several processes write to the
+pipe."""
 _RETRY_MS: Final = 1_000
 
 
@@ -47,7 +48,7 @@ class OutputThread:
     ) -> None:
         self.name = name
         self.lost_lines = 0
-        """Number of lines dropped since the start."""
+        """Number of lines that were dropped since the output thread started."""
         self._write, self._lost, self._failed = write, lost, failed
         self._process = os.getpid()
         self._lock = threading.RLock()  # garbage collection during put() may log, too
@@ -56,7 +57,7 @@ class OutputThread:
         self._is_full = False
         self._untold, self._reason = 0, ""
         self._since_s: float | None = None
-        """Start time of the current write; None if there is none."""
+        """Time at which the write in progress began, in seconds of the monotonic clock; None if no write is in progress."""
         self._thread = threading.Thread(target=self._run, name=f"flintmq-output-{name}", daemon=True)
         self._thread.start()
 

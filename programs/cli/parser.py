@@ -22,10 +22,8 @@ from flintmq.programs.cli.examples import EXAMPLES
 ACCESS_SECTION: Final = "Access control and TLS"
 
 Table = Mapping[str, "tuple[str | Table, str]"]
-"""Module and help, keyed by the command's name; lists of commands show the help's first line.
-
-The first item is ``module:object`` in this package, or a group's table of subcommands.
-"""
+"""(module, help) of each command, keyed by the command's name. The module is ``module:object`` in this package; a group of
+commands has a table of its subcommands instead. Lists of commands show the first line of the help."""
 
 
 class AccessOption(click.Option):

@@ -29,7 +29,7 @@ _EXPECTED = (
     click.Abort,
     BrokenPipeError,
 )
-"""Types of errors that a command raises on purpose. They are reported unchanged, without naming the plugin."""
+"""Types of errors that a plugin's command raises on purpose. Such an error is reported unchanged, without the plugin's name."""
 
 
 class PluginCommand(Command):

@@ -20,8 +20,8 @@ from flintmq.programs.cli.output import safe
 from flintmq.remoting.client.admin import AdminClient
 
 MakeTopic = Callable[[int | None, int | None], Awaitable[None]]
-"""Function that creates or changes the topic at a broker, from the numbers of its read and write queues; None keeps a
-number."""
+"""Function that creates or changes the topic at a broker. Its arguments are the numbers of read and of write queues; None keeps
+the current number."""
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ class Waiting:
     queue_id: int
     messages: int
     group: str
-    """The group with the largest lag; empty if no group reads the topic."""
+    """The group that has the most unconsumed messages in the queue; empty if no group reads the topic."""
 
 
 async def waiting_in(

@@ -44,9 +44,9 @@ OF_EACH: Final = frozenset(
         "store.commit_log_paths", "store.read_only_commit_log_paths",
     }
 )  # fmt: skip
-"""Keys that differ for each broker of a machine and that also have a RocketMQ name."""
+"""Keys of the settings that differ between the brokers of one machine and that also have a RocketMQ name."""
 BROKERS_MAX: Final = 26
-"""Most brokers of one command; each gets a letter as its name."""
+"""Maximum number of brokers of one ``flintmq run``; the name of each broker ends with a letter of the alphabet."""
 
 
 def serving_options(section: str) -> Callable[[F], F]:

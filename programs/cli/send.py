@@ -23,7 +23,7 @@ from flintmq.remoting.client.producer import Producer
 from flintmq.remoting.client.send_result import SendResult
 
 IN_FLIGHT = 64
-"""Most sends of generated messages that wait for an answer at the same time."""
+"""Maximum number of generated messages that are sent but not answered yet."""
 PATTERN = bytes(range(33, 127))
 
 

@@ -81,7 +81,7 @@ class FenceWatch:
     def __init__(self, stop: StopSignals) -> None:
         self._stop = stop
         self.reason: str | None = None
-        """Why the store is fenced; None if it is not."""
+        """Why the store is fenced; None if the store is not fenced."""
 
     def stop_at_end_of(self, descriptor: int, told: Callable[[bytes], None] | None = None) -> None:
         """Stop this process when a pipe ends, which means that its parent process has gone. Loop thread.
@@ -167,7 +167,8 @@ def _quoted(character: str) -> str:
 
 
 Start = Callable[[AsyncExitStack, FenceWatch], Coroutine[Any, Any, str]]
-"""Function that starts all services on the stack and returns the words after READY."""
+"""Function that starts all services of a process on the exit stack, and returns the words that follow READY in the READY
+line."""
 
 
 def serve(start: Start, loop_name: str) -> None:

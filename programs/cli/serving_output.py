@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = event_log("flintmq.log")
 
 END_TIMEOUT_S: Final = 1.0
-"""Seconds that the process waits at its end for unwritten lines."""
+"""Maximum number of seconds that an ending process waits until its log lines are written."""
 _BLOCKED_SHOWN_S: Final = 5.0
 _STREAMS: Final = ("stdout", "stderr")
 
@@ -212,4 +212,4 @@ def _lines_lost(error: OSError) -> None:
 
 
 SERVING_OUTPUT: Final = ServingOutput()
-"""The outputs of this process."""
+"""The outputs of this process: stdout, stderr and the log file, each with its thread."""

@@ -21,7 +21,7 @@ from flintmq.programs.top.tables import BROKERS, GROUPS, TOPICS, Kind
 from flintmq.remoting.client.admin import AdminClient
 
 BETWEEN_LOOKS_S: Final = 1.5
-"""Seconds between the two readings from which rates are computed."""
+"""Seconds between two readings of a broker's figures, whose difference gives the rates."""
 _ONCE: Final = Pace(lookups_per_s=200, lookup_s=0, progress_s=0)
 
 

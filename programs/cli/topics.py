@@ -22,7 +22,7 @@ from flintmq.remoting.client.route import MASTER_ID, NEW_TOPIC_QUEUES
 from flintmq.remoting.wire.bodies import TopicOffset
 
 PERMISSIONS: Final = {"rw": READ_WRITE, "r": READ, "w": WRITE}
-"""The protocol's permission bits, keyed by the option's value."""
+"""The protocol's permission bits, keyed by the value of the option ``--permission``."""
 
 topic_argument = click.argument("topic", help="The topic.")
 cluster_option = click.option("--cluster", help="Only this cluster's brokers; by default all.")
