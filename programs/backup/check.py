@@ -21,8 +21,8 @@ class CheckResult:
     records: int
     """Number of complete records in the backup's log."""
     findings: tuple[str, ...]
-    """Descriptions of the errors in a backup; empty if the backup is sound. Damage that was copied with ``--keep-damage`` is no
-    error."""
+    """Descriptions of the errors in a backup; empty if the backup is sound. Damage that was copied with ``--keep-damage`` does
+    not count."""
 
     @property
     def is_sound(self) -> bool:
