@@ -16,9 +16,9 @@ from flintmq.programs.cluster_view.memory import BrokerMemory
 from flintmq.programs.cluster_view.values import BrokerView, GroupView, PlacedAlarm
 
 NEARLY_FULL_RATIO: Final = 0.85
-"""RocketMQ's diskSpaceCleanForciblyRatio."""
+"""Used share of the log's disk from which RocketMQ deletes files by force (its setting diskSpaceCleanForciblyRatio)."""
 FULL_RATIO: Final = 0.9
-"""RocketMQ's diskSpaceWarningLevelRatio."""
+"""Used share of the log's disk from which RocketMQ refuses messages (its setting diskSpaceWarningLevelRatio)."""
 NO_BROKER: Final = Alarm(
     "broker.none",
     CRITICAL,

@@ -35,9 +35,9 @@ from flintmq.remoting.wire.codes import version_name
 T = TypeVar("T")
 
 MEMBERS_MAX: Final = 200
-"""Most members that are asked for details; further ones are only listed."""
+"""Maximum number of a group's members that are asked for details. Further members are only listed."""
 TOPICS_MAX: Final = 32
-"""Most topics without an offset that are fetched one by one."""
+"""Maximum number of topics without an offset of the group that are looked up one by one."""
 
 
 async def ask_each(

@@ -26,9 +26,9 @@ class GroupState:
     retry_lag: int | None
     get_per_s: float | None
     progress: Sequence[GroupProgress]
-    """The group's progress at each broker; empty for a broadcasting group."""
+    """The consumer group's progress at each broker; empty for a broadcasting group."""
     online: Connected | None
-    """The members' properties, from a broker with members; None if there are none."""
+    """The consumer group's members at a broker to which members are connected; None if no broker has members of the group."""
 
 
 def state_of(progress: Iterable[GroupProgress], connected: Iterable[Connected]) -> GroupState:

@@ -14,11 +14,12 @@ from flintmq.programs.cluster_view.memory import BrokerMemory
 from flintmq.programs.cluster_view.names import kind_of_group
 
 SPAN_S: Final = 600.0
-"""Seconds for which figures are kept."""
+"""Number of seconds for which the figures of a cluster and its groups are kept."""
 EVERY_S: Final = 2.0
-"""Least seconds between two samples."""
+"""Minimum number of seconds between two samples of a cluster's figures."""
 GROUPS_MAX: Final = 32
-"""Maximum number of groups whose figures are kept. A viewed group replaces the group that was not viewed for longest."""
+"""Maximum number of groups whose figures are kept. Beyond this number, a viewed group replaces the group that nobody has viewed
+for the longest time."""
 
 
 @attrs.frozen

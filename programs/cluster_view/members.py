@@ -17,7 +17,7 @@ from flintmq.remoting.client.admin import AdminClient
 from flintmq.remoting.wire.bodies import ConsumerRunningInfo
 
 AT_ONCE_MAX: Final = 16
-"""Most members that are asked at the same time."""
+"""Maximum number of a group's members that are asked at the same time."""
 TIMEOUT_MS: Final = 3_000
 
 

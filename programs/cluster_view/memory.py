@@ -17,7 +17,7 @@ from flintmq.remoting.wire.bodies import TopicOffset
 
 NEVER: Final = float("-inf")
 _ALARMS: Final = AlarmsSection()
-"""FlintMQ's default limits, used for brokers that do not watch lags themselves."""
+"""FlintMQ's default limits of alarms. The view uses their lag limits for brokers that do not watch lags themselves."""
 
 
 @attrs.frozen
@@ -36,12 +36,12 @@ class Connected:
     consume_type: str
     message_model: str
     conflict: str
-    """The members' conflict in a sentence; empty if there is none."""
+    """How the behavior or subscriptions of the group's members conflict, in a sentence; empty if the members agree."""
     at_s: float
 
 
 NOBODY: Final = ((), "", "", "")
-"""The values of a :class:`Connected` without members, except for the time."""
+"""The values, except for the time, of a :class:`Connected` for a group without connected members."""
 
 
 @attrs.define
@@ -54,26 +54,26 @@ class BrokerMemory:
     address: str
     is_registered: bool = True
     seen_s: float = 0.0
-    """Time at which a name server last listed it."""
+    """Time at which a name server last listed this broker."""
     error: str = ""
     failures: int = 0
-    """Number of consecutive failed requests."""
+    """Number of consecutive requests that this broker has not answered."""
     info: Mapping[str, str] = attrs.Factory(dict)
     topics: Mapping[str, TopicConfig] = attrs.Factory(dict)
     groups: Mapping[str, SubscriptionGroupConfig] = attrs.Factory(dict)
     progress: dict[str, GroupProgress] = attrs.Factory(dict)
     beginning: dict[str, GroupProgress] = attrs.Factory(dict)
-    """Progress of groups in topics to which they subscribe but have no offset yet, keyed by group."""
+    """Progress of groups in topics to which the group subscribes and in which it has no offset yet, keyed by group."""
     ends: dict[str, TopicEnds] = attrs.Factory(dict)
     connected: dict[str, Connected] = attrs.Factory(dict)
     topic_rates: Meters = attrs.Factory(Meters)
-    """Rates of all topics, updated in turns."""
+    """Rates of all topics at this broker. A few topics at a time are looked up, and their rates updated."""
     consumed_rates: Meters = attrs.Factory(Meters)
-    """Rates of topics that a group consumes, updated with the groups' progress."""
+    """Rates of the topics that groups consume from this broker, updated whenever the groups' progress is read."""
     lags: LagWatch = attrs.Factory(lambda: LagWatch(_ALARMS.lag_messages, _ALARMS.lag_window_ms / 1000))
-    """Lags of users' groups, for brokers that report no alarms."""
+    """Lags of users' groups, from which the view makes alarms for a broker that reports no alarms."""
     asked_s: dict[str, float] = attrs.Factory(dict)
-    """Time of the last answer, keyed by kind of request."""
+    """Time of this broker's last answer, keyed by the kind of request."""
     next_topic: int = 0
     next_group: int = 0
 

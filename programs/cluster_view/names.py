@@ -16,7 +16,7 @@ from flintmq.core.broker.topic_name import (
 from flintmq.programs.cluster_view.values import Kind
 
 _SYSTEM_GROUPS: Final = (SYSTEM_GROUP_PREFIX, "SELF_TEST_", "CID_ONS", "TOOLS_CONSUMER", "FILTERSRV_")
-"""Prefixes of groups that every broker has (core/broker/groups.py) or that RocketMQ's tools create."""
+"""Prefixes of the names of system groups, which every broker has or RocketMQ's tools create."""
 
 
 def kind_of_topic(topic: str, places: Iterable[tuple[str, str]] = ()) -> Kind:

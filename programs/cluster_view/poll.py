@@ -26,9 +26,10 @@ FIGURES: Final = "figures"
 TABLES: Final = "tables"
 PROGRESS: Final = "progress"
 MEMBERS_ASKED_MAX: Final = 16
-"""Most members of a group that are asked in the background; a detail view asks more."""
+"""Maximum number of a group's members that are asked for their subscriptions in the background. A detail view asks more
+members."""
 BEGINNING_MAX: Final = 8
-"""Most topics of a group that are looked up one by one."""
+"""Maximum number of topics without an offset of the group that are looked up one by one in the background."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,23 +37,26 @@ class Pace:
     """The intervals of requests and further limits, in seconds."""
 
     figures_s: float = 2.0
-    """Interval of a broker's runtime figures and of the list of brokers."""
+    """Interval, in seconds, at which a broker's runtime figures and the list of brokers are read."""
     tables_s: float = 5.0
-    """Interval of a broker's topics and groups; longer if 5 ms per entry are longer."""
+    """Minimum interval, in seconds, at which a broker's topics and groups are read. The interval is at least 5 ms per topic and
+    group."""
     progress_s: float = 5.0
-    """Interval of all groups' offsets at a broker; longer if 4 ms per queue are longer."""
+    """Minimum interval, in seconds, at which all groups' offsets at a broker are read. The interval is at least 4 ms per queue
+    of a group."""
     lookups_per_s: float = 10.0
-    """Topics and groups that are looked up per second, in turns: queue offsets and members."""
+    """Maximum number of look-ups per second at a broker. A look-up reads the queue offsets of one topic or the members of one
+    group, in turns."""
     lookup_s: float = 10.0
-    """Least interval between two look-ups of the same topic or group."""
+    """Minimum interval, in seconds, between two look-ups of the same topic or group."""
     stuck_s: float = 60.0
-    """A queue with waiting messages whose offset has not moved for this long is stuck."""
+    """Seconds after which a queue with waiting messages counts as stuck if the group's offset in the queue has not moved."""
     idle_s: float = 60.0
-    """Background requests stop if no view was used for this long."""
+    """Seconds after which a cluster view that nobody uses stops its requests in the background."""
     forget_s: float = 600.0
-    """A broker that no name server lists is still shown for this long."""
+    """Seconds for which a broker that no name server lists any more is still shown."""
     retry_max_s: float = 20.0
-    """A broker that does not answer is tried again after 1, 2, 4, … seconds, at most after this."""
+    """Maximum pause, in seconds, before a broker that does not answer is asked again. The pauses are 1, 2, 4, … seconds."""
 
     def tables_due_s(self, broker: BrokerMemory) -> float:
         """Return the interval for the tables of a broker."""

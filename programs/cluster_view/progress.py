@@ -13,7 +13,7 @@ from flintmq.core.broker.topic_name import RETRY_PREFIX
 from flintmq.remoting.wire.bodies import ConsumeStats, OffsetWrapper
 
 RATE_MIN_S: Final = 1.0
-"""Least seconds between readings for a meaningful rate."""
+"""Minimum number of seconds between two readings of a total from which a rate is computed."""
 
 
 @attrs.define
@@ -63,10 +63,10 @@ class GroupProgress:
     """A group's progress at one broker."""
 
     per_s: float
-    """Messages per second that the group received recently."""
+    """Messages per second that the group received recently, as the broker reports them."""
     queues: dict[MessageQueue, OffsetWrapper]
     standing: dict[MessageQueue, tuple[int, float]]
-    """Consumer offset and the time since which it has not moved, keyed by queue with waiting messages."""
+    """(consumer offset, time since which the offset has not moved) of each queue with waiting messages, keyed by queue."""
     lag: int = 0
     retry_lag: int = 0
     topics: tuple[str, ...] = ()

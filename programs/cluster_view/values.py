@@ -17,7 +17,7 @@ from flintmq.remoting.wire.broker_report import BrokerReport
 
 Kind = Literal["user", "retry", "dead_letter", "system"]
 State = Literal["online", "offline", "broadcasting", "unknown"]
-"""The state of a group: it has members, has none, has broadcasting members, or was not asked about yet."""
+"""The state of a group: the group has members, has no members, has broadcasting members, or was not asked about yet."""
 
 
 def as_json(value: Any) -> Any:
@@ -41,31 +41,32 @@ class Overview:
     name_servers: tuple[str, ...]
     clusters: tuple[str, ...]
     age_s: float | None
-    """Age of the oldest brokers' figures in it; None if there are none."""
+    """Age, in seconds, of the oldest figures of a broker that answers; None if no broker has answered."""
     brokers: int
     brokers_missing: int
     """Number of brokers that do not answer."""
     topics: int
-    """Number of users' topics; ``groups`` is the number of users' groups."""
+    """Number of users' topics. Retry, dead-letter and system topics do not count."""
     groups: int
     put_per_s: float
-    """Messages put per second; ``get_per_s`` counts consumed ones."""
+    """Messages per second that were put at all masters."""
     get_per_s: float
     put_latency_99_ms: float | None
-    """The slowest broker's figure of the last minute; None if no broker reports it or nothing was appended."""
+    """Latency of a put at the slowest broker, in ms: the 99th percentile of the last minute. None if no broker reports this
+    figure or nothing was appended."""
     lag: int | None
-    """Messages that groups have not consumed, summed over all groups."""
+    """Number of messages that groups have not consumed, summed over all groups."""
     groups_behind: int
     conflicts: int
-    """Number of groups with conflicting members."""
+    """Number of groups whose members' subscriptions or behavior conflict."""
     stuck: int
-    """Number of groups with a queue that does not move although messages wait."""
+    """Number of groups with a stuck queue: messages wait in the queue, and the group's offset does not move."""
     alarms: tuple[PlacedAlarm, ...]
     errors: tuple[str, ...]
-    """Error texts of failed requests."""
+    """Texts of the errors of requests to brokers and name servers that failed."""
     offline_behind: tuple[tuple[str, int], ...] = ()
-    """Groups without members for which messages wait, with their number, largest lag first. An alarm reports them if the lag
-    grows."""
+    """(group, number of waiting messages) of each group that has waiting messages and no members, largest lag first. An alarm
+    reports such a group if its lag grows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,18 +74,18 @@ class PlacedAlarm:
     """An alarm with its broker."""
 
     id: str
-    """Stable identifier such as ``disk.full``, for programs."""
+    """Stable identifier of the alarm, such as ``disk.full``, for programs."""
     level: str
-    """``warning`` or ``critical``."""
+    """The alarm's level: ``warning`` or ``critical``."""
     subject: str
-    """The group, topic or plugin that the alarm is about; empty for the broker itself."""
+    """The group, topic or plugin that the alarm is about; empty if the alarm is about the broker."""
     message: str
     value: float
     unit: str
     limit: float
-    """The limit that the value has exceeded."""
+    """The limit that the alarm's value has exceeded."""
     key: str
-    """The setting to change; empty if there is none."""
+    """Key of the setting that changes the alarm's limit; empty if no setting does."""
     broker: str
     address: str
 
@@ -94,12 +95,12 @@ class Setting:
     """A setting of a broker."""
 
     name: str
-    """FlintMQ's key for a FlintMQ broker, else RocketMQ's name."""
+    """The setting's name: FlintMQ's key for a FlintMQ broker, RocketMQ's name for another broker."""
     value: str
     origin: str
-    """Origin of the value, such as a file and line; empty if the broker does not report it."""
+    """Origin of the setting's value, such as a file and line; empty if the broker does not report origins."""
     rocketmq: str = ""
-    """RocketMQ's names for FlintMQ's key."""
+    """RocketMQ's names for the setting, if the setting's name is FlintMQ's key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -112,14 +113,15 @@ class BrokerView:
     """The broker's id; 0 is the master."""
     address: str
     error: str
-    """Why there are no newer figures, in a sentence; empty if the broker answers."""
+    """Why the broker has no newer figures, in a sentence; empty if the broker answers."""
     age_s: float | None
-    """Age of the figures; None if there are none."""
+    """Age of the broker's figures in seconds; None if the broker has not sent figures yet."""
     version: str
     is_flintmq: bool
     boot_timestamp_ms: int
     put_per_s: float | None
-    """Messages put per second; None while the broker does not answer, as its last rate is outdated. Also for ``get_per_s``."""
+    """Messages per second that were put at the broker; None while the broker does not answer, because its last rate is
+    outdated."""
     get_per_s: float | None
     put_today: int
     got_today: int
@@ -130,19 +132,21 @@ class BrokerView:
     commit_log_max_offset_bytes: int
     dispatch_behind_bytes: int
     disk_ratio: float
-    """Used share of the log's disk, from 0 to 1."""
+    """Used share of the disk with the commit log, from 0 to 1."""
     earliest_message_timestamp_ms: int
     replication: Mapping[str, Any]
-    """The state of replication with its ``role``; empty without replication, or if the broker does not report it."""
+    """The broker's state of replication with its ``role``; empty if the broker has no replication or does not report its
+    state."""
     plugins: tuple[Mapping[str, Any], ...]
-    """Plugins that the broker reports: third-party and failed ones."""
+    """The plugins that the broker reports: plugins of third parties, and all plugins that failed."""
     alarms: tuple[PlacedAlarm, ...]
     figures: Mapping[str, str]
-    """All runtime figures, keyed by name."""
+    """All runtime figures of the broker, keyed by name."""
     config: tuple[Setting, ...] | None
-    """The settings; None in lists, because only the details contain them."""
+    """The broker's settings; None in a list of brokers, because only a broker's details contain settings."""
     report: BrokerReport | None = None
-    """The report of the last start and the quarantine; None in lists, and for a broker that is not FlintMQ's."""
+    """The broker's report of its last start and its quarantine; None in a list of brokers, and for a broker that is not
+    FlintMQ's."""
 
 
 @attrs.frozen(kw_only=True)
@@ -153,9 +157,9 @@ class QueueView:
     queue_id: int
     min_queue_offset: int
     max_queue_offset: int
-    """The offset that the next message will have."""
+    """The queue offset that the queue's next message will have."""
     last_write_ms: int
-    """Time of the last message; 0 if there is none."""
+    """Store time of the queue's last message, in ms since 1970; 0 if the queue has had no message."""
 
 
 @attrs.frozen(kw_only=True)
@@ -165,23 +169,24 @@ class TopicView:
     name: str
     kind: Kind
     perm: str
-    """The permission as RocketMQ writes it, such as ``RW-``; different ones of several brokers are joined by ``/``."""
+    """The topic's permission as RocketMQ writes it, such as ``RW-``. If the brokers' permissions differ, they are joined by
+    ``/``."""
     read_queues: int
     write_queues: int
     brokers: tuple[str, ...]
     missing: tuple[str, ...]
-    """Brokers among them that do not answer; the figures are those of the others."""
+    """The topic's brokers that do not answer. The topic's figures do not include these brokers."""
     put_per_s: float | None
     messages: int | None
-    """Number of messages."""
+    """Number of messages in the topic's queues."""
     last_write_ms: int | None
     groups: tuple[str, ...]
-    """Groups with offsets in the topic; in details also groups that only subscribe to it."""
+    """Groups that have offsets in the topic. In the topic's details, groups that only subscribe to the topic are included."""
     lag: int | None
-    """Lag of all groups together."""
+    """Number of the topic's messages that groups have not consumed, summed over all groups."""
     age_s: float | None
     queues: tuple[QueueView, ...] | None
-    """The queues; None in lists. ``errors`` is empty in lists."""
+    """The topic's queues; None in a list of topics, because only a topic's details contain queues."""
     errors: tuple[str, ...] = ()
 
 
@@ -193,11 +198,11 @@ class StuckQueue:
     broker: str
     queue_id: int
     consumer_offset: int
-    """The offset, which has not moved for at least ``standing_s`` seconds."""
+    """The group's offset in the stuck queue. The offset has not moved for at least ``standing_s`` seconds."""
     lag: int
     standing_s: float
     client_id: str | None
-    """The member that owns the queue; None if unknown, and in lists."""
+    """Client id of the member that owns the stuck queue; None in a list of groups, or if the owner is unknown."""
 
 
 @attrs.frozen(kw_only=True)
@@ -211,9 +216,11 @@ class GroupQueue:
     max_queue_offset: int
     lag: int
     last_timestamp_ms: int
-    """Store time of the last consumed message; 0 for none."""
+    """Store time of the last message that the group consumed from the queue, in ms since 1970; 0 if there is no such
+    message."""
     client_id: str | None
-    """The member that owns the queue; None if no member does, or if it is unknown (see ``Member.error``)."""
+    """Client id of the member that owns the queue; None if no member owns the queue or the owner is unknown (see
+    ``Member.error``)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -234,14 +241,14 @@ class Member:
     language: str
     version: str
     subscriptions: tuple[MemberSubscription, ...] | None
-    """Subscriptions; None if the member did not answer. This also applies to the fields below."""
+    """The member's subscriptions; None if the member did not answer. The member's figures are None as well in this case."""
     queues: int | None
     lag: int | None
-    """Lag of the member's queues."""
+    """Number of unconsumed messages in the queues that the member owns; None if the member did not answer."""
     consume_ok_per_s: float | None
     consume_failed_per_s: float | None
     error: str
-    """Why the member did not answer; empty if it did."""
+    """Why the member did not answer; empty if the member answered."""
 
 
 @attrs.frozen(kw_only=True)
@@ -252,25 +259,27 @@ class GroupView:
     kind: Kind
     brokers: tuple[str, ...]
     missing: tuple[str, ...]
-    """Brokers among them that do not answer; the figures are those of the others."""
+    """The group's brokers that do not answer. The group's figures do not include these brokers."""
     members: int | None
-    """Number of members that are online."""
+    """Number of the group's members that are online."""
     consume_type: str
-    """``CONSUME_PASSIVELY`` for push consumers; empty if no member is online, or if unknown."""
+    """How the group's members consume: ``CONSUME_PASSIVELY`` for push consumers. Empty if no member is online, or if
+    unknown."""
     message_model: str
-    """``CLUSTERING`` or ``BROADCASTING``; brokers keep no offsets for ``BROADCASTING`` groups."""
+    """The group's message model, ``CLUSTERING`` or ``BROADCASTING``. Brokers keep no offsets for ``BROADCASTING`` groups."""
     topics: tuple[str, ...]
-    """Topics in which the group has offsets, without its retry topic."""
+    """Topics in which the group has offsets, except for the group's retry topic."""
     lag: int | None
     retry_lag: int | None
-    """The part of the lag that waits to be consumed again."""
+    """Number of messages in the group's retry topic that wait to be consumed again; the group's lag includes them."""
     get_per_s: float | None
     conflict: str
-    """The members' conflict in a sentence; empty if there is none, or if it is unknown."""
+    """How the behavior or subscriptions of the group's members conflict, in a sentence; empty if the members agree, or if
+    unknown."""
     stuck: tuple[StuckQueue, ...]
     age_s: float | None
     queues: tuple[GroupQueue, ...] | None
-    """The queues; None in lists, like ``member_list`` and ``conflicts``."""
+    """The queues that the group consumes; None in a list of groups, because only a group's details contain queues."""
     member_list: tuple[Member, ...] | None
     conflicts: tuple[Conflict, ...] | None
     errors: tuple[str, ...] = ()

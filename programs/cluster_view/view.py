@@ -17,7 +17,7 @@ from flintmq.remoting.client.admin import AdminClient
 
 TICK_S: Final = 1.0
 PATIENCE_S: Final = 1.5
-"""Longest wait for brokers, in seconds; slower ones are shown with their previous state."""
+"""Maximum number of seconds that a view waits for the brokers' answers. A slower broker is shown with its previous state."""
 
 
 class ClusterView:
@@ -41,7 +41,7 @@ class ClusterView:
         self._brokers: dict[tuple[str, int], BrokerMemory] = {}
         self._polls: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.history = History()
-        """Figures of the last minutes."""
+        """Figures of the cluster and its groups during the last ten minutes."""
         self._registry_error = ""
         self._registry_s = NEVER
         self._refreshed_s = NEVER
