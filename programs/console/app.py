@@ -35,7 +35,8 @@ log = event_log("flintmq.console")
 
 LOOKS_AT_ONCE_MAX: Final = 2
 DOWNLOADS_MAX: Final = 8
-"""Most bodies that are sent at the same time. Each occupies up to 4 MiB of memory until its reader has taken it."""
+"""Maximum number of message bodies that are downloaded at the same time. Each occupies up to 4 MiB of memory until the browser
+has received it."""
 FOLDER: Final = Path(__file__).parent
 
 
@@ -66,7 +67,7 @@ class Console:
         self.throttle = Throttle(clock)
         self.logins_under_way = 0
         self.looking = asyncio.Semaphore(LOOKS_AT_ONCE_MAX)
-        """Held by a page while it has bodies of messages in memory."""
+        """Semaphore that a page holds while it has bodies of messages in memory."""
         self.downloading = asyncio.Semaphore(DOWNLOADS_MAX)
         self.audit = AuditLog(clock, audit_file)
         self.hours = Hours(clock, history_file)

@@ -24,13 +24,13 @@ class Entry(msgspec.Struct, frozen=True):
 
     at_ms: int
     who: str
-    """The user's access key; ``anyone`` if the cluster has no access control."""
+    """The access key of the user who made the change; ``anyone`` if the cluster has no access control."""
     client: str
-    """The IP address of the browser."""
+    """The IP address of the browser from which the change was made."""
     action: str
     subject: str
     result: str
-    """``done`` with details, or the error."""
+    """The result of the change: ``done`` with details, or the text of the error."""
 
 
 @attrs.define

@@ -16,11 +16,11 @@ VALUES_MAX: Final = 50_000
 DEPTH_MAX: Final = 64
 NAME_MAX_CHARS: Final = 1_000
 TIME_MAX_S: Final = 1.0
-"""Most seconds of processor time for a body, checked every :data:`_LOOKED_EACH` values."""
+"""Maximum processor time, in seconds, for decoding a body. The time is checked every :data:`_LOOKED_EACH` values."""
 _LOOKED_EACH: Final = 1_024
 SCHEMA_MAX_CHARS: Final = 200_000
 _CONFLUENT_BYTES: Final = 5
-"""Size of the header of serializers with a schema registry: a zero byte and the schema's number."""
+"""Size of the header that serializers with a schema registry write before the body: a zero byte and the schema's number."""
 _SINGLE_OBJECT: Final = b"\xc3\x01"
 _SINGLE_OBJECT_BYTES: Final = 10
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})

@@ -16,11 +16,12 @@ Form = Literal["auto", "json", "text", "hex", "avro"]
 FORMS: Final[tuple[Form, ...]] = ("auto", "json", "text", "hex", "avro")
 
 SHOWN_MAX_BYTES: Final = 64 * 1024
-"""Most bytes of a body that are shown as text; the download has all."""
+"""Maximum number of bytes of a body that are shown as text. The download contains the whole body."""
 DECODED_MAX_BYTES: Final = 256 * 1024
-"""Largest body in bytes that is decoded as JSON or Avro, because decoded values take many times as much memory."""
+"""Maximum size, in bytes, of a body that is decoded as JSON or Avro, because decoded values take many times as much memory."""
 READ_MAX_BYTES: Final = DECODED_MAX_BYTES + 1
-"""Most bytes of a body that a page reads: one more than can be decoded, to detect longer bodies."""
+"""Maximum number of bytes of a body that a page reads: one more than the maximum for decoding, so that larger bodies are
+detected."""
 DEPTH_MAX: Final = 64
 HEX_MAX_BYTES: Final = 4 * 1024
 _SHOWN_MAX_CHARS: Final = 256 * 1024
@@ -34,13 +35,13 @@ class ShownBody:
     """A body as text for a page."""
 
     form: Form
-    """The form in which it is shown; never ``auto``."""
+    """The form in which the body is shown; never ``auto``."""
     text: str
     size_bytes: int
     is_cut: bool
     """Whether the text shows only a part of the body."""
     problem: str = ""
-    """Why the body is not shown in the requested form; empty if it is."""
+    """Why the body is not shown in the requested form; empty if the body is shown in that form."""
 
 
 def shown_body(body: bytes, form: Form = "auto", schema: str = "") -> ShownBody:

@@ -14,8 +14,8 @@ WIDTH: Final = 300.0
 HEIGHT: Final = 60.0
 _SPANS_S: Final = (60.0, 120.0, 300.0, SPAN_S)
 _GAP_S: Final = 150.0
-"""Seconds between two samples above which the line has a gap: no broker answered. Without viewers there is one sample a
-minute."""
+"""Seconds between two samples above which a chart's line has a gap, because no broker answered. While nobody views the cluster,
+a sample is taken once a minute."""
 ROWS_MAX: Final = 10
 _ROUND: Final = (1.0, 2.0, 5.0, 10.0)
 
@@ -38,7 +38,7 @@ class Drawn:
 
     label: str
     parts: tuple[str, ...]
-    """Points ``x,y x,y …`` of each part without a gap."""
+    """The line's parts between gaps, each as the points ``x,y x,y …``."""
     now: str
     least: str
     most: str
@@ -52,9 +52,9 @@ class Chart:
     unit: str
     lines: tuple[Drawn, ...]
     top: str
-    """The value at the upper edge, as text; the lower edge is 0."""
+    """The value at the chart's upper edge, as text; the lower edge is 0."""
     since: str
-    """The age of the left edge, as text; the right edge is now."""
+    """The age of the chart's left edge, as text; the right edge is now."""
 
     @property
     def words(self) -> str:

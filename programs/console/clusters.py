@@ -24,11 +24,11 @@ log = event_log("flintmq.console")
 
 PACE: Final = Pace(idle_s=20.0)
 CHECKED_S: Final = 10.0
-"""Seconds for which the brokers' last answer about an account counts."""
+"""Seconds for which the brokers' last answer about an account stays valid. Afterwards the brokers are asked again."""
 CHECK_WAITED_S: Final = 60.0
-"""Seconds after which a page waits for the brokers' answer about an account."""
+"""Age in seconds of the brokers' last answer about an account from which a page waits for a new answer."""
 _ASKED_MAX: Final = 3
-"""Most brokers that are asked about an account; the first answer decides."""
+"""Maximum number of brokers that are asked about an account. The first answer decides."""
 
 
 def is_denied(error: FlintError) -> bool:

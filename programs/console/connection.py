@@ -19,11 +19,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX: Final = 512
 REQUESTS_MAX: Final = 128
-"""Most requests in progress at the same time; further ones are answered with 503."""
+"""Maximum number of requests in progress at the same time. Further requests are answered with status 503."""
 READ_TIMEOUT_S: Final = 20.0
-"""Seconds for a whole request, from its first byte or from the beginning of the connection."""
+"""Maximum number of seconds until a request has arrived whole, counted from its first byte or from the beginning of the
+connection."""
 WRITE_TIMEOUT_S: Final = 30.0
-"""Seconds for the peer to take a part of an answer."""
+"""Maximum number of seconds that a browser may take to receive a part of an answer."""
 
 
 class Connection(H11Protocol):
@@ -32,7 +33,7 @@ class Connection(H11Protocol):
     _deadline: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
     waits_since_s: float | None = None
-    """Time since which the console has waited for the peer; None while it does not wait."""
+    """Time since which the console has waited for the browser to send or receive; None while the console does not wait."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Start to wait for a request."""

@@ -25,7 +25,8 @@ POLICY: Final = (
     "base-uri 'none'; frame-ancestors 'none'"
 )
 HEAD_MAX_BYTES: Final = 32 * 1024
-"""Most bytes of a request's query and headers together; the console's own pages need a tenth of it."""
+"""Maximum size, in bytes, of a request's query and headers together. Requests of the console's own pages have at most a tenth
+of it."""
 _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",

@@ -22,7 +22,8 @@ log = event_log("flintmq.console")
 
 EVERY_S: Final = 60.0
 KEPT: Final = 24 * 60
-"""Number of samples, one per minute of a day. The file is a ring: each sample overwrites that of the day before."""
+"""Number of samples in the history file, one for each minute of a day. Each sample overwrites the sample of the same minute of
+the day before."""
 _FIGURES: Final = struct.Struct("<qdddd")
 _RECORD: Final = struct.Struct(f"<{_FIGURES.size}sI")
 FILE_BYTES: Final = KEPT * _RECORD.size
@@ -40,7 +41,7 @@ class Hours:
     _clock: Clock
     _file: Path | None = None
     _kept: dict[int, Sample] = attrs.field(factory=dict, init=False)
-    """Samples, keyed by their place in the ring."""
+    """Samples of the last day, keyed by the number of the minute in the day."""
     _is_failing: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:

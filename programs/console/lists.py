@@ -12,7 +12,7 @@ from flintmq.programs.console.web import Visitor, to
 T = TypeVar("T")
 
 ROWS: Final = 100
-"""Number of rows per page."""
+"""Number of rows on a page of a list."""
 
 
 @attrs.frozen
@@ -21,15 +21,15 @@ class Listed(Generic[T]):
 
     rows: tuple[T, ...]
     total: int
-    """Number of rows that match the filter."""
+    """Number of rows of the whole list that match the filter."""
     number: int
-    """Number of the page, from 1."""
+    """Number of the page within the list, from 1."""
     pages: int
     wanted: str
     order: str
     path: str
     more: Mapping[str, str]
-    """Further parameters of the page's address."""
+    """Further query parameters in the addresses of the list's pages, keyed by name."""
 
     def link(self, **changed: object) -> str:
         """Return the address of the list with changed parameters, such as another page or order."""

@@ -65,7 +65,7 @@ class ConsoleServer:
         self._ssl_context = ssl_context
         self._stack = contextlib.AsyncExitStack()
         self.address = ""
-        """``host:port`` of the console; empty until it listens."""
+        """``host:port`` at which the console listens; empty until it listens."""
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:

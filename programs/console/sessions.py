@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from flintmq.programs.console.clusters import ClusterAccess
 
 SESSIONS_MAX: Final = 256
-"""Most sessions; the least recently used one is ended to make room."""
+"""Maximum number of sessions. A further login ends the session that was not used for the longest time."""
 IDLE_S: Final = 30 * 60.0
 LIFE_S: Final = 12 * 3600.0
 CONFIRMATIONS_MAX: Final = 1_024
-"""Most previews that wait for a confirmation; the oldest is dropped to make room."""
+"""Maximum number of previews that wait for a confirmation. A further preview replaces the oldest preview."""
 CONFIRM_S: Final = 900.0
 ADDRESSES_MAX: Final = 1_024
 FREE_TRIES: Final = 3
-"""Failed logins of an address before it must wait."""
+"""Number of failed logins from an address before a further login from that address must wait."""
 WAIT_MAX_S: Final = 60.0
 FORGET_S: Final = 900.0
 TRIES_PER_MINUTE: Final = 120
-"""Failed logins of all addresses in a minute; after that, everyone must wait for the next minute."""
+"""Maximum number of failed logins from all addresses in a minute. Beyond it, all logins must wait for the next minute."""
 
 
 def new_id() -> str:
@@ -120,7 +120,7 @@ class Confirmation:
 
     id: str
     fields: Mapping[str, str]
-    """The preview's form fields, keyed by name."""
+    """The form fields of the preview, keyed by name."""
 
 
 class Confirmations:

@@ -12,7 +12,7 @@ from flintmq.core.client_log import printable
 
 UNKNOWN: Final = "–"
 ROWS_MAX: Final = 500
-"""Most rows of a table without pages; they take some 15 ms of the loop."""
+"""Maximum number of rows of a table that is not divided into pages. So many rows occupy the event loop for some 15 ms."""
 _SHOWN_MAX_CHARS: Final = 300
 _TOLD_MAX_CHARS: Final = 4_000
 T = TypeVar("T")
@@ -132,4 +132,4 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "told": told,
     "most": most,
 }
-"""The filters, keyed by their name in templates."""
+"""The functions that templates use as filters, keyed by the filter's name."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 COOKIE: Final = "flintmq_console"
 FORM_MAX_BYTES: Final = 256 * 1024
-"""Most bytes of a form, which holds names, numbers and at most an Avro schema."""
+"""Maximum size, in bytes, of a submitted form, which contains names, numbers and at most an Avro schema."""
 _FIELDS_MAX: Final = 64
 _MISSING: Final = (
     ResponseCode.TOPIC_NOT_EXIST,

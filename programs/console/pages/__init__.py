@@ -18,4 +18,4 @@ ROUTES: Final[Sequence[BaseRoute]] = (
     *backlog.ROUTES,
     *account.ROUTES,
 )
-"""The routes of all pages."""
+"""The routes of all pages of the console."""

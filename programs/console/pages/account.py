@@ -32,7 +32,8 @@ log = event_log("flintmq.console")
 
 _KEY_MAX_CHARS: Final = 256
 LOGINS_AT_ONCE_MAX: Final = 8
-"""Most logins that ask brokers at the same time; others must try again."""
+"""Maximum number of logins that are checked with the brokers at the same time. Further logins are refused, and the user must
+try again."""
 
 
 async def login_form(request: Request) -> Response:

@@ -21,10 +21,10 @@ from flintmq.remoting.client import admin_messages
 from flintmq.remoting.client.message import MessageExt
 
 REPLAY_MAX: Final = 500
-"""Most dead letters that are returned at once."""
+"""Maximum number of dead letters that one form sends back to their group."""
 SHOWN_MAX: Final = 32
 HALF_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group under which a broker stores the progress of half messages."""
+"""The consumer group under which a broker stores its progress through the half messages."""
 
 
 @attrs.frozen

@@ -15,7 +15,7 @@ from flintmq.programs.console.texts import millis, rate, whole
 from flintmq.programs.console.web import FormError, Visitor, page
 
 PLACES_MAX: Final = 200
-"""Most queues that are suggested in an input field."""
+"""Maximum number of queues that an input field for a queue suggests."""
 _SPANS_H: Final = (1, 6, 24)
 _KINDS: Final = {"user": "users'", "retry": "retry", "dead_letter": "dead letters", "system": "the system's"}
 

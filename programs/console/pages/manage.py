@@ -25,7 +25,7 @@ NAME_MAX_CHARS: Final = 255
 QUEUES_MAX: Final = 1024
 RETRIES_MAX: Final = 1000
 PERMISSIONS: Final = {"rw": READ_WRITE, "r": READ, "w": WRITE}
-"""The protocol's permission bits, keyed by the form's value."""
+"""The protocol's permission bits, keyed by the value in the form for a topic."""
 
 
 @attrs.frozen
@@ -44,23 +44,27 @@ class Managed(Generic[Config]):
 
     noun: str
     words: str
-    """The settings in words; a format string with the keys of :attr:`wish` in braces."""
+    """A topic's or group's settings in words: a format string with the keys of :attr:`wish` in braces."""
     done: str
-    """The page's text after the change; a format string with ``{name}`` and the settings as ``{text}``."""
+    """The text of the page after a topic or group was changed: a format string with ``{name}``, and ``{text}`` for the
+    settings."""
     kind_of: Callable[[str], str]
-    """Returns the kind of a name, such as ``system``."""
+    """Function that returns the kind of a topic's or group's name, such as ``system``."""
     wish: Callable[[Visitor, Callable[[str], str]], dict[str, Any]]
-    """Returns the settings in a form. Raises FormError."""
+    """Function that returns the settings that a user entered in a form. Raises FormError if a setting is not valid."""
     then: Callable[[dict[str, Any]], dict[str, str]]
-    """Returns the settings in a form in the format of :attr:`settings`."""
+    """Function that converts the settings from a form into the words that :attr:`settings` returns for a configuration."""
     settings: Callable[[Config], dict[str, str]]
-    """Returns the settings of a configuration that the form has, in words."""
+    """Function that returns, in words, those settings of a topic's or group's configuration that the form contains."""
     refuse: Callable[[str, str, Config, dict[str, Any]], None]
-    """Raises FormError if a change would lose messages. Takes a name, a broker, its configuration and the form's settings."""
+    """Function that raises FormError if a change of a topic or group would lose messages. Its arguments are the name, the
+    broker, the current configuration and the settings from the form."""
     read: Callable[[AdminClient, str, str], Awaitable[Config | None]]
-    """Returns the configuration of a name at an address."""
+    """Function that returns the configuration of a topic or group, given its name and a broker's address; None if the broker
+    lacks it."""
     put: Callable[[AdminClient, str, dict[str, Any], Config | None, str], Awaitable[None]]
-    """Sends the form's settings to a broker, together with its current configuration."""
+    """Function that sends the settings from a form to a broker, combined with the topic's or group's current configuration
+    there."""
 
     async def configs(self, visitor: Visitor, name: str) -> dict[str, Config | None]:
         """Return the configuration of a name at each broker; None for a broker without it. Raises RemotingError."""

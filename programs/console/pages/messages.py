@@ -28,13 +28,13 @@ from flintmq.remoting.client.compression import CompressionError
 from flintmq.remoting.client.message import CUT, PACKED, MessageExt, body_parts, shortened
 
 FOUND_MAX: Final = 64
-"""Most messages of a search by key or id."""
+"""Maximum number of messages that a search by key or id returns."""
 READ_MAX: Final = 32
-"""Most messages that are read from each queue."""
+"""Maximum number of messages that a search by time reads from each queue."""
 PROPERTIES_MAX: Final = 200
-"""Most properties that are shown; a message may have ten thousand."""
+"""Maximum number of a message's properties that a page shows; a message may have ten thousand."""
 TAIL_MAX: Final = 50
-"""Most messages on the page with a topic's newest messages."""
+"""Maximum number of messages on the page that shows a topic's newest messages."""
 _PREVIEW_BYTES: Final = 200
 _OFFSET_ID: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
