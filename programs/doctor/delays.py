@@ -33,9 +33,9 @@ class Delays:
 
     times: DelayTimes
     told_by_queues: frozenset[int]
-    """Levels with delays that only the queues show."""
+    """Delay levels whose delays were found only in the schedule topic's queues, not in the store's file of delay levels."""
     unreadable: str
-    """Why the store's notes could not be read; empty if they could, or if there are none."""
+    """Why the store's file of delay levels could not be read; empty if the file was read or does not exist."""
 
     def unsure_levels(self) -> list[int]:
         """Return the levels that only the queues show and that differ from RocketMQ's defaults."""

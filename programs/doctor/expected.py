@@ -24,7 +24,7 @@ UNKNOWN: Final = UNIT.pack(-1, -1, -1)
 """Placeholder for the queue unit of a message that was lost with a damaged part of the log."""
 
 QueueKey = tuple[str, int]
-"""Topic and queue id."""
+"""(topic, queue id) of a consume queue."""
 
 
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
@@ -71,9 +71,9 @@ class Gap:
     wanted: int
     found: int
     position: int
-    """Physical offset of the record."""
+    """Physical offset of the record with the unexpected queue offset."""
     lost: bool
-    """Whether a damaged part before the record explains the gap."""
+    """Whether a damaged part of the log before the record explains the gap."""
 
 
 class Expected:
@@ -85,9 +85,10 @@ class Expected:
         self._next: dict[QueueKey, int] = {}
         self.gaps: list[Gap] = []
         self.begun_anew: dict[QueueKey, int] = {}
-        """Physical offset of the first record of each queue that began again, because its topic was deleted and recreated."""
+        """Physical offset of the first record of each queue that began again because its topic was deleted and recreated, keyed
+        by queue."""
         self.deleted: dict[str, int] = {}
-        """Physical offset of the newest deletion of each deleted topic."""
+        """Physical offset of the newest deletion of each deleted topic, keyed by topic."""
         self.key_hashes = array("i")
         self.key_positions = array("q")
         self.key_times_ms = array("q")

@@ -18,7 +18,8 @@ from flintmq.programs.doctor.walk import Piece, walk
 
 _ROWS = 16_384
 _HELD_MAX_BYTES = 8 * 1024 * 1024
-"""Most bytes of records that are written together; Arrow copies them."""
+"""Number of bytes of records from which on the collected records are written. The limit is small, because Arrow copies the
+records."""
 
 
 @attrs.frozen

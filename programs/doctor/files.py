@@ -16,7 +16,7 @@ from flintmq.core.io.paths import RESTORE_MARK, RESTORE_NOT_FINISHED, is_file_na
 from flintmq.dispatchers.index.index_file import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES
 
 _ENTRIES_PER_SLOT: Final = 4
-"""RocketMQ's default ratio of maxIndexNum to maxHashSlotNum."""
+"""RocketMQ's default ratio of index entries (maxIndexNum) to hash slots (maxHashSlotNum) in an index file."""
 
 
 @attrs.frozen
@@ -27,7 +27,7 @@ class FileView:
     start: int
     """Position of the file's first byte in the log or queue, in bytes."""
     view: memoryview
-    """The bytes of the file, or of its first part; ``view.obj`` is the memory map."""
+    """The bytes of the whole file or of its first part. ``view.obj`` is the memory map."""
 
     @property
     def size(self) -> int:

@@ -43,7 +43,7 @@ from flintmq.programs.doctor.walk import walk
 log = event_log("flintmq.store")
 
 DERIVED = ("consumequeue", "consumequeue_ext", "index")
-"""Folders whose content can be rebuilt from the log."""
+"""Names of the store's folders whose content can be rebuilt from the commit log."""
 
 
 class _Idle:
@@ -67,7 +67,7 @@ def _idle(_context: FlushContext[object]) -> _Idle:
 
 
 IDLE: Final = FlushStrategy("idle", _idle)
-"""The flush strategy of a store without appends."""
+"""The flush strategy of a store to which nothing is appended."""
 
 
 class _Progress:

@@ -21,13 +21,13 @@ class Report:
     errors: int = 0
     records: int = 0
     log_end_bytes: int = 0
-    """Physical offset just past the last complete record or blank record."""
+    """Physical offset of the end of the log's last complete record or blank record."""
     queues: int = 0
     units: int = 0
     index_entries: int = 0
     damaged_bytes: int = 0
     damaged: list[tuple[int, int]] = attrs.field(factory=list)
-    """Start and end of each damaged part of the log, in order."""
+    """(start, end) of each damaged part of the log as physical offsets, in order."""
 
     def add(self, level: Level, where: object, what: str, advice: str = "") -> None:
         self.errors += level is Level.ERROR
@@ -66,9 +66,9 @@ class Level(enum.Enum):
     ERROR = "error"
     """Data is damaged, or two files contradict each other."""
     WARNING = "warning"
-    """The next start of a broker repairs it, or it is unusual."""
+    """Data is unusual, or has an error that the next start of a broker repairs."""
     NOTE = "note"
-    """Information; nothing is wrong."""
+    """A fact for information; nothing is wrong with the data."""
 
 
 @attrs.frozen
@@ -77,10 +77,10 @@ class Finding:
 
     level: Level
     where: str
-    """The file, or the position in the log."""
+    """The file, or the position in the log, that the finding is about."""
     what: str
     advice: str = ""
-    """The suggested action; empty if none is needed."""
+    """The action that the finding suggests; empty if no action is necessary."""
 
     def to_json(self) -> dict[str, str]:
         return {"level": self.level.value, "where": self.where, "what": self.what, "advice": self.advice}

@@ -34,12 +34,13 @@ from flintmq.programs.doctor.walk import walk
 
 _PLACES: Final = struct.Struct(">qq")
 _PLACES_AT: Final = 20
-"""Position of queueOffset, which physicalOffset follows, in a record."""
+"""Position of the field queueOffset in a record. The field physicalOffset follows it."""
 _BORN_HOST_AT: Final = 48
 _STORE_TIMESTAMP_BYTES: Final = 8
 _PORT_BYTES: Final = 4
 _LEAST_FILE_BYTES: Final = 4096
-"""Smallest size that a broker accepts for a commit log file, in case all files were truncated."""
+"""Minimum size of a commit log file that a broker accepts. The salvaged log files have at least this size, even if all files of
+the store were truncated."""
 
 
 @attrs.define
@@ -51,9 +52,9 @@ class Salvaged:
     lost_stretches: int = 0
     lost_bytes: int = 0
     moved: int = 0
-    """Number of records whose queue offset changed."""
+    """Number of records that have another queue offset in the salvaged log."""
     moved_offsets: int = 0
-    """Number of consumer and delay offsets that were adapted."""
+    """Number of consumer offsets and delay offsets that were adapted to the new queue offsets."""
 
 
 def salvage(
@@ -185,9 +186,9 @@ class Renumbering:
 
     def __init__(self) -> None:
         self._steps: dict[QueueKey, list[tuple[int, int]]] = {}
-        """(old offset, new offset) at each point where their difference changes, keyed by queue."""
+        """(old, new) queue offset of each message at which the difference between both offsets changes, keyed by queue."""
         self._next: dict[QueueKey, tuple[int, int]] = {}
-        """The next old and new offset, keyed by queue."""
+        """(old, new) queue offset of the message that is expected next, keyed by queue."""
 
     def take(self, key: QueueKey, queue_offset: int) -> int:
         """Return the new offset of the next message of a queue."""

@@ -19,7 +19,8 @@ _INT_MAX: Final = 0x7FFFFFFF
 _SHOWN: Final = 3
 
 Entry = tuple[int, int, int, int]
-"""Key hash, physical offset, seconds, previous entry."""
+"""(key hash, physical offset, seconds since the file's first message, number of the slot's previous entry) of an index
+entry."""
 
 
 def check_index(files: StoreFiles, expected: Expected, report: Report) -> None:

@@ -23,11 +23,11 @@ class Piece:
 
     kind: Kind
     start: int
-    """Physical offset of the first byte."""
+    """Physical offset of the first byte of this part of the log."""
     end: int
     record: Record | None = None
     reason: str = ""
-    """Why it cannot be read as a record; for a BLANK record, its error."""
+    """Why this part of the log cannot be read as a record, or the error of a BLANK record; empty if there is no error."""
 
 
 def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
