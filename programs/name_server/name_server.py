@@ -80,9 +80,10 @@ class NameServer(Service):
         )
         self.host = section.host
         self.listeners: dict[str, str] = {}
-        """``host:port`` of each further listener, keyed by its name."""
+        """``host:port`` of each listener of the setting ``nameserver.listeners``, keyed by the listener's name."""
         self.listener_names: dict[tuple[str, int], str] = {}
-        """The names of the further listeners, keyed by host (empty: any) and port."""
+        """Names of the listeners of the setting ``nameserver.listeners``, keyed by (host, port). The host is empty if the
+        listener accepts connections on any interface."""
 
     def _in_service(self) -> PluginServer:
         if self._served is None:

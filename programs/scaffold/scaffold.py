@@ -25,7 +25,7 @@ from flintmq.plugins.builtin import BUILTIN_PLUGINS
 from flintmq.programs.broker.processors import ProcessorsPlugin
 
 KINDS: Final = ("dispatcher", "flush", "index", "filter", "processor", "intake", "service", "authenticator")
-"""The kinds of plugins; each has a template."""
+"""The kinds of plugins that ``flintmq plugin new`` can create. Each kind has a template."""
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_.][A-Za-z0-9]+)*")
 _NAME_MAX_CHARS: Final = 64
 _OWN: Final = "flintmq"
@@ -41,11 +41,11 @@ class PluginName:
     """The names of a new plugin; made by :meth:`of`."""
 
     distribution: str
-    """The name to install it by: ``flintmq-large-messages``."""
+    """The plugin's name for installation, such as ``flintmq-large-messages``."""
     package: str
-    """The name to import it by: ``flintmq_large_messages``."""
+    """The plugin's name for imports, such as ``flintmq_large_messages``."""
     section: str
-    """The name in the configuration and in ``flintmq plugins``: ``large_messages``."""
+    """The plugin's name in the configuration and in ``flintmq plugins``, such as ``large_messages``."""
 
     @classmethod
     def of(cls, distribution: str) -> PluginName:

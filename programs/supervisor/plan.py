@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from flintmq.config.sections.models import BrokerConfig
 
 PORTS_APART: Final = 10
-"""Distance between the ports of two brokers. A broker uses ``port`` - 2 (VIP), ``port`` and ``port`` + 1 (replication)."""
+"""Difference between the ports of two brokers. A broker uses ``port`` - 2 (VIP), ``port`` and ``port`` + 1 (replication)."""
 LOG: Final = "commitlog"
-"""The folder that shows that its parent is a store."""
+"""Name of the commit log's folder. A folder that contains this folder is a store."""
 _PORT_MAX: Final = 65_535
 
 
@@ -28,14 +28,15 @@ class BrokerPlan:
     """The plan of one broker's process."""
 
     name: str
-    """The broker's name, such as ``broker-a``, and the name of its folder in the store."""
+    """The broker's name, such as ``broker-a``. The broker's store is a folder of the same name."""
     store: Path
     settings: tuple[str, ...]
-    """Settings ``key=value`` of this broker, in addition to the common ones."""
+    """Settings ``key=value`` of this broker, in addition to the settings that all brokers share."""
     has_free_port: bool
-    """Whether the broker takes a free port, which it keeps after a restart."""
+    """Whether the broker takes any free port at its first start, and the same port after each restart."""
     free_ports: Mapping[str, str] = attrs.field(factory=dict)
-    """Ports of services that are free at first and kept then: setting's key to the word of the READY line."""
+    """Names of services in the READY line, keyed by the setting of the service's port. Such a service takes any free port at
+    the broker's first start, and the same port after each restart."""
 
 
 def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: str) -> list[BrokerPlan]:

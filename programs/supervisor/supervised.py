@@ -23,9 +23,10 @@ class Supervised:
 
     restarts: int
     last_end: str
-    """How the previous process ended; empty for the first process."""
+    """How the broker's previous process ended; empty for the broker's first process."""
     down: dict[str, str] = attrs.field(factory=dict)
-    """How each of the supervisor's other brokers ended that are down, keyed by name. They cannot report it themselves."""
+    """How the process of each broker that is down ended, keyed by the broker's name. Another broker of the supervisor reports
+    this, because a broker that is down cannot."""
 
     @classmethod
     def parse(cls, text: str) -> Self:

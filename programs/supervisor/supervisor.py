@@ -28,9 +28,9 @@ from flintmq.programs.supervisor.plan import BrokerPlan
 log = event_log("flintmq.supervisor")
 
 PAUSES_S: Final = (1.0, 30.0)
-"""Shortest and longest pause before a broker is restarted, in seconds."""
+"""Minimum and maximum pause before a broker is restarted, in seconds."""
 STEADY_S: Final = 60.0
-"""After serving for this many seconds, a broker has the shortest pause again."""
+"""Seconds for which a broker must serve until its next restart has the minimum pause again."""
 STOP_TIMEOUT_S: Final = 60.0
 PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
 
@@ -118,12 +118,13 @@ class SupervisedBroker:
         self.address = ""
         """``host:port`` of the broker; empty until it is ready for the first time."""
         self.ready_words: dict[str, str] = {}
-        """Words of the services in the last READY line, also during a restart."""
+        """Words that services add to the READY line, such as addresses, keyed by the name of the service. They are those of the
+        last READY line."""
         self.restarts = 0
         self.last_end = ""
-        """How the last process ended; empty during the first one."""
+        """How the broker's last process ended; empty until a process has ended."""
         self.is_down = False
-        """Whether the process has ended and its successor is not ready yet."""
+        """Whether the broker's process has ended and its next process is not ready yet."""
         self._changed = changed
         self._settings = list(plan.settings)
         self._keeps_port = plan.has_free_port

@@ -30,7 +30,7 @@ from flintmq.programs.top.tables import (
 REFRESH_S: Final = 2.0
 ALARM_LINES: Final = 2
 _OF_THE_TABLES: Final = ("filter", "sort", "pause", "alarms", "system", "clear")
-"""Actions that need the tables on the screen."""
+"""Names of the actions that are possible only while the tables are on the screen."""
 
 
 class Looks(Protocol):

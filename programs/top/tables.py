@@ -17,7 +17,7 @@ from flintmq.programs.cluster_view.values import BrokerView, GroupView, Overview
 T = TypeVar("T", BrokerView, TopicView, GroupView)
 
 ROWS_MAX: Final = 200
-"""Most rows of a table; a filter or another order shows the others."""
+"""Maximum number of rows of a table that are shown. A filter or another order shows the other rows."""
 NAME_MAX_CHARS: Final = 30
 UNKNOWN: Final = "-"
 
@@ -54,7 +54,7 @@ class Column(Generic[T]):
     heading: str
     text: Callable[[T], str]
     order: Callable[[T], Any] | None = None
-    """The sort key; None if the table cannot be sorted by this column."""
+    """Function that returns the sort key for this column; None if the table cannot be sorted by this column."""
     is_number: bool = True
 
 
@@ -65,9 +65,9 @@ class Kind(Generic[T]):
     title: str
     columns: tuple[Column[T], ...]
     key: Callable[[T], str]
-    """Returns the key of a row, which stays the same after a refresh."""
+    """Function that returns the key of a row. The key of a row stays the same after a refresh."""
     sorted_by: str
-    """The heading of the column that the table is sorted by at first."""
+    """The heading of the column by which the table is sorted at first."""
 
     @property
     def orders(self) -> list[str]:
