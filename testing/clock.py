@@ -21,11 +21,13 @@ from flintmq.core.running_loop import running_loop
 
 _NEVER_MS: Final = 1 << 62
 _TURNS: Final = 2
-"""Iterations of the loop for each moment: one for the due work, one for the callbacks that this work scheduled."""
+"""Iterations of the event loop for each moment of virtual time: one for the due work, and one for the callbacks that the due
+work has scheduled."""
 _LAST_TURNS: Final = 10
-"""Iterations at the end of an advance, for tasks that the due work has started."""
+"""Iterations of the event loop at the end of ``VirtualClock.advance``, for the tasks that the due work has started."""
 _LOOK_S: Final = 1.0
-"""Interval, in seconds, at which a caller of ``advance`` checks that the loop it waits for still runs."""
+"""Interval, in seconds, at which a caller of ``VirtualClock.advance`` checks whether the event loop that it waits for still
+runs."""
 
 
 class ManualClock(SystemClock):
@@ -68,9 +70,9 @@ class VirtualClock(ManualClock):
     def __init__(self, now_ms: int | None = None) -> None:
         super().__init__(SYSTEM_CLOCK.now_ms() if now_ms is None else now_ms)
         self.advancing: Event[[]] = Event()
-        """Published at the beginning of :meth:`advance`, on its caller's thread."""
+        """Event that :meth:`advance` publishes at its beginning, on its caller's thread."""
         self.advanced: Event[[]] = Event()
-        """Published at the end of :meth:`advance`, on its caller's thread."""
+        """Event that :meth:`advance` publishes at its end, on its caller's thread."""
         self._lock = threading.RLock()
         self._moving = threading.Lock()
         self._works: set[_Work] = set()
@@ -185,12 +187,13 @@ class _Work:
     clock: VirtualClock
     loop: asyncio.AbstractEventLoop
     due_ms: int
-    """Monotonic time, in ms, for which the work was scheduled."""
+    """Monotonic time, in ms, at which the work was scheduled to run."""
     order: int
     callback: Callable[[], object]
     rest_s: Callable[[], float] | None
     at_ms: int
-    """Monotonic time, in ms, at which the work has something to do, according to its last ``rest_s``."""
+    """Monotonic time, in ms, at which the work is due. It is later than the scheduled time if ``rest_s`` said that there is
+    nothing to do yet."""
 
     def cancel(self) -> None:
         """Drop the call."""

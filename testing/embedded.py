@@ -59,8 +59,9 @@ SETTINGS: Final = (
     "flush.commit_real_time.flush_interval_ms=5",
     "flush.commit_real_time.flush_least_pages=0",
 )
-"""Settings of each embedded broker. Files are small, and none is created in advance. Neither a pause in the debugger nor a disk
-filled by other programs has an effect. Appended bytes are synced soon, so that retention may delete them once they expire."""
+"""Settings of each embedded broker. Its files are small, and no file is created in advance. Neither a pause in the debugger nor
+a disk that other programs fill has an effect. Appended bytes are synced soon, so that retention may delete them after they
+expire."""
 _TOPIC_KNOWN_S: Final = 5.0
 _SYNCED_S: Final = 1.0
 _POLL_S: Final = 0.001
@@ -140,7 +141,7 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
         self._faults: Faults | None = None
         self._kept_ports: tuple[str, ...] = ()
-        """Settings with the ports of the first start: each later start listens at the same ones."""
+        """Settings with the ports of the broker's first start. Each later start listens at the same ports."""
         self._held = contextlib.ExitStack()
         self._arrived = threading.Event()
 

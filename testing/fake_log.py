@@ -41,9 +41,9 @@ class FakeLog:
         self._syncs_entered = 0
         self._fenced = False
         self.sync_calls: list[tuple[int, int]] = []
-        """Positions before and after each sync that succeeded, in order."""
+        """(flushed position before, flushed position after) of each sync that succeeded, in order."""
         self.hold_expired = False
-        """Whether a held sync has reached the limit."""
+        """Whether a sync that the test held has continued because ``hold_limit_s`` had passed."""
         self.calls_after_fence = 0
         """Number of syncs that were requested after a sync had failed."""
 

@@ -16,13 +16,13 @@ class Fault:
     it."""
 
     nth: int = attrs.field(default=1, kw_only=True)
-    """The occasion at which it strikes; 1 is the first one after it was scripted."""
+    """Number of the occasion at which the fault strikes; 1 is the first occasion after the fault was scripted."""
     for_ever: bool = attrs.field(default=False, kw_only=True)
-    """Whether it also strikes at every occasion after the n-th."""
+    """Whether the fault also strikes at every occasion after the occasion ``nth``."""
     hits: int = attrs.field(default=0, init=False)
-    """Number of times that it has struck."""
+    """Number of times that the fault has struck."""
     undone: Event[[]] = attrs.field(factory=Event, init=False)
-    """Event that is published once, when the fault is undone."""
+    """Event that the fault publishes once, when it is undone."""
     _seen: int = attrs.field(default=0, init=False)
     _is_undone: bool = attrs.field(default=False, init=False)
     _lock: threading.Condition = attrs.field(factory=threading.Condition, init=False)

@@ -22,9 +22,9 @@ class Faults:
     def __init__(self, broker: EmbeddedBroker) -> None:
         self._broker = broker
         self.disk = FaultyDisk()
-        """The disk that the broker writes to."""
+        """The disk to which the embedded broker writes."""
         self.wire = FaultyWire()
-        """The proxy through which clients connect to the broker."""
+        """The proxy through which clients connect to the embedded broker."""
         self._master_wire: FaultyWire | None = None
         self._crashes = 0
 

@@ -26,9 +26,9 @@ class SyncFault(Fault):
     """A fault of the n-th sync of a file, counted from the script of the fault: the sync fails or is slow."""
 
     within: str
-    """Counts only files in a folder of this name; empty: all files."""
+    """Name of a folder. Only syncs of files in a folder of this name count as occasions; empty: syncs of all files count."""
     delay_s: float | None = None
-    """Delay of the sync, in seconds, unless the fault is undone before; None if the sync fails with EIO."""
+    """Delay of the sync, in seconds; undoing the fault ends the delay early. None: the sync fails with EIO."""
     _ended: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     def __attrs_post_init__(self) -> None:

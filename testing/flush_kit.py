@@ -32,7 +32,7 @@ from flintmq.testing.failure import KitFailure, expect
 from flintmq.testing.fake_log import FakeLog
 
 PATIENCE_S: Final = 5.0
-"""How long the kit waits for an event that must happen; a correct service needs milliseconds."""
+"""Seconds that the kit waits for an event that must happen. A correct flush service needs milliseconds."""
 
 _RECORD_BYTES: Final = 300
 _FILE_BYTES: Final = 8192

@@ -24,7 +24,7 @@ from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.testing.failure import expect
 
 Key = tuple[str, str]
-"""A topic, and a key of a message in it."""
+"""(topic, key) of a message that an index finds by this key."""
 _MANY: Final = 1_000
 _END_MS: Final = 2**62
 _HOUR_MS: Final = 3_600_000

@@ -41,9 +41,9 @@ class Taken:
     """The result of a step for one sample."""
 
     message: MessageExtBrokerInner
-    """The message after the step; the sample's own message is not changed."""
+    """The message after the intake step. The message of the sample is not changed."""
     ends_chain: bool
-    """Result of ``take``; False if it refused the message."""
+    """Result of the intake step's ``take``; False if the step refused the message."""
     refusal: RefusedError | None = None
 
 

@@ -17,9 +17,10 @@ import attrs
 from flintmq.core.errors import is_exhausted
 
 Operation = tuple[Any, ...]
-"""One of ``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position, data)``, ``("write in order",
-file, position, data)``, ``("sync", file)``, ``("synced", file)``, ``("failed", file)``, ``("names", folder)``, ``("folder",
-folder)``, ``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``; ``file`` is a file's number."""
+"""An operation of a simulated disk, one of ``("create", path, file)``, ``("resize", file, size)``, ``("write", file, position,
+data)``, ``("write in order", file, position, data)``, ``("sync", file)``, ``("synced", file)``, ``("failed", file)``,
+``("names", folder)``, ``("folder", folder)``, ``("unlink", path)``, ``("rmdir", folder)``, ``("rename", source, target)``.
+``file`` is the number of a file."""
 
 IN_ORDER: Final = "write in order"
 WRITES: Final = ("write", IN_ORDER)
@@ -71,11 +72,12 @@ class JournaledFiles:
         self._keeps = journal
         self._lock = threading.RLock()
         self.count = 0
-        """Number of operations that were requested, which is also the number of the next one."""
+        """Number of operations that were requested from the disk. The next operation has this number."""
         self.asked: list[str] = []
-        """Kinds of the requested operations, indexed by their numbers; empty without a journal."""
+        """Kinds of the operations that were requested from the disk, indexed by the operation's number; empty without a
+        journal."""
         self.during_sync: Callable[[], None] | None = None
-        """Function that is called once, during the next sync of a file, in place of another thread."""
+        """Function that is called once, in the middle of the next sync of a file. It does the work of another thread."""
         self._faults: list[_Fault] = []
         self.hits = 0
         """Number of scripted failures that have struck."""
@@ -214,9 +216,10 @@ class ReplayedFile:
         self.cache = bytearray(data)
         self.durable = bytearray(data)
         self.pending: list[tuple[int, int, bytes]] = []
-        """(number of the operation, position, data) of each write since the last sync."""
+        """(number of the operation, position, data) of each write to the file since the file's last sync."""
         self.kept_bytes = len(data)
-        """The size that a power cut leaves at least: a file that has grown since its last sync keeps its size at that sync."""
+        """Minimum size of the file after a power cut. If the file has grown since its last sync, this is its size at that
+        sync."""
         self.syncing = 0
 
     def resize(self, size: int) -> None:
@@ -244,7 +247,7 @@ class JournalReplay:
     def __init__(self, disk: JournaledFiles) -> None:
         self._journal: Sequence[Operation] = disk.journal
         self.number = 0
-        """Number of operations done."""
+        """Number of the journal's operations that the replay has done."""
         base = disk.base
         self._files: dict[int, ReplayedFile] = {
             at: ReplayedFile(data) for at, data in enumerate(base.files.values(), 1)

@@ -32,10 +32,10 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_WITHOUT_TIME_MAX: Final = 200_000
-"""Number of callbacks without a move of the clock after which a run ends with ``SpinningError``."""
+"""Number of callbacks after which a run ends with ``SpinningError`` if the loop's time has not moved meanwhile."""
 CLOCK_STEP_S: Final = 1e-6
 STARTED_AT_MS: Final = 1_700_000_000_000
-"""Wall clock of a new loop, in ms since 1970."""
+"""Wall-clock time at which the time of a new loop begins, in ms since 1970."""
 
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ class _LoopSettings(_AbstractEventLoop):
 
     def __init__(self) -> None:
         self.network: SimulatedNetwork | None = None
-        """The network that connections use; None: the loop has none."""
+        """The simulated network over which the loop's programs connect; None if the loop has no network."""
         self.errors: list[dict[str, Any]] = []
-        """The contexts of exceptions in callbacks and forgotten tasks (:meth:`call_exception_handler`)."""
+        """The contexts of errors in callbacks and in tasks that nobody awaited, as passed to :meth:`call_exception_handler`."""
         self._debug = False
         self._task_factory: Any = None
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
@@ -134,16 +134,16 @@ class SeededLoop(_LoopSettings):
         super().__init__()
         self.choices = choices if choices is not None else Choices()
         self.threads = SeededThreads(self)
-        """Runs the work that services would otherwise run in their threads."""
+        """Runs on this loop the work that services otherwise run in threads."""
         self.steps = 0
-        """Number of callbacks that have run."""
+        """Number of callbacks that the loop has run."""
         self._disorder = disorder
         self._now_s = 0.0
         self._moved_at_step = 0
         self._ready: list[asyncio.Handle] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self.numbers = itertools.count()
-        """Numbers for objects that are made on the loop. They are the same in each run of a seed."""
+        """Iterator of numbers for objects that are created on the loop. An object has the same number in each run of a seed."""
         self._is_running = self._is_closed = self._is_stopping = False
         self._generators: set[Any] = set()
 

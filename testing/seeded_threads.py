@@ -15,7 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LATE_MS_MAX: Final = 5
-"""Longest delay, in ms, that is added to the time at which the work of a thread is due."""
+"""Maximum delay, in ms, that is added to the time at which the work of a thread is due."""
 
 
 class SeededThreads:

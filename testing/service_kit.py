@@ -51,9 +51,9 @@ class TimersByHand:
     """Timers (:class:`flintmq.core.broker.api.PeriodicTimers`) whose periodic work runs when a test calls :meth:`turn`."""
 
     works: dict[str, Callable[[], object]] = attrs.field(factory=dict)
-    """Scheduled periodic work, keyed by name."""
+    """The scheduled functions, keyed by the timer's name."""
     refuses: bool = False
-    """Whether calls that schedule work raise, so that a service fails in the middle of its start."""
+    """Whether scheduling a function raises an error, so that a service fails in the middle of its start."""
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None

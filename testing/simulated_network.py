@@ -14,9 +14,9 @@ from typing import Any, Final
 from flintmq.testing.seeded_loop import SeededLoop
 
 HIGH_WATER_BYTES: Final = 64 * 1024
-"""A writer is paused while more bytes than this are under way."""
+"""Maximum number of bytes under way in one direction of a connection. Beyond it, the writer is paused."""
 CONNECT_TIMEOUT_S: Final = 127.0
-"""Time for which a simulated kernel tries to reach a host that does not answer, in seconds."""
+"""Seconds after which an attempt to connect to a host that does not answer fails."""
 
 
 class SimulatedNetwork:
@@ -34,13 +34,13 @@ class SimulatedNetwork:
         self.piece_percent = piece_percent
         self.servers: dict[tuple[str, int], SimulatedServer] = {}
         self.connections: set[SimulatedTransport] = set()
-        """Both ends of every open connection."""
+        """The open connections' ends, two for each connection."""
         self.refusing: set[tuple[str, int]] = set()
-        """Addresses that refuse connections although a server listens there."""
+        """Addresses (host, port) that refuse connections although a server listens there."""
         self.silent: set[tuple[str, int]] = set()
-        """Addresses of silent hosts: no bytes arrive from them or at them."""
+        """Addresses (host, port) of silent hosts. No bytes reach a silent host, and none arrive from it."""
         self._bound: set[tuple[str, int]] = set()
-        """Addresses that :meth:`bind` has reserved and at which no server listens yet."""
+        """Addresses (host, port) that :meth:`bind` has reserved and at which no server listens yet."""
         self._next_port = 40_000
         loop.network = self
 
@@ -192,13 +192,13 @@ class SimulatedTransport(asyncio.Transport):
         self._loop = network.loop
         self._protocol: Any = None
         self._deliveries: deque[tuple[float, Callable[[], object]]] = deque()
-        """The events to come at this end, each with the earliest time of its delivery."""
+        """(earliest time, event) of each event that is to be delivered at this end of the connection, in order."""
         self.connecting: asyncio.Future[None] | None = None
-        """Future that is done when the connection is made; None at the server's end."""
+        """Future that is done when the client's connection is made; None at the server's end."""
         self._is_delivering = self._is_made = False
         self._is_closing = self._is_lost = self._is_reading_paused = False
         self._on_its_way_bytes = 0
-        """Bytes written here, and not yet delivered to the other end."""
+        """Number of bytes that were written at this end of the connection and not yet delivered to the other end."""
         self._is_writing_paused = False
 
     # --- what happens at this end ---

@@ -45,7 +45,8 @@ from flintmq.dispatchers.index.index_service import make_index
 from flintmq.testing.clock import ManualClock
 
 TAGS_CODES: Final[dict[str, TagsCodesFactory]] = {}
-"""Factories of tags codes for the stores that this module opens, keyed by topic. Tests of a feature add that of its topic."""
+"""Factories of tags codes for the stores that this module opens, keyed by topic. The tests of a feature with such a topic add
+the topic's factory."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
 
 
@@ -98,11 +99,12 @@ class FlushByHand(ImmediateFlush):
 
 
 IMMEDIATE: Final = FlushStrategy("immediate", ImmediateFlush, synchronous=True)
-"""Strategy with which messages are durable when ``put`` returns, and not readable before."""
+"""Flush strategy with which messages are durable when ``put`` returns, and are not readable before."""
 BY_HAND: Final = FlushStrategy("by_hand", FlushByHand)
-"""Strategy with which messages are readable when ``put`` returns (with a pool: committed), and durable after a flush."""
+"""Flush strategy with which messages are readable when ``put`` returns (with a transient store pool: after a commit), and
+durable after a flush."""
 BY_HAND_SYNCHRONOUS: Final = FlushStrategy("by_hand_synchronous", FlushByHand, synchronous=True)
-"""Strategy with which messages are readable and durable only after the test flushes."""
+"""Flush strategy with which messages become readable and durable only when the test flushes the log."""
 
 
 def store_spec(

@@ -23,9 +23,9 @@ class AnswerFault(Fault):
 
     code: int
     delay_s: float | None = None
-    """Delay of the answer, in seconds; None if the answer is lost."""
+    """Delay of the answer, in seconds; None if no answer is sent."""
     disconnects: bool = False
-    """Whether the connection is closed instead of sending the answer."""
+    """Whether the connection is closed in place of sending the answer."""
 
 
 @attrs.define(eq=False)
@@ -33,7 +33,7 @@ class Cut(Fault):
     """A fault of the network: no bytes are forwarded."""
 
     is_silent: bool = False
-    """True: connections stay open, and no bytes pass; False: they end, and new ones end at once."""
+    """Whether connections stay open while no bytes pass. If False, open connections end, and new connections end at once."""
 
 
 class FaultyWire:
@@ -47,7 +47,7 @@ class FaultyWire:
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.target = (host, 0)
-        """Host and port of the server."""
+        """(host, port) of the server to which connections are forwarded."""
         self._links: set[_Link] = set()
         self._answers: list[AnswerFault] = []
         self._cut: Cut | None = None
@@ -129,7 +129,7 @@ class _Link:
         self.client = _Side(self)
         self.server = _Side(self)
         self._faults: dict[int, AnswerFault] = {}
-        """The faults of answers that have not come yet, keyed by the request's opaque."""
+        """The faults of answers that the server has not sent yet, keyed by the request's opaque."""
         self._connecting: asyncio.Task[None] | None = None
 
     def made(self, side: _Side) -> None:
@@ -196,7 +196,8 @@ class _Side(asyncio.Protocol):
     def __init__(self, link: _Link) -> None:
         self._link = link
         self._frames: FrameDecoder | None = FrameDecoder()
-        """Splits the bytes into frames; None after invalid bytes, from which on all bytes are forwarded unchanged."""
+        """Decoder that splits the received bytes into frames; None after invalid bytes. Afterwards all bytes are forwarded
+        unchanged."""
         self._pauses = 0
         self.transport: asyncio.Transport | None = None
 
