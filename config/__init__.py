@@ -50,7 +50,8 @@ _HOMES: Final = {
     "rows": "loading.show",
     "to_yaml": "loading.show",
 }
-"""Modules from which the public names are imported at their first use, keyed by name."""
+"""Modules that define the public names of ``flintmq.config``, keyed by name. A module is imported when its name is first
+used."""
 
 
 def __getattr__(name: str) -> Any:

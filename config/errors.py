@@ -15,15 +15,15 @@ class ConfigError(ValueError):
     """
 
     message: str
-    """Description of the error, without its place."""
+    """Description of the error, without the place of the wrong setting."""
     key: str | None = None
-    """Dotted key of the setting; None if the error concerns the source as a whole."""
+    """Dotted key of the wrong setting; None if the error concerns a whole file, or the environment as a whole."""
     file: str | None = None
-    """Source of the setting: a path, ``environment NAME`` or ``command line``; None for a value given in code."""
+    """Source of the wrong setting: a path, ``environment NAME`` or ``command line``; None for a value given in code."""
     line: int | None = None
-    """Line in ``file``, counted from 1; None if unknown."""
+    """Line of the wrong setting in ``file``, counted from 1; None if the line is not known."""
     suggestion: str | None = None
-    """Known name that is nearest to an unknown one; None if no name is near."""
+    """Known name that is most similar to the unknown name; None if no known name is similar."""
 
     def __str__(self) -> str:
         place = self.file or ""

@@ -18,10 +18,10 @@ from flintmq.config.errors import ConfigError
 T = TypeVar("T")
 
 Unit = Literal["bytes", "ms", "s", "hours"]
-"""Unit of an integer that is written without a unit."""
+"""Unit of a setting's integer that is written without a unit."""
 
 SPEC = "flintmq"
-"""The key of a field's :class:`FieldSpec` in its attrs metadata."""
+"""Key under which the attrs metadata of a field contain its :class:`FieldSpec`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,36 +29,36 @@ class FieldSpec:
     """The properties of a setting besides its type and default: names, unit, allowed values and form."""
 
     rocketmq: tuple[str, ...] = ()
-    """RocketMQ's names of the setting; the first one is shown."""
+    """RocketMQ's names of the setting; tools show the first one."""
     rocketmq_unit: Unit | None = None
-    """Unit of a plain integer under RocketMQ's name; None if it is ``unit``."""
+    """Unit of an integer without a unit under RocketMQ's name of the setting; None if it is the same as ``unit``."""
     unit: Unit | None = None
-    """Unit of a plain integer. It is None for counts, ratios and text, and if the field's name ends with the unit (``_ms``,
-    ``_bytes``, …)."""
+    """Unit of an integer that is written without a unit. It is None for counts, ratios and text, and for fields whose names end
+    with the unit (``_ms``, ``_bytes``, …)."""
     minimum: int | None = None
-    """Smallest value that is allowed, in ``unit``; None for no limit."""
+    """Smallest value that the setting may have, in ``unit``; None for no limit."""
     maximum: int | None = None
-    """Largest value that is allowed, in ``unit``; None for no limit."""
+    """Largest value that the setting may have, in ``unit``; None for no limit."""
     choices: tuple[str, ...] = ()
-    """Values that are allowed for a text; empty for any."""
+    """Values that a setting of text may have; empty if every text is allowed."""
     pattern: str | None = None
-    """Regular expression that the whole text must match; None for any text."""
+    """Regular expression that the whole text of a setting must match; None for any text."""
     expects: str = ""
     """Description of the texts that match ``pattern``, for errors, such as "a host name or address"."""
     also: tuple[str, ...] = ()
     """RocketMQ's spellings of ``choices``, which the converter replaces by them."""
     written: str | None = None
-    """Regular expression of the texts from which the converter makes a text that matches ``pattern``; None if it is
-    ``pattern``."""
+    """Regular expression of the texts that users may write, from which the converter makes a text that matches ``pattern``.
+    None if users must write a text that matches ``pattern``."""
     separators: str = ","
     """Characters that may separate the elements of a list that is written as one text."""
     rocketmq_separator: str = ";"
-    """Character that joins the elements of a list in RocketMQ's properties."""
+    """Character that joins the elements of a list in RocketMQ's properties files."""
     secret: bool = False
-    """Whether the value is never shown."""
+    """Whether the setting is a secret, whose value is never shown."""
     feature: str = ""
-    """Name of the plugin that uses the setting. It is empty if every broker uses it, or if the class of the section has a
-    ``FEATURE``."""
+    """Name of the plugin that uses the setting. The name is empty if every broker uses the setting, or if the section's class
+    has a ``FEATURE``."""
 
     def problem(self, value: Any) -> str | None:
         """Return the reason why a value is not allowed; None if it is allowed.
@@ -94,7 +94,7 @@ class FieldSpec:
 
 
 NO_SPEC = FieldSpec()
-"""The spec of fields that are declared without :func:`option`."""
+"""The :class:`FieldSpec` of fields that are declared without :func:`option`."""
 
 
 _UNITS: dict[str, Unit] = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_seconds": "s", "_hours": "hours"}

@@ -24,11 +24,11 @@ class Choice:
     """One setting of a starting configuration."""
 
     key: str
-    """Dotted key of the setting."""
+    """Dotted key of the setting in a starting configuration."""
     value: str
-    """Value as YAML; empty for a secret, for which each file gets a new random value."""
+    """Value of the setting as YAML; empty for a secret, for which each file gets a new random value."""
     why: str
-    """Reason for the value, written as a comment above it."""
+    """Reason for the setting's value. The file has it as a comment above the setting."""
 
 
 @attrs.frozen
@@ -36,9 +36,9 @@ class Purpose:
     """A purpose of a broker, with its starting configuration."""
 
     about: str
-    """Paragraphs at the head of the file: the guarantees of the broker, and the command that starts it."""
+    """Paragraphs at the head of the configuration file: the guarantees of the broker, and the command that starts it."""
     choices: tuple[Choice, ...]
-    """Settings in the order of the file; those of a section are adjacent."""
+    """Settings in the order of the configuration file, grouped by section."""
 
     @property
     def has_secret(self) -> bool:

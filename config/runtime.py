@@ -59,12 +59,12 @@ RUNTIME_KEYS: Final = _allow(
     ),
     "broker",
 )
-"""Settings that request 25 (UPDATE_BROKER_CONFIG) may change, keyed by RocketMQ's name."""
+"""Broker settings that request 25 (UPDATE_BROKER_CONFIG) may change, keyed by RocketMQ's name."""
 
 NAMESRV_RUNTIME_KEYS: Final = _allow(
     ("orderMessageEnable", "scanNotActiveBrokerInterval", "serverChannelMaxIdleTimeSeconds"), "namesrv"
 )
-"""Settings that request 318 (UPDATE_NAMESRV_CONFIG) may change, keyed by RocketMQ's name."""
+"""Name server settings that request 318 (UPDATE_NAMESRV_CONFIG) may change, keyed by RocketMQ's name."""
 
 
 def evolve(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:

@@ -10,11 +10,12 @@ from typing import Final
 from flintmq.config.errors import ConfigError
 
 EARLIEST_MS: Final = 946_684_800_000
-"""Earliest time that is accepted: the year 2000, before which no message was stored. An earlier time is probably a mistake."""
+"""Earliest time that is accepted as a time of messages: the year 2000, before which no message was stored. An earlier time is
+probably a mistake."""
 AHEAD_MAX_MS: Final = 10 * 366 * 86_400_000
-"""Longest time ahead of now that is accepted, in ms: about ten years."""
+"""Largest difference of an accepted time from now into the future, in ms: about ten years."""
 FORMS: Final = "2026-01-31, 2026-01-31T12:00:00, 20260131120000 or ms since 1970"
-"""Examples of the accepted forms, for errors."""
+"""Examples of the accepted forms of a time, for errors."""
 
 _TEXT_MAX: Final = 40
 _MS: Final = re.compile(r"[0-9]{1,7}|[0-9]{9,13}|[0-9]{15,16}|[0-9]{18,}")

@@ -27,10 +27,10 @@ SIZE_UNITS: Final = {
     "gib": 1024**3,
     "tib": 1024**4,
 }
-"""Numbers of bytes, keyed by unit of size in lower case."""
+"""Numbers of bytes of the units of size, keyed by the unit's name in lower case."""
 
 DURATION_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-"""Numbers of milliseconds, keyed by unit of time."""
+"""Numbers of milliseconds of the units of time, keyed by the unit's name."""
 
 _FIELD_UNITS_MS: Final = {"ms": 1, "s": 1000, "hours": 3_600_000}
 _INTEGER = re.compile(r"[+-]?\d+(_\d+)*")

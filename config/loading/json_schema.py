@@ -53,7 +53,7 @@ BEYOND: Final[Mapping[str, str]] = MappingProxyType(
         "any value is checked.",
     }
 )
-"""Descriptions of all differences between the loader and the schema, keyed by a short name of the rule."""
+"""Differences between the checks of the JSON Schema and those of the loader, as sentences, keyed by a short name."""
 
 
 def json_schema(sections: Mapping[str, type[Any]] = MappingProxyType({}), role: Role = "broker") -> Schema:

@@ -17,7 +17,7 @@ from flintmq.config.loading.schema import COMPOSITES, KEYS, SECTIONS, Role, alia
 ENVIRONMENT_PREFIX = "FLINTMQ_"
 STRATEGY = "flush.strategy"
 OPEN_SECTIONS = ("", "flush")
-"""Sections in which a plugin may have a section; the empty name is the top level."""
+"""Sections of the configuration in which a plugin may have its own section; the empty name is the top level."""
 
 
 @attrs.frozen
@@ -25,11 +25,11 @@ class Assignment:
     """An entry of a source that sets a key."""
 
     key: str
-    """Dotted key, or one of RocketMQ's composite names."""
+    """Dotted key that the entry sets, or one of RocketMQ's names in ``COMPOSITES``."""
     node: RawNode
-    """Value as written."""
+    """Value of the entry as written."""
     spelling: str
-    """Name as written, which may be RocketMQ's."""
+    """Name of the entry as written, which may be RocketMQ's."""
 
 
 @attrs.frozen
@@ -37,11 +37,11 @@ class Ignored:
     """An entry of RocketMQ's properties that has no effect in FlintMQ."""
 
     name: str
-    """Name as written."""
+    """Name of the entry as written."""
     value: str
-    """Value as written; hidden if the name looks like that of a secret."""
+    """Value of the entry as written; hidden if the name looks like that of a secret."""
     why: str
-    """The reason why it has no effect."""
+    """The reason why the entry has no effect."""
     origin: Origin
     """File and line of the entry."""
 
@@ -54,17 +54,17 @@ class Layer:
     """The entries of one source of settings. One thread fills it; then it is only read."""
 
     role: Role = "broker"
-    """Process whose meaning an ambiguous RocketMQ name has."""
+    """The process, broker or name server, that an ambiguous RocketMQ name refers to. ``listenPort`` is a setting of each."""
     fold_case: bool = False
     """Whether the case of names is ignored, as for environment variables."""
     last_wins: bool = False
-    """Whether a name may be repeated, as on the command line. The last value counts then."""
+    """Whether a source may contain a name more than once, as the command line may. The last value is used."""
     assignments: dict[str, Assignment] = attrs.field(factory=dict)
-    """Entries that set keys, keyed by dotted key or composite name."""
+    """Entries that set keys, keyed by dotted key or by one of RocketMQ's names in ``COMPOSITES``."""
     sections: dict[str, RawMapping] = attrs.field(factory=dict)
     """Sections that may belong to plugins, keyed by dotted name."""
     ignored: list[Ignored] = attrs.field(factory=list)
-    """Entries without an effect. Only RocketMQ's files may have them."""
+    """Entries that have no effect in FlintMQ. Only RocketMQ's files may contain some."""
 
     def add(self, name: str, node: RawNode) -> None:
         """Add a top-level entry. Its name may be dotted.

@@ -39,13 +39,13 @@ class LoadedConfig:
     """A configuration with the source of each value. Immutable; safe to share between threads."""
 
     config: BrokerConfig
-    """Values of the settings."""
+    """The loaded configuration, with a value for every setting."""
     origins: Mapping[str, Origin]
     """Sources of the values, keyed by dotted key, for every setting."""
     sections: Mapping[str, RawMapping]
     """Sections of plugins, and unknown sections, keyed by dotted name (``my_plugin``, ``flush.my_strategy``)."""
     role: Role = "broker"
-    """Process whose meaning an ambiguous RocketMQ name has."""
+    """The process, broker or name server, that an ambiguous RocketMQ name refers to. ``listenPort`` is a setting of each."""
     layers: tuple[Layer, ...] = attrs.field(default=(), repr=False, eq=False)
     """Sources of settings; later ones override earlier ones."""
 

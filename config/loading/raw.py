@@ -22,11 +22,11 @@ class Origin:
     """The source of a value."""
 
     kind: OriginKind
-    """Kind of the source."""
+    """Kind of the source that a value comes from."""
     place: str | None = None
-    """Path of the file, or ``environment`` and the name of the variable; None for other kinds."""
+    """Path of the file, or ``environment`` and the name of the variable, that a value comes from; None for other sources."""
     line: int | None = None
-    """Line in the file, counted from 1; None for other kinds."""
+    """Line of the value in its file, counted from 1; None if the source is not a file."""
 
     def __str__(self) -> str:
         text = self.place or self.kind
@@ -39,7 +39,7 @@ class Origin:
 
 
 DEFAULT = Origin("default")
-"""The origin of a value that no source sets."""
+"""The origin of a value that no source sets, so that the default is used."""
 
 
 @attrs.frozen
@@ -47,13 +47,13 @@ class RawScalar:
     """A scalar value as text."""
 
     text: str
-    """Text as it is written, without quotes."""
+    """Text of the value as written, without quotes."""
     origin: Origin = DEFAULT
-    """Source of the text."""
+    """Source of the value's text."""
     quoted: bool = False
-    """Whether the text is in quotes. Such a text is never null."""
+    """Whether the value is written in quotes. A quoted value is never null."""
     plain: Unit | None = None
-    """Unit of a plain integer; None for the unit of the field."""
+    """Unit of the value if it is an integer without a unit; None for the unit that the setting's field declares."""
 
     @property
     def is_null(self) -> bool:
@@ -66,9 +66,9 @@ class RawList:
     """A list of values."""
 
     items: tuple[RawNode, ...]
-    """The values, each with its line."""
+    """The values of the list, each with its line."""
     origin: Origin = DEFAULT
-    """Source and first line of the list."""
+    """Source of the list, with its first line."""
 
 
 @attrs.frozen
@@ -76,9 +76,9 @@ class RawMapping:
     """A mapping of names to values."""
 
     entries: Mapping[str, RawNode] = attrs.field(factory=dict)
-    """Values, keyed by name. The origin of each has the line of its key."""
+    """Values of the mapping, keyed by name. The origin of each value has the line of its name."""
     origin: Origin = DEFAULT
-    """Source and first line of the mapping."""
+    """Source of the mapping, with its first line."""
 
     def merged(self, other: RawMapping) -> RawMapping:
         """Return this mapping with the entries of ``other``. Mappings in both are merged; other values are replaced."""

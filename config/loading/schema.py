@@ -18,15 +18,15 @@ from flintmq.config.fields import NO_SPEC, SPEC, FieldSpec, spec_of
 from flintmq.config.sections.models import BrokerConfig
 
 Role = Literal["broker", "namesrv"]
-"""The process whose meaning a RocketMQ name has if both have it: ``listenPort`` is the port of a broker or of a name server."""
+"""The process that a RocketMQ name refers to if broker and name server have a setting of that name, such as ``listenPort``."""
 
 NAMESERVER: Final = "nameserver"
-"""Name of the section of the name server."""
+"""Name of the section with the settings of the name server."""
 
 FLUSH_DISK_TYPE: Final = "flushDiskType"
 TRANSIENT_POOL: Final = "transientStorePoolEnable"
 COMPOSITES: Final = (FLUSH_DISK_TYPE, TRANSIENT_POOL)
-"""RocketMQ's two keys that together set ``flush.strategy``."""
+"""The two RocketMQ names that together set ``flush.strategy``."""
 
 
 @attrs.frozen
@@ -34,13 +34,13 @@ class Key:
     """One setting, with its place in the classes of the configuration."""
 
     name: str
-    """Dotted key, such as ``flush.group_commit.sync_flush_timeout_ms``."""
+    """Dotted key of a setting, such as ``flush.group_commit.sync_flush_timeout_ms``."""
     model: type[Any]
-    """Class of the section."""
+    """Class of the section that contains the setting."""
     field: attrs.Attribute[Any]
-    """Field of the class."""
+    """Field of the section's class that declares the setting."""
     hint: Any
-    """Type of the field."""
+    """Type of the setting's field."""
 
     @property
     def spec(self) -> FieldSpec:

@@ -26,10 +26,10 @@ _COMMENT_WIDTH: Final = 100
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 HIDDEN = "******"
-"""Text that replaces a secret."""
+"""Text that is shown instead of a secret."""
 
 SECRET_NAME = re.compile(r"secret|passw|token|credential|private|access_?key|api_?key", re.IGNORECASE)
-"""Names of settings whose values are hidden, in sections whose classes are not known."""
+"""Names of settings whose values are hidden in sections that no loaded class declares."""
 
 
 def display(value: Any, spec: FieldSpec) -> str:
@@ -113,15 +113,15 @@ class Row:
     """One line of ``flintmq config show``."""
 
     key: str
-    """Dotted key."""
+    """Dotted key of the setting."""
     value: str
-    """Value with its unit; hidden if it is a secret."""
+    """Value of the setting with its unit; hidden if the setting is a secret."""
     origin: str
-    """Source of the value: ``default``, ``broker.yaml:12``, ``environment FLINTMQ_…`` or ``command line``."""
+    """Source of the setting's value: ``default``, ``broker.yaml:12``, ``environment FLINTMQ_…`` or ``command line``."""
     rocketmq: str
-    """RocketMQ's names for the key, separated by commas; empty if there are none."""
+    """RocketMQ's names for the setting, separated by commas; empty if there are none."""
     doc: str
-    """Description of the key."""
+    """Description of the setting."""
 
 
 def rows(loaded: LoadedConfig) -> tuple[Row, ...]:

@@ -26,7 +26,8 @@ Schema = dict[str, Any]
 
 _START: Final = "^(?:"
 _END: Final = r")$(?!\n)"
-"""End of every pattern. JSON Schema has no ``fullmatch``, and Python's ``$`` alone would accept a line break at the end."""
+"""End of every pattern in the JSON Schema. JSON Schema has no ``fullmatch``, and in Python ``$`` alone also matches before a
+final line break."""
 _ANY_TEXT: Final = r"[\s\S]*"
 _NO_TEXT: Final = "(?!)"
 
@@ -46,7 +47,7 @@ _TEXT_OF_UNIT: Final[Mapping[Unit | None, str]] = {
 _BOOLEANS: Final = ("true", "false")
 _INTEGERS: Final = ("0", "7", "10911", "-1", "9223372036854775808")
 _NUMBERS: Final = (*_INTEGERS, "0.5", "-2.75", "1e+30")
-"""Examples of numbers. A pattern that matches all of them is taken to match every number."""
+"""Examples of numbers in YAML. A regular expression that matches all of these examples is taken to match every number."""
 
 
 def field_schema(

@@ -15,13 +15,13 @@ from flintmq.config.errors import ConfigError
 from flintmq.config.loading.raw import Origin, RawList, RawMapping, RawNode, RawScalar
 
 YAML_MAX_BYTES: Final = 1024 * 1024
-"""Largest size of a document. No configuration comes near it, and parsing takes seconds per MiB."""
+"""Maximum size of a YAML document. Parsing takes seconds per MiB, and no configuration is nearly as large."""
 
 YAML_MAX_DEPTH: Final = 10
-"""Deepest nesting of a document, because the composer recurses. The deepest built-in key is at level 3."""
+"""Maximum nesting of a YAML document, because PyYAML's composer recurses. The deepest built-in setting is at level 3."""
 
 YAML_MAX_NODES: Final = 20_000
-"""Largest number of values in a document."""
+"""Maximum number of values in a YAML document."""
 
 
 class _LineLoader(yaml.SafeLoader):

@@ -28,9 +28,9 @@ class FlushType:
     """A pair of values of RocketMQ's two settings, which corresponds to a flush strategy."""
 
     sync: bool = False
-    """Whether ``flushDiskType`` is SYNC_FLUSH."""
+    """Whether RocketMQ's ``flushDiskType`` is SYNC_FLUSH."""
     pool: bool = False
-    """Value of ``transientStorePoolEnable``."""
+    """Value of RocketMQ's ``transientStorePoolEnable``."""
 
     @classmethod
     def of_strategy(cls, strategy: str) -> FlushType:

@@ -19,11 +19,12 @@ class ImportResult:
     """The YAML of a properties file, with its translated and its dropped entries."""
 
     yaml: str
-    """Settings with the same meaning in FlintMQ, under FlintMQ's names. The YAML loads without an error."""
+    """YAML under FlintMQ's names, with the same meaning as the entries of RocketMQ's file. FlintMQ loads this YAML without an
+    error."""
     kept: Mapping[str, tuple[str, ...]]
-    """Dotted keys that each translated entry sets, keyed by RocketMQ's name."""
+    """Dotted keys that each translated entry of RocketMQ's file sets, keyed by RocketMQ's name."""
     dropped: tuple[tuple[str, str, str], ...]
-    """Name, value and reason of every entry that is not in the YAML, in the order of the file."""
+    """Name, value and reason of every entry of RocketMQ's file that is not in the YAML, in the order of the file."""
 
 
 def import_broker_conf(text: str, *, role: Role = "broker", file: str = "broker.conf") -> ImportResult:

@@ -15,7 +15,7 @@ import attrs
 from flintmq.config.errors import ConfigError
 
 PROPERTIES_MAX_CHARS: Final = 1024 * 1024
-"""Largest length of a text; no configuration comes near it."""
+"""Maximum length of the text of a properties file; no configuration is nearly as long."""
 
 _ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
@@ -28,11 +28,11 @@ class Property:
     """An entry of a properties file."""
 
     key: str
-    """Key, with its escapes replaced."""
+    """Key of the property, with its escapes replaced."""
     value: str
-    """Value, with its escapes replaced. Blanks at its end are kept, as in Java."""
+    """Value of the property, with its escapes replaced. Blanks at the end are kept, as in Java."""
     line: int
-    """Number of the line with the key, counted from 1."""
+    """Number of the line that contains the property's key, counted from 1."""
 
 
 def parse_properties(text: str, *, file: str | None = None) -> list[Property]:

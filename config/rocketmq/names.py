@@ -19,10 +19,10 @@ class FixedKey:
     """The fixed value of a RocketMQ key that cannot be set in FlintMQ."""
 
     value: str | None
-    """Value in the answer to request 26. None if RocketMQ's answer does not contain the key, or if other settings determine the
-    value."""
+    """Value of the key in the answer to request 26 (GET_BROKER_CONFIG). None if RocketMQ's answer does not contain the key, or
+    if other settings determine the value."""
     why: str
-    """The reason why the key cannot have another value."""
+    """The reason why the RocketMQ key cannot have another value in FlintMQ."""
 
 
 def _fixed(why: str, **values: str | None) -> dict[str, FixedKey]:
@@ -185,4 +185,4 @@ FIXED: Final[Mapping[str, FixedKey]] = MappingProxyType(
     | _fixed("duplicates of a log are not supported", duplicationEnable="false")
     | _fixed("RocketMQ reads it nowhere", highSpeedMode="false", isolateLogEnable="false", maxDelayTime="40")
 )
-"""Fixed keys, keyed by RocketMQ's name."""
+"""RocketMQ's keys that have a fixed value in FlintMQ, keyed by RocketMQ's name."""

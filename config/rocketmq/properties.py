@@ -24,12 +24,12 @@ from flintmq.config.rocketmq.names import FIXED
 
 POOL_SIZE: Final = "transientStorePoolSize"
 POOL_SIZE_DEFAULT: Final = "5"
-"""RocketMQ's default size of the pool. A file with this value does not count as a request for a pool."""
+"""RocketMQ's default size of the transient store pool. A file that sets this size does not thereby request a pool."""
 
 _WRITTEN_WITH_EQUALS = re.compile(r"^[^\s#!:=]+[ \t]*=", re.MULTILINE)
-"""A line with a key and ``=`` in its first column, which is never YAML of a configuration."""
+"""A line that begins with a key and ``=``. No line of a YAML configuration begins so."""
 _NESTED = re.compile(r"^[ \t]*(-[ \t]|[\w.-]+:[ \t]*(#.*)?$)", re.MULTILINE)
-"""A line that begins a nested section or a list item of YAML."""
+"""A line that begins a nested section or a list item of YAML, which RocketMQ's properties do not contain."""
 
 
 def is_properties(text: str, name: str) -> bool:

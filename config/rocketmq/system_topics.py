@@ -14,10 +14,10 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Topic of messages that wait for the delay of their level. Level n is in queue n - 1."""
+"""Topic of messages that wait for the delay of their delay level. Queue n - 1 contains the messages of level n."""
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-"""Topic of messages that wait for the time in their properties, as in RocketMQ 5. It is in no table of topics, so clients do
-not see it."""
+"""Topic of messages that wait for the delivery time in their properties, as in RocketMQ 5. No table of topics contains this
+topic, so clients do not see it."""
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 """Topic of half messages, which wait for the end of their transaction."""
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -25,11 +25,11 @@ TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Topic of half messages that were discarded because their producer never answered."""
 DELETED_TOPIC: Final = "rmq_sys_deleted_topic"
-"""Topic of records that mark the positions in the log at which topics were deleted. It exists only in FlintMQ, and is in no
-table of topics, so clients do not see it."""
+"""Topic of records that mark the positions in the log at which topics were deleted. The topic exists only in FlintMQ. No table
+of topics contains this topic, so clients do not see it."""
 
 HOLDING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC})
-"""Topics of waiting messages, whose own topic is in a property."""
+"""Topics that contain messages until they are delivered. A property of each message contains the topic of its delivery."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -44,7 +44,8 @@ SYSTEM_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""System topics of every broker. A broker adds its name, the name of its cluster, its reply topic and the topics of plugins."""
+"""System topics that every broker has. A broker also has system topics for its name, its cluster, its replies and its
+plugins."""
 
 FORBIDDEN_TOPICS: Final = frozenset(
     {

@@ -30,7 +30,7 @@ class ConsoleSection:
     certificate: str | None = option(None)
     """PEM file of the certificate chain for HTTPS; null for plain HTTP."""
     key: str | None = option(None)
-    """PEM file of the private key; null if it is in the certificate's file."""
+    """PEM file of the private key for HTTPS; null if the file ``certificate`` contains the key."""
 
     def __attrs_post_init__(self) -> None:
         if self.key is not None and self.certificate is None:

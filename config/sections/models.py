@@ -88,9 +88,9 @@ class PluginRef:
     """A plugin that the configuration names."""
 
     target: str = attrs.field(validator=_check_target)
-    """``package.module:object``, or ``package.module`` if the hooks are functions of the module."""
+    """Target of a plugin: ``package.module:object``, or ``package.module`` if the hooks are functions of the module."""
     line: int | None = attrs.field(default=None, eq=False)
-    """Line of the file that names the plugin, for errors; None outside a file."""
+    """Line of the configuration file that names the plugin, for errors; None if no file names the plugin."""
 
 
 PLUGIN_FAILURES_MAX: Final = 5
@@ -105,7 +105,7 @@ class BrokerConfig:
     listen: ListenSection = attrs.field(factory=ListenSection)
     """Ports, addresses and limits of connections."""
     namesrv: NamesrvSection = attrs.field(factory=NamesrvSection)
-    """Name servers to register with."""
+    """The name servers with which the broker registers."""
     nameserver: NamesrvConfig = attrs.field(factory=NamesrvConfig)
     """The name server that ``flintmq run`` or ``flintmq namesrv`` starts."""
     ha: HaSection = attrs.field(factory=HaSection)
@@ -115,7 +115,7 @@ class BrokerConfig:
     index: IndexSection = attrs.field(factory=IndexSection)
     """The index of messages by key."""
     dispatchers: tuple[str, ...] = option(("consume_queue", "index"), pattern=r"\S+", expects="a list of names")
-    """Names of the dispatchers to use, in the order in which they are called."""
+    """Names of the dispatchers to use, in the order in which the broker calls them."""
     spark_feed: SparkFeedSection = attrs.field(factory=SparkFeedSection)
     """Settings of the dispatcher ``spark_feed``."""
     flush: FlushSection = attrs.field(factory=FlushSection)
@@ -131,7 +131,7 @@ class BrokerConfig:
     pull: PullSection = attrs.field(factory=PullSection)
     """Pulls, held pulls and filters."""
     transactions: TransactionsSection = attrs.field(factory=TransactionsSection)
-    """Transactional messages and checks of their state."""
+    """Transactional messages, and the checks of their transactions' states."""
     admission: AdmissionSection = attrs.field(factory=AdmissionSection)
     """Limits above which requests are refused with SYSTEM_BUSY."""
     metrics: MetricsSection = attrs.field(factory=MetricsSection)
@@ -141,11 +141,11 @@ class BrokerConfig:
     alarms: AlarmsSection = attrs.field(factory=AlarmsSection)
     """Limits above which alarms are raised."""
     console: ConsoleSection = attrs.field(factory=ConsoleSection)
-    """Web pages that show and change the cluster."""
+    """The console: web pages that show and change the cluster."""
     acl: AclSection = attrs.field(factory=AclSection)
     """Access control with accounts and signed requests."""
     authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
-    """Names of the authenticators to use, in the order in which they are called. If empty, every request is accepted."""
+    """Names of the authenticators to use, in the order in which the broker calls them. If empty, every request is accepted."""
     plugins: tuple[PluginRef, ...] = option(())
     """Plugins to load in addition to the built-in and the installed ones."""
     disabled_plugins: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")

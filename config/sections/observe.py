@@ -17,22 +17,23 @@ class MetricsSection:
     FEATURE: ClassVar = "metrics"
 
     enable: bool = option(False)
-    """Serves ``/metrics``, ``/healthz`` and ``/readyz`` over HTTP. Needs ``pip install '.[metrics]'``."""
+    """Serves the metrics (``/metrics``) and checks of health (``/healthz``, ``/readyz``) over HTTP. Needs ``pip install
+    '.[metrics]'``."""
     host: str = option("127.0.0.1", pattern=r"\S+", expects="a host name or address")
-    """Address to listen at; ``0.0.0.0`` is every interface. There is no access control: everyone who can connect can read the
-    names of topics and groups, but cannot change anything."""
+    """Address at which the metrics are served; ``0.0.0.0`` is every interface. There is no access control: everyone who can
+    connect can read the names of topics and groups, but cannot change anything."""
     port: int = option(0, minimum=0, maximum=65535)
-    """Port to listen at; 0 for any free port, which the READY line names."""
+    """Port at which the metrics are served; 0 for any free port, which the READY line names."""
     otlp_endpoint: str | None = option(
         None, pattern=r"https?://[^\s/]+(/\S*)?", expects="a URL such as http://127.0.0.1:4318/v1/metrics"
     )
-    """URL of an OpenTelemetry collector to which the metrics are pushed by OTLP over HTTP; null for none. Needs
-    ``pip install '.[otel]'``. ``enable`` is not needed for it."""
+    """URL of an OpenTelemetry collector to which the metrics are pushed by OTLP over HTTP; null pushes none. Needs ``pip
+    install '.[otel]'``, but not ``metrics.enable``."""
     otlp_interval_ms: int = option(60_000, minimum=100, maximum=DAY_MS)
     """Interval between two pushes of the metrics."""
     series_max: int = option(20_000, minimum=1_000, maximum=1_000_000)
-    """Largest number of series in one answer. A topic has about eight, and a pair of group and topic twelve. Further series are
-    left out, which raises an alarm, and ``flintmq_left_out_series`` counts them."""
+    """Largest number of series in one answer or push. A topic has about eight series, and a pair of group and topic has twelve.
+    Further series are left out; an alarm and ``flintmq_left_out_series`` report their number."""
 
     @property
     def is_asked_for(self) -> bool:
@@ -52,10 +53,10 @@ class TracingSection:
     """URL of an OpenTelemetry collector to which the spans of traced messages are pushed by OTLP over HTTP; null switches
     tracing off. Needs ``pip install '.[otel]'``."""
     otlp_interval_ms: int = option(1_000, minimum=100, maximum=DAY_MS)
-    """Interval between two pushes of spans. If 512 spans wait, they are pushed at once."""
+    """Interval between two pushes of spans. Spans are pushed earlier if 512 of them wait."""
     sample_one_in: int = option(0, minimum=0, maximum=1_000_000_000)
-    """Number of messages without a ``traceparent`` for each one that starts a trace, chosen at random. With 0, only messages
-    whose producer sampled them are traced."""
+    """Average number of messages without a ``traceparent`` among which one, chosen at random, starts a trace. With 0, only
+    messages whose producer sampled them are traced."""
     queue_max: int = option(16_384, minimum=64, maximum=1_000_000)
-    """Largest number of spans that wait to be pushed, and of messages that are traced at the same time. Further ones are
-    dropped and counted."""
+    """Largest number of spans that wait to be pushed, and largest number of messages that are traced at the same time. Further
+    spans and messages are dropped and counted."""

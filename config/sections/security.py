@@ -24,10 +24,10 @@ class AclAccount:
     access_key: str = attrs.field(alias="accessKey")
     """Name of the account, sent with every request."""
     secret_key: Secret = attrs.field(alias="secretKey", repr=False)
-    """Key that signs the account's requests; it is never sent."""
+    """Secret key with which the account's requests are signed. The key itself is never sent."""
     white_remote_address: str | None = attrs.field(alias="whiteRemoteAddress", default=None)
-    """Addresses from which the account may send requests; empty for any. With ``acl.compat: strict``, addresses that need no
-    signature."""
+    """Addresses from which the account may send requests; empty for any. With ``acl.compat: strict``, requests from these
+    addresses need no signature."""
     admin: bool | None = attrs.field(default=None)
     """Whether the account may do everything, including administration."""
     default_topic_perm: str | None = attrs.field(alias="defaultTopicPerm", default=None)
@@ -53,37 +53,41 @@ class AclSection:
     FEATURE: ClassVar = "acl"
 
     enable: bool = option(False, rocketmq="aclEnable")
-    """Accepts only requests that are signed by an account with the right to make them. It is the same as ``acl`` among the
-    authenticators."""
+    """Accepts only requests that are signed by an account with the right to make them. ``acl`` in ``authenticators`` has the
+    same effect."""
     file: str | None = option(None)
-    """File of accounts in the form of RocketMQ's ``plain_acl.yml``. Accounts that requests create are written to it, too. null
-    is ``flint/acl/plain_acl.yml`` in the store's folder."""
+    """File of accounts in the form of RocketMQ's ``plain_acl.yml``. The broker also writes accounts to this file that requests
+    create. null is ``flint/acl/plain_acl.yml`` in the store's folder."""
     folder: str | None = option(None)
-    """Folder like RocketMQ's ``conf/acl``. Every ``.yml`` and ``.yaml`` file in it is read in addition to ``file``."""
+    """Folder of account files, like RocketMQ's ``conf/acl``. Its ``.yml`` and ``.yaml`` files are read in addition to
+    ``acl.file``."""
     accounts: tuple[AclAccount, ...] = option((), secret=True)
-    """Accounts with the field names of ``plain_acl.yml``. An account in a file replaces one with the same access key here."""
+    """Accounts in the configuration, with the field names of ``plain_acl.yml``. If a file of accounts has an account with the
+    same access key, the file's account is used."""
     global_white_remote_addresses: tuple[str, ...] = option(())
-    """With ``compat: safe``, the only addresses from which requests are accepted (empty for all). With ``strict``, addresses
-    from which requests need neither a signature nor a permission. The ``globalWhiteRemoteAddresses`` of the files are
-    added."""
+    """With ``acl.compat: safe``, the only addresses from which requests are accepted (empty for all). With ``acl.compat:
+    strict``, addresses from which requests need neither a signature nor a permission. The ``globalWhiteRemoteAddresses`` of the
+    account files are added."""
     compat: str = option("safe", choices=("safe", "strict"))
-    """With ``safe``, lists of addresses only restrict access. With ``strict``, requests from listed addresses need neither a
-    signature nor a permission, as in RocketMQ."""
+    """Meaning of the lists of addresses in access control. With ``safe``, the lists only restrict access. With ``strict``,
+    requests from listed addresses need neither a signature nor a permission, as in RocketMQ."""
     file_mode: str = option("refuse", choices=("refuse", "warn", "ignore"))
-    """Reaction if other users than its owner can read or write a file with secret keys (``chmod 600`` prevents that)."""
+    """Reaction if users other than its owner can read or write an account file with secret keys (``chmod 600`` prevents
+    that)."""
     reload_interval_ms: int = option(5_000, minimum=100, maximum=DAY_MS)
-    """Interval between two checks of the files. A changed file takes effect without a restart."""
+    """Interval between two checks of the account files. A changed account file takes effect without a restart."""
     list_accounts: bool = option(False)
-    """Answers request 54 (mqadmin getAclConfig) to administrators, without secret keys. If false, it is not supported."""
+    """Answers request 54 (mqadmin getAclConfig) of administrators, without secret keys. If false, request 54 is not
+    supported."""
     replay_window_ms: int = option(0, minimum=0, maximum=DAY_MS)
     """Largest difference between the time in a signed request and the server's time. Requests with a larger difference and
     repeated requests are refused. Only FlintMQ's client puts the time into its requests, so requests of all other clients are
-    refused. 0 switches this check off."""
+    refused. 0 switches the check of the time off."""
     extra_codes: tuple[str, ...] = option(
         (), pattern=r"-?\d{1,9}=(public|client|admin)", expects="a list of CODE=public, CODE=client or CODE=admin"
     )
-    """Access to the request codes of plugins, ``CODE=public``, ``CODE=client`` or ``CODE=admin`` each. Codes that are not
-    listed are refused."""
+    """Access to the request codes of plugins, ``CODE=public``, ``CODE=client`` or ``CODE=admin`` each. Request codes of plugins
+    that are not listed are refused."""
 
 
 def _tls_mode(text: str) -> str:
@@ -101,18 +105,18 @@ class TlsSection:
         also=("enforcing",),
         converter=_tls_mode,
     )
-    """``required`` (RocketMQ: enforcing) accepts only TLS. ``permissive`` accepts TLS and plain connections. ``disabled``
-    accepts only plain connections. ``auto`` is ``required`` with a certificate and ``disabled`` without."""
+    """Use of TLS. ``required`` (RocketMQ: enforcing) accepts only TLS. ``permissive`` accepts TLS and plain connections.
+    ``disabled`` accepts only plain connections. ``auto`` is ``required`` with a certificate and ``disabled`` without."""
     certificate: str | None = option(None, rocketmq="tls.server.certPath")
-    """PEM file of the certificate chain. It is read again when it changes."""
+    """PEM file of the certificate chain for TLS. The file is read again when it changes."""
     key: str | None = option(None, rocketmq="tls.server.keyPath")
-    """PEM file of the private key; null if it is in the certificate's file."""
+    """PEM file of the private key for TLS; null if the file ``certificate`` contains the key."""
     key_password: Secret | None = option(None, rocketmq="tls.server.keyPassword", secret=True)  # noqa: RUF009
-    """Password of the private key."""
+    """Password of the private key for TLS."""
     client_ca: str | None = option(None, rocketmq="tls.server.trustCertPath")
     """PEM file of the authorities whose client certificates are accepted; null requests no client certificates."""
     require_client_certificate: bool = option(False, rocketmq="tls.server.authClient")
-    """Refuses clients without a certificate of ``client_ca``."""
+    """Refuses clients that have no certificate of an authority in ``client_ca``."""
 
     def __attrs_post_init__(self) -> None:
         if self.mode in ("permissive", "required") and self.certificate is None:

@@ -19,7 +19,7 @@ class TopicsSection:
     auto_create: bool = option(True, rocketmq="autoCreateTopicEnable")
     """Creates a topic when the first message is sent to it."""
     default_queue_nums: int = option(8, rocketmq="defaultTopicQueueNums", minimum=1, maximum=65536)
-    """Number of queues of the template topic TBW102. A topic that is created by a send gets at most as many."""
+    """Number of queues of the template topic TBW102. A topic that a send creates gets at most this number of queues."""
     cluster_topic: bool = option(True, rocketmq="clusterTopicEnable")
     """Lets clients read and write the topic with the name of the cluster, which always exists."""
     broker_topic: bool = option(True, rocketmq="brokerTopicEnable")
@@ -32,9 +32,9 @@ class TopicsSection:
     """Name of the topic for message traces."""
     count_max: int = option(100_000, minimum=100, maximum=QUEUE_MAX)
     """Largest number of topics, including the retry and dead letter topics of groups. A topic needs about 1 KB of memory, and a
-    line of the file that is written again with every new topic."""
+    line in the file of topics, which is written again with every new topic."""
     store_reply: bool = option(True, rocketmq="storeReplyMessageEnable")
-    """Stores replies to requests in addition to forwarding them to the requesters."""
+    """Stores replies to requests of clients in addition to forwarding the replies to the requesters."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,8 +56,8 @@ class OffsetsSection:
     flush_interval_ms: int = option(5_000, rocketmq="flushConsumerOffsetInterval", minimum=10, maximum=DAY_MS)
     """Interval between two writes of consumer offsets to disk."""
     entries_max: int = option(1_000_000, minimum=100, maximum=QUEUE_MAX)
-    """Largest number of consumer offsets, one for each queue and each group that reads it (about 100 bytes each). At the limit,
-    a group's first commit for a queue is refused. Existing offsets can still be changed."""
+    """Largest number of consumer offsets. Each group has one for each queue that it reads (about 100 bytes each). At the limit,
+    a group's first commit for a queue is refused, and existing offsets can still be changed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,10 +75,10 @@ class DelaySection:
     )
     """Delays of the levels 1, 2, …, separated by blanks, with the units s, m, h and d."""
     flush_interval_ms: int = option(10_000, rocketmq="flushDelayOffsetInterval", minimum=10, maximum=DAY_MS)
-    """Interval between two writes of the delivery offsets to disk."""
+    """Interval between two writes to disk of the offsets up to which delayed messages were delivered."""
     timer_enable: bool = option(True, rocketmq="timerWheelEnable", feature="timer")
     """Delivers messages at the time in their properties (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC), as RocketMQ 5
-    does. If false, these properties are ignored, as RocketMQ 4.9 does."""
+    does. If false, these properties are ignored, as in RocketMQ 4.9."""
     timer_max_delay_ms: int = option(
         3 * DAY_MS,
         rocketmq="timerMaxDelaySec",
@@ -87,11 +87,11 @@ class DelaySection:
         maximum=365 * DAY_MS,
         feature="timer",
     )
-    """Longest delay of a message that names its delivery time. A longer delay is refused with MESSAGE_ILLEGAL. It is limited by
-    ``store.file_reserved_hours``, for which the log is kept."""
+    """Longest delay of a message that names its delivery time. A message with a longer delay is refused with MESSAGE_ILLEGAL.
+    The delay is also limited by ``store.file_reserved_hours``, the time for which the log is kept."""
     timer_minute_max: int = option(500_000, minimum=1, maximum=QUEUE_MAX, feature="timer")
-    """Largest number of messages that are due within one minute. They are in memory then, about 70 bytes each. Further ones are
-    refused with SYSTEM_BUSY."""
+    """Largest number of messages with a delivery time that are due within the same minute. Further messages for that minute are
+    refused with SYSTEM_BUSY. While they are due, each of them needs about 70 bytes of memory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -99,31 +99,34 @@ class PullSection:
     """``pull:``"""
 
     long_polling: bool = option(True, rocketmq="longPollingEnable")
-    """Holds a pull that finds no message for as long as the client allows. If false, it is held for ``short_polling_ms``."""
+    """Holds a pull that finds no message for as long as the client allows. If false, such a pull is held for
+    ``pull.short_polling_ms``."""
     short_polling_ms: int = option(1_000, rocketmq="shortPollingTimeMills", minimum=1, maximum=DAY_MS)
-    """Time for which a pull is held if ``long_polling`` is false."""
+    """Time for which a pull without a message is held if ``pull.long_polling`` is false."""
     slave_read: bool = option(False, rocketmq="slaveReadEnable")
-    """On a master: consumers that are far behind are directed to its slave. On a slave: consumers may read from it while its
-    master is reachable; without a master they may read in any case."""
+    """On a master, directs consumers that are far behind to its slave. On a slave, lets consumers read while its master is
+    reachable; without a master, consumers may read in any case."""
     hold_check_interval_ms: int = option(5_000, minimum=10, maximum=60_000)
     """Interval between two checks of held pulls if no message arrives."""
     held_max: int = option(200_000, minimum=100, maximum=QUEUE_MAX)
-    """Largest number of pulls that wait for a message (about 1.3 KB each). Further ones are refused with SYSTEM_BUSY, and
-    clients repeat them later."""
+    """Largest number of held pulls, which wait for a message (about 1.3 KB each). Further pulls are refused with SYSTEM_BUSY,
+    and clients repeat them later."""
     held_per_connection_max: int = option(20_000, minimum=1, maximum=QUEUE_MAX)
     """Largest number of held pulls of one connection. A client holds one pull for each queue of each of its groups."""
     property_filter: bool = option(False, rocketmq="enablePropertyFilter", feature="filters")
     """Allows SQL92 expressions in subscriptions."""
     calc_filter_bitmap: bool = option(False, rocketmq="enableCalcFilterBitMap", feature="filters")
-    """Computes, when a message is stored, which groups' SQL92 expressions match it, and stores the result with the queue's
-    entry. Pulls of other groups then need not read the message. Needs ``store.consume_queue_ext_enable``."""
+    """Computes, when a message is stored, which groups' SQL92 expressions match the message, and stores the result with the
+    queue's entry. Pulls of groups that do not match then skip the message without reading it. Needs
+    ``store.consume_queue_ext_enable``."""
     expect_consumer_num: int = option(
         32, rocketmq="expectConsumerNumUseFilter", minimum=1, maximum=10_000, feature="filters"
     )
-    """Expected number of groups of one topic that filter by SQL92. It sets the size of the bit map of ``calc_filter_bitmap``.
-    With more groups, more messages are read that do not match."""
+    """Expected number of groups of one topic that filter by SQL92. The bit maps of ``pull.calc_filter_bitmap`` have the size
+    for this number of groups. With more groups, more messages that do not match are read."""
     max_error_rate: int = option(20, rocketmq="maxErrorRateOfBloomFilter", minimum=1, maximum=99, feature="filters")
-    """Percentage of messages that do not match but are read, because the bit map of ``calc_filter_bitmap`` is approximate."""
+    """Expected percentage of messages that a pull reads although its SQL92 expression does not match them, because the bit maps
+    of ``pull.calc_filter_bitmap`` are approximate."""
 
 
 @attrs.frozen(kw_only=True)
@@ -135,9 +138,9 @@ class TransactionsSection:
     timeout_ms: int = option(6_000, rocketmq="transactionTimeOut", minimum=1, maximum=30 * DAY_MS)
     """Age of a half message at which its producer is first asked for the state of the transaction."""
     check_interval_ms: int = option(60_000, rocketmq="transactionCheckInterval", minimum=10, maximum=DAY_MS)
-    """Interval between two checks of the half messages."""
+    """Interval between two checks for half messages whose producers must be asked for the state of the transaction."""
     check_max: int = option(15, rocketmq="transactionCheckMax", minimum=1, maximum=10_000)
-    """Number of times that a producer is asked before its message is discarded."""
+    """Number of times that a producer is asked for the state of a transaction before its half message is discarded."""
     reject: bool = option(False, rocketmq="rejectTransactionMessage")
     """Refuses transactional messages."""
 
@@ -147,13 +150,15 @@ class AdmissionSection:
     """``admission:`` — limits above which the broker refuses requests with SYSTEM_BUSY."""
 
     fast_failure: bool = option(False, rocketmq="brokerFastFailureEnable")
-    """Refuses a send with SYSTEM_BUSY if it waited longer than ``send_wait_ms``, or if it waited for an append that took longer
-    than ``page_cache_busy_ms``. The remark says where the time was spent. Unlike in RocketMQ, it is off by default: an embedded
-    broker shares the process of a program, in which a pause of 200 ms does not mean overload."""
+    """Refuses a send with SYSTEM_BUSY if the send waited longer than ``send_wait_ms``, or if it waited for an append that took
+    longer than ``page_cache_busy_ms``. The remark of the refusal says where the time was spent. Unlike in RocketMQ, this is off
+    by default: an embedded broker shares the process of a program, in which a pause of 200 ms does not mean overload."""
     send_wait_ms: int = option(200, rocketmq="waitTimeMillsInSendQueue", minimum=1, maximum=DAY_MS)
-    """Longest time between the read and the append of a send, with ``fast_failure``."""
+    """Longest time from the read of a send to its append if ``admission.fast_failure`` is set. Sends that wait longer are
+    refused."""
     page_cache_busy_ms: int = option(1_000, rocketmq="osPageCacheBusyTimeOutMills", minimum=1, maximum=DAY_MS)
-    """Longest time of an append, with ``fast_failure``. If an append takes longer, the sends that waited for it are refused."""
+    """Longest time of an append if ``admission.fast_failure`` is set. If an append takes longer, the sends that waited for it
+    are refused."""
     send_queue: int = option(10_000, rocketmq="sendThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
     """Largest number of sends that wait for their answers."""
     pull_queue: int = option(100_000, rocketmq="pullThreadPoolQueueCapacity", minimum=1, maximum=QUEUE_MAX)
@@ -183,18 +188,18 @@ class AlarmsSection:
     """``alarms:`` — limits for the alarms in ``flintmq status``, consoles and metrics (docs/alarms.md)."""
 
     lag_messages: int = option(10_000, minimum=0, maximum=2**60, feature="alarms")
-    """Number of messages of a topic that a group has not consumed, above which a growing lag raises an alarm. 0 switches this
-    alarm off."""
+    """Number of messages of a topic that a group has not consumed (its lag), above which a growing lag raises an alarm. 0
+    switches the alarm off."""
     lag_window_ms: int = option(5 * 60_000, minimum=10_000, maximum=DAY_MS, feature="alarms")
-    """Time over which a lag is observed. An alarm is raised if the lag was above ``lag_messages`` all the time, was never below
-    its value at the beginning, and grew by a tenth or by ``lag_messages``."""
+    """Time for which a group's lag is observed. An alarm is raised if the lag was above ``lag_messages`` all the time, was
+    never below its value at the beginning, and grew by a tenth or by ``lag_messages``."""
     dispatch_behind_bytes: int = option(64 * MIB, minimum=1, maximum=2**60, feature="alarms")
-    """Bytes of the log that are durable and not yet visible to consumers, above which an alarm is raised."""
+    """Number of bytes of the log that are durable but not yet visible to consumers, above which an alarm is raised."""
     dispatch_still_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS, feature="alarms")
-    """Time after which an alarm is raised if messages wait to become visible to consumers, and none becomes visible."""
+    """Time after which an alarm is raised if messages wait to become visible to consumers and no message becomes visible."""
     slave_gone_ms: int = option(30_000, minimum=1_000, maximum=DAY_MS, feature="replication")
     """Time after which an alarm is raised if a master's slave is not connected, or if a slave cannot follow its master."""
     slow_shown_ms: int = option(5 * 60_000, minimum=1_000, maximum=DAY_MS)
-    """Time for which a slow append, flush or commit, or a blocked event loop, stays an alarm after its last occurrence."""
+    """Time for which an alarm is shown after the last slow append, flush or commit, or the last block of the event loop."""
     certificate_days: int = option(14, minimum=0, maximum=3_650)
-    """Number of days before its end from which a certificate raises an alarm."""
+    """Number of days before the expiry of a certificate from which an alarm is raised."""

@@ -64,8 +64,8 @@ class StoreSection:
     commit_log_paths: tuple[str, ...] = option(
         (), rocketmq="storePathCommitLog", rocketmq_separator=",", pattern=r".+", expects="a path", converter=_distinct
     )
-    """Folders of the commit log, each on its own disk, over which its files are spread. If empty, it is ``commitlog`` in
-    ``path``."""
+    """Folders over which the commit log's files are spread, each on its own disk. If empty, the folder is ``commitlog`` in
+    ``store.path``."""
     read_only_commit_log_paths: tuple[str, ...] = option(
         (),
         rocketmq="readOnlyCommitLogStorePaths",
@@ -74,9 +74,10 @@ class StoreSection:
         expects="a path",
         converter=_distinct,
     )
-    """Folders with commit log files that are read, and deleted when they expire. No new files are created in them."""
+    """Folders with older commit log files. These files are read, and deleted when they expire. No new files are created in the
+    folders."""
     commit_log_file_bytes: int = option(GIB, rocketmq="mappedFileSizeCommitLog", minimum=4 * KIB, maximum=2**31 - 1)
-    """Size of each commit log file. A store can only be opened with the size it was written with."""
+    """Size of each commit log file. A store can only be opened with the size with which its files were written."""
     consume_queue_file_bytes: int = option(
         6_000_000,
         rocketmq="mappedFileSizeConsumeQueue",
@@ -90,13 +91,15 @@ class StoreSection:
     consume_queue_ext_file_bytes: int = option(
         48 * MIB, rocketmq="mappedFileSizeConsumeQueueExt", minimum=KIB, maximum=2**31 - 1
     )
-    """Size of each extra file of ``consume_queue_ext_enable``. Extra files that exist are always read, and need this size."""
+    """Size of each extra file that ``store.consume_queue_ext_enable`` creates. Extra files that exist are always read, and must
+    have this size."""
     max_message_bytes: int = option(4 * MIB, rocketmq="maxMessageSize", minimum=1, maximum=16 * MIB)
-    """Largest body of a message. A longer one is refused with MESSAGE_ILLEGAL."""
+    """Largest body of a message. A message with a longer body is refused with MESSAGE_ILLEGAL."""
     check_crc_on_recover: bool = option(True, rocketmq="checkCRCOnRecover")
-    """Checks the CRC of each record's body during recovery."""
+    """Checks the CRC of each record's body when the log is recovered at the start."""
     access_in_memory_ratio: int = option(40, rocketmq="accessMessageInMemoryMaxRatio", minimum=0, maximum=100)
-    """Percentage of the machine's memory that is assumed to cache the end of the log. Older messages count as on disk."""
+    """Percentage of the machine's memory that is assumed to cache the end of the log. Messages before this part of the log
+    count as on disk."""
     max_transfer_bytes_in_memory: int = option(
         256 * KIB, rocketmq="maxTransferBytesOnMessageInMemory", unit="bytes", minimum=1, maximum=16 * MIB
     )
@@ -112,23 +115,24 @@ class StoreSection:
     max_transfer_count_in_disk: int = option(8, rocketmq="maxTransferCountOnMessageInDisk", minimum=1, maximum=65536)
     """Largest number of messages that one pull returns from disk."""
     compat: str = option("safe", choices=("safe", "strict"))
-    """``strict`` reproduces known defects of RocketMQ, for comparisons with it; ``safe`` does not. With ``strict``, a message
-    that is sent back (36) and the end of a transaction (37) are acknowledged even if they are not as durable as
-    ``flush.strategy`` or ``sync_master`` requires for sends."""
+    """``strict`` reproduces known defects of RocketMQ, for comparisons with RocketMQ; ``safe`` does not. With ``strict``, a
+    message that is sent back (request 36) and the end of a transaction (request 37) are acknowledged even if they are not as
+    durable as ``flush.strategy`` or ``sync_master`` requires for sends."""
     flush_consume_queue_interval_ms: int = option(
         1_000, rocketmq="flushIntervalConsumeQueue", minimum=1, maximum=DAY_MS
     )
     """Interval between two flushes of the consume queues."""
     flush_consume_queue_least_pages: int = option(2, rocketmq="flushConsumeQueueLeastPages", minimum=0, maximum=65536)
-    """Smallest number of dirty pages of 4 KiB with which a consume queue is flushed."""
+    """Smallest number of dirty pages of 4 KiB from which a consume queue is flushed."""
     flush_consume_queue_thorough_interval_ms: int = option(
         60_000, rocketmq="flushConsumeQueueThoroughInterval", minimum=1, maximum=DAY_MS
     )
-    """Interval after which consume queues are flushed even with fewer dirty pages."""
+    """Interval after which consume queues are flushed even with fewer than ``flush_consume_queue_least_pages`` dirty pages."""
     preallocate: bool = option(True)
-    """Allocates the next commit log file ahead of time."""
+    """Allocates the next commit log file before the current one is full."""
     warm: bool = option(False, rocketmq="warmMapedFileEnable")
-    """Fills a new commit log file with zeros in the background before it is used, so that its syncs write no metadata."""
+    """Fills a new commit log file with zeros in the background before the file is used, so that syncs of the file write no
+    metadata."""
     disk_max_used_ratio: int = option(
         75,
         rocketmq="diskMaxUsedSpaceRatio",
@@ -137,8 +141,8 @@ class StoreSection:
         converter=_within_10_and_95,
         feature="retention",
     )
-    """Percentage of the disk in use above which expired files are deleted at any hour. Values outside 10 to 95 are replaced by
-    the nearest of the two, as in RocketMQ."""
+    """Percentage of the disk in use above which expired files are deleted at any hour. A value outside 10 to 95 is replaced by
+    10 or 95, as in RocketMQ."""
     disk_forcible_ratio: int = option(85, minimum=35, maximum=100, feature="retention")
     """Percentage of the disk in use above which old files are deleted although they have not expired
     (RocketMQ: the system property rocketmq.broker.diskSpaceCleanForciblyRatio)."""
@@ -146,18 +150,20 @@ class StoreSection:
     """Percentage of the disk in use above which writes are refused. With 100, only ``disk_min_free_bytes`` refuses writes
     (RocketMQ: the system property rocketmq.broker.diskSpaceWarningLevelRatio)."""
     disk_min_free_bytes: int = option(64 * MIB, minimum=0, maximum=2**60, feature="retention")
-    """Free bytes of the disk below which writes are refused and old files are deleted, regardless of the ratios. 0 is off."""
+    """Number of free bytes of the disk below which writes are refused and old files are deleted, regardless of the percentages
+    of the disk in use. 0 switches this limit off."""
     disk_enough_free_bytes: int = option(4 * GIB, minimum=0, maximum=2**60, feature="retention")
-    """Free bytes of the disk from which it counts as neither full nor nearly full, regardless of the ratios. On a large shared
-    disk, other programs may use most of the space. 0 is off, as in RocketMQ. It is also off if ``compat`` is strict."""
+    """Number of free bytes from which the disk counts as neither full nor nearly full, whatever percentage of it is in use. On
+    a large shared disk, other programs may use most of the space. 0 switches this setting off, as in RocketMQ, and
+    ``store.compat: strict`` does, too."""
     clean_forcibly: bool = option(True, rocketmq="cleanFileForciblyEnable", feature="retention")
     """Allows files that have not expired to be deleted if the disk is nearly full."""
     file_reserved_hours: int = option(72, rocketmq="fileReservedTime", minimum=1, maximum=876_000, feature="retention")
-    """Time for which messages are kept. A file expires when its newest message is older (with ``compat: strict``, when the
-    file's modification time is older)."""
+    """Time for which messages are kept. A file of the log expires when its newest message is older than this time (with
+    ``store.compat: strict``, when the file was last modified before this time)."""
     retention_bytes: int = option(0, minimum=0, maximum=2**60, feature="retention")
-    """Bytes of the log that are kept at least. Files before them are deleted at any hour, even if they have not expired. 0 is
-    off."""
+    """Number of the newest bytes of the log that are kept. Older files are deleted at any hour, even if they have not expired.
+    0 switches this limit off."""
     topic_retention: tuple[str, ...] = option(
         (),
         pattern=r"[%|a-zA-Z0-9_-]{1,127}=\d{1,12}(ms|s|m|h|d)",
@@ -165,23 +171,24 @@ class StoreSection:
         converter=_topic_retention,
         feature="retention",
     )
-    """Topics with a shorter retention than the files of the log, such as ``orders=24h``. Older messages of the topic cannot be
-    consumed. Their bytes are deleted with the files."""
+    """Topics with a shorter retention than the files of the log, such as ``orders=24h``. Messages of the topic that are older
+    cannot be consumed. Their bytes are deleted with the files of the log."""
     hold_until_consumed: bool = option(False, feature="retention")
-    """Keeps files with messages that a group has not consumed by its stored offsets, up to ``hold_max_bytes``. The topics of a
-    group are those in which it has stored an offset and those that its connected members subscribe to. A queue without an
-    offset counts as unread from its beginning. Messages that wait for a delay, a time or the end of a transaction count as
-    unread, too. Files that no group needs are not kept."""
+    """Keeps files of the log with messages that a group has not consumed by its stored offsets, up to ``store.hold_max_bytes``.
+    The topics of a group are those in which it has stored an offset and those that its connected members subscribe to. A queue
+    without an offset counts as unread from its beginning. Messages that wait for a delay, a time or the end of a transaction
+    count as unread, too."""
     hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60, feature="retention")
-    """Most bytes of the log that ``hold_until_consumed`` keeps. Files before them are not held, even with unread messages."""
+    """Maximum number of bytes of the log that ``store.hold_until_consumed`` keeps. Files before these bytes are not kept, even
+    with unread messages."""
     keep_for_groups: tuple[str, ...] = option(
         (), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name", feature="retention"
     )
-    """Groups whose unread messages are kept. A file is not deleted until these groups have consumed it by their stored offsets,
-    ``keep_at_most_hours`` have passed, or the disk is nearly full. Empty is off."""
+    """Groups whose unread messages are kept. A file of the log is not deleted until these groups have consumed it by their
+    stored offsets, ``store.keep_at_most_hours`` have passed, or the disk is nearly full. If empty, no group is waited for."""
     keep_at_most_hours: int = option(168, minimum=1, maximum=876_000, feature="retention")
-    """Age of a file's newest message at which the file is no longer kept for ``keep_for_groups``. It is deleted then with a
-    warning, even with unread messages. At least ``file_reserved_hours``."""
+    """Age of a file's newest message from which ``store.keep_for_groups`` no longer keeps the file. The file is then deleted
+    with a warning, even with unread messages. The value must be at least ``store.file_reserved_hours``."""
     delete_when: str = option(
         "04",
         rocketmq="deleteWhen",
@@ -197,7 +204,7 @@ class StoreSection:
     clean_resource_interval_ms: int = option(
         10_000, rocketmq="cleanResourceInterval", minimum=10, maximum=DAY_MS, feature="retention"
     )
-    """Interval between two checks of the disk and of the files to delete."""
+    """Interval between two checks of the disk's free space and of the files to delete."""
 
     @property
     def topic_retention_ms(self) -> dict[str, int]:
@@ -212,13 +219,13 @@ class IndexSection:
     """``index:`` — finding messages by key."""
 
     enable: bool = option(True, rocketmq="messageIndexEnable")
-    """Builds the index of messages by key."""
+    """Builds the index by which messages are found by key."""
     builder: str = option("index", pattern=r"\S+", expects="a builder's name")
-    """Name of the index builder to use."""
+    """Name of the builder of the index of messages by key."""
     max_hash_slot_num: int = option(5_000_000, rocketmq="maxHashSlotNum", minimum=1, maximum=100_000_000)
-    """Number of hash slots of each index file."""
+    """Number of hash slots of each file of the index by key."""
     max_index_num: int = option(20_000_000, rocketmq="maxIndexNum", minimum=2, maximum=100_000_000)
-    """Largest number of entries of each index file."""
+    """Largest number of entries of each file of the index by key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -226,7 +233,7 @@ class GroupCommitSection:
     """``flush.group_commit:`` — every acknowledgement waits for a sync that many share."""
 
     sync_flush_timeout_ms: int = option(5_000, rocketmq="syncFlushTimeout", minimum=1, maximum=DAY_MS)
-    """Longest time that a send waits for its sync. After it the send is answered FLUSH_DISK_TIMEOUT."""
+    """Longest time that a send waits for the sync of its message. A send that waits longer is answered FLUSH_DISK_TIMEOUT."""
     interval_ms: int = option(10, minimum=0, maximum=60_000)
     """Time that the flush service sleeps if no message waits for a sync."""
 
@@ -238,11 +245,12 @@ class FlushRealTimeSection:
     interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)
     """Interval between two flushes of the log."""
     least_pages: int = option(4, rocketmq="flushCommitLogLeastPages", minimum=0, maximum=65536)
-    """Smallest number of dirty pages of 4 KiB with which the log is flushed."""
+    """Smallest number of dirty pages of 4 KiB from which the log is flushed."""
     thorough_interval_ms: int = option(10_000, rocketmq="flushCommitLogThoroughInterval", minimum=1, maximum=DAY_MS)
-    """Interval after which the log is flushed even with fewer dirty pages."""
+    """Interval after which the log is flushed even with fewer than ``least_pages`` dirty pages."""
     timed: bool = option(True, rocketmq="flushCommitLogTimed")
-    """Sleeps the whole ``interval_ms`` between flushes. If false, an append wakes the flush service earlier."""
+    """Lets the flush service sleep for the whole ``interval_ms`` between flushes. If false, an append wakes the flush service
+    earlier."""
 
 
 @attrs.frozen(kw_only=True)
@@ -250,23 +258,24 @@ class CommitRealTimeSection:
     """``flush.commit_real_time:`` — appends to a buffer pool, copies it into the files, and syncs in the background."""
 
     interval_ms: int = option(200, rocketmq="commitIntervalCommitLog", minimum=1, maximum=DAY_MS)
-    """Interval between two copies of buffers into the files."""
+    """Interval between two copies of the pool's buffers into the commit log files."""
     least_pages: int = option(4, rocketmq="commitCommitLogLeastPages", minimum=0, maximum=65536)
-    """Smallest number of new pages of 4 KiB with which a buffer is copied."""
+    """Smallest number of new pages of 4 KiB from which a buffer of the pool is copied into its commit log file."""
     thorough_interval_ms: int = option(200, rocketmq="commitCommitLogThoroughInterval", minimum=1, maximum=DAY_MS)
-    """Interval after which buffers are copied even with fewer new pages."""
+    """Interval after which the pool's buffers are copied even with fewer than ``least_pages`` new pages."""
     pool_size: int = option(5, rocketmq="transientStorePoolSize", minimum=1, maximum=1024)
-    """Number of buffers in the pool. Each is as large as a commit log file."""
+    """Number of buffers in the transient store pool. Each buffer is as large as a commit log file."""
     flush_interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)
-    """Interval between two flushes of the files."""
+    """Interval between two flushes of the commit log files."""
     flush_least_pages: int = option(4, rocketmq="flushCommitLogLeastPages", minimum=0, maximum=65536)
-    """Smallest number of dirty pages of 4 KiB with which the files are flushed."""
+    """Smallest number of dirty pages of 4 KiB from which the commit log files are flushed."""
     flush_thorough_interval_ms: int = option(
         10_000, rocketmq="flushCommitLogThoroughInterval", minimum=1, maximum=DAY_MS
     )
-    """Interval after which the files are flushed even with fewer dirty pages."""
+    """Interval after which the commit log files are flushed even with fewer than ``flush_least_pages`` dirty pages."""
     flush_timed: bool = option(True, rocketmq="flushCommitLogTimed")
-    """Sleeps the whole ``flush_interval_ms`` between flushes. If false, each copy wakes the flush service earlier."""
+    """Lets the flush service sleep for the whole ``flush_interval_ms`` between flushes. If false, each copy of a buffer wakes
+    the flush service earlier."""
 
 
 @attrs.frozen(kw_only=True)
@@ -278,11 +287,11 @@ class FlushSection:
     pool: str = option("default", pattern=r"[\w./-]+", expects="a pool's name")
     """Name of the transient store pool to use."""
     group_commit: GroupCommitSection = attrs.field(factory=GroupCommitSection)
-    """Settings of ``group_commit``."""
+    """Settings of the flush strategy ``group_commit``."""
     flush_real_time: FlushRealTimeSection = attrs.field(factory=FlushRealTimeSection)
-    """Settings of ``flush_real_time``."""
+    """Settings of the flush strategy ``flush_real_time``."""
     commit_real_time: CommitRealTimeSection = attrs.field(factory=CommitRealTimeSection)
-    """Settings of ``commit_real_time``."""
+    """Settings of the flush strategy ``commit_real_time``."""
 
 
 @attrs.frozen(kw_only=True)
@@ -292,31 +301,36 @@ class LandingSection:
     FEATURE: ClassVar = "spark_feed"
 
     path: str | None = option(None, pattern=r".+", expects="a path")
-    """Folder of the landing zone on a POSIX file system; null switches landing off."""
+    """Folder on a POSIX file system into which messages are copied (the landing zone); null copies none."""
     format: str = option("parquet", choices=("parquet", "delta"))
-    """``parquet``: files by topic and date; ``delta``: a Delta Lake table partitioned by them (needs deltalake)."""
+    """Format of the landing zone. ``parquet``: files by topic and date; ``delta``: a Delta Lake table that is partitioned by
+    topic and date (needs deltalake)."""
     engine: str = option("process", choices=("process", "thread"))
-    """Process or thread that decodes and writes messages: a process beside the broker, or a thread of the broker."""
+    """Whether a process beside the broker (``process``) or a thread of the broker (``thread``) decodes and writes the messages
+    of the landing zone."""
     topics: tuple[str, ...] = option((), pattern=r"[%|a-zA-Z0-9_-]{1,127}", expects="a topic's name")
-    """Topics whose messages are copied; empty for all."""
+    """Topics whose messages are copied into the landing zone; empty for all."""
     include_system_topics: bool = option(False)
-    """Also copies the broker's own topics, and those of retries and dead letters. A delayed message is then copied twice."""
+    """Also copies messages of the broker's own topics and of retry and dead letter topics into the landing zone. A delayed
+    message is then copied twice."""
     start: str = option("earliest", choices=("earliest", "latest"))
-    """First message of a new landing zone: the oldest one in the log, or the next one."""
+    """First message of a new landing zone. ``earliest`` is the oldest message in the log, ``latest`` the next one that is
+    stored."""
     roll_bytes: int = option(64 * MIB, minimum=64 * 1024, maximum=GIB)
-    """Bytes of the log after which files are published, and the most that is read at once."""
+    """Number of bytes of the log after which files of the landing zone are published, and the maximum that is read at once."""
     roll_interval_ms: int = option(10_000, minimum=10, maximum=DAY_MS)
-    """Time after a file's first message at which it is published, even with few messages."""
+    """Time after the first message of a landing zone's file at which the file is published, even with few messages."""
     queue_bytes: int = option(256 * MIB, minimum=64 * 1024, maximum=1024 * GIB)
-    """Bytes of the log that may wait in memory for the landing zone. If more wait, it reads from the log until it has caught
-    up."""
+    """Number of bytes of the log that may wait in memory for the landing zone. If more bytes wait, the landing zone reads from
+    the log until it has caught up."""
     compression: str = option("zstd", choices=("zstd", "snappy", "none"))
-    """Compression of the Parquet files."""
+    """Compression of the landing zone's Parquet files."""
     fail_on_data_loss: bool = option(True)
-    """Stops landing if retention has deleted messages that were not copied. If false, the gap is recorded and landing continues
-    after it."""
+    """Stops copying into the landing zone if retention has deleted messages that were not copied. If false, the gap is recorded
+    and copying continues after the gap."""
     stop_timeout_ms: int = option(5_000, minimum=0, maximum=600_000)
-    """Time that a stop of the broker waits for messages to be copied. The next start continues with the rest."""
+    """Time for which a broker that stops waits until messages are copied into the landing zone. The next start continues with
+    the rest."""
 
 
 @attrs.frozen(kw_only=True)
@@ -324,4 +338,4 @@ class SparkFeedSection:
     """``spark_feed:`` — settings of the dispatcher ``spark_feed``, which publishes how far other programs may read the log."""
 
     landing: LandingSection = attrs.field(factory=LandingSection)
-    """Settings of the files for programs that cannot read the store."""
+    """Settings of the landing zone: files for programs that cannot read the store."""
