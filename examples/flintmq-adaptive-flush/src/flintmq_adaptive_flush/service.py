@@ -10,7 +10,8 @@ from flintmq import GroupCommit
 from flintmq.core.kernel.ports import FlushContext
 
 _WEIGHT: Final = 0.2
-"""Weight of the newest sync in the moving average, which follows a change of the disk's speed within about five syncs."""
+"""Weight of the newest sync in the moving average of the syncs' durations. The average follows a change of the disk's speed
+within about five syncs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -18,9 +19,9 @@ class AdaptiveGroupCommitSection:
     """The section ``flush.adaptive_group_commit`` of the configuration."""
 
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """Longest time that an acknowledgement waits for its sync."""
+    """Longest time that a send's acknowledgement waits for the sync of its message."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """Interval between syncs of bytes that no acknowledgement waits for."""
+    """Interval between syncs of bytes for which no acknowledgement waits."""
     linger_percent: int = attrs.field(
         default=20, validator=attrs.validators.and_(attrs.validators.ge(0), attrs.validators.le(100))
     )

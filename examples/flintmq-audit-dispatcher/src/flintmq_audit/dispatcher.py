@@ -20,7 +20,8 @@ class AuditLine(msgspec.Struct):
     first_offset_bytes: int
     """Physical offset of the topic's first record in the batch."""
     end_offset_bytes: int
-    """Physical offset just past the batch's last record, of any topic. The next run continues there."""
+    """Physical offset just past the last record in the batch, of any topic. After a restart, the dispatcher continues at this
+    offset."""
     store_timestamp_ms: int
     """Store time of the topic's last record in the batch, in ms since 1970."""
 

@@ -19,13 +19,14 @@ class DirectFlushSection:
     """The section ``flush.direct_flush`` of the configuration."""
 
     mode: Mode = "direct"
-    """``direct`` writes past the page cache; ``dsync`` writes through it and syncs with each write."""
+    """Way of writing the log. ``direct`` writes past the page cache; ``dsync`` writes through the page cache, with a sync in
+    each write."""
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """Longest time that an acknowledgement waits for its write."""
+    """Longest time that a send's acknowledgement waits for the write of its message."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """Interval between writes of bytes that no acknowledgement waits for."""
+    """Interval between writes of bytes for which no acknowledgement waits."""
     pool_size: int = attrs.field(default=3, validator=attrs.validators.ge(2))
-    """Number of buffers, each as large as a commit log file. Two are in use while the log moves to its next file."""
+    """Number of buffers, each as large as a commit log file. Two buffers are in use while the log changes to its next file."""
 
 
 class WriteThroughLog:

@@ -22,7 +22,7 @@ from typing import Final, Literal
 log = logging.getLogger("flintmq.direct_flush")
 
 PAGE_BYTES: Final = 4096
-"""Size of a page, and the largest alignment that a file system asks of direct writes."""
+"""Size of a memory page, and the largest alignment that a file system requires for direct writes."""
 
 Mode = Literal["direct", "dsync"]
 
@@ -40,7 +40,7 @@ class SyncedWriter:
         self._path: Path | None = None
         self._fd = -1
         self.writes = 0
-        """Number of calls of ``pwrite``."""
+        """Number of calls of ``pwrite`` that the writer has made."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
         whole_pages = len(buffer) % PAGE_BYTES == 0  # otherwise the last page would make the file longer

@@ -22,7 +22,7 @@ from flintmq import RefusedError
 from flintmq.core.broker.api import BrokerApi, Empty, Found, HeldPull, NewMessage, Stored, Wanted
 
 LINE_MAX_BYTES = 256 * 1024
-"""Largest number of received bytes that wait to be handled. A client that exceeds it is disconnected."""
+"""Largest number of received bytes of a client that wait to be handled. A client that exceeds this number is disconnected."""
 
 
 class LineListener:

@@ -13,9 +13,9 @@ class LineSection:
     """The section ``line_listener`` of the configuration."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Every program that can connect to it may read and write every topic."""
+    """Address to listen on. Every program that can connect to this address may read and write every topic."""
     port: int | None = None
-    """Port to listen on; 0 takes a free one. Without a port the plugin does not listen."""
+    """Port to listen on; 0 takes a free port. Without a port the plugin does not listen."""
 
 
 def make_listener(context: ApiContext[LineSection]) -> LineListener | None:

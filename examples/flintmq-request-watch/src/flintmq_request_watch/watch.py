@@ -11,7 +11,7 @@ import msgspec
 from flintmq.protocol import ACCOUNT, DeclaredProcessor, RefusedError, Request, Response, ResponseCode, handles
 
 COUNTS: int = 25_000
-"""Request code that the watch answers with its counts."""
+"""Code of the request that the plugin answers with its counts of connections, requests and errors."""
 
 
 class Watch(DeclaredProcessor):
