@@ -34,12 +34,13 @@ JAVA: Final[dict[str, tuple[str, ...]]] = {
     "consume": ("consume", "--threads", "4", "--batch", "1", "--from", "first"),
     "consume-lists": ("consume", "--threads", "4", "--batch", "32", "--from", "first"),
 }
-"""The arguments of the Java client, by row. It does not linger: the ``linger`` rows are compared with its plain sends."""
+"""The arguments of the Java client, keyed by row. The Java client has no linger, so the ``linger`` rows are compared with its
+plain sends."""
 SIZE_BYTES: Final = 128
 BACKLOG: Final = 400_000
 TIMEOUT_S: Final = 300.0
 Figures = dict[str, float]
-"""``rate``: messages a second; ``cpu_us``: the client's processor time for each message, in µs."""
+"""Figures of a client. ``rate`` is in messages a second; ``cpu_us`` is the client's processor time for each message, in µs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

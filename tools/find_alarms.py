@@ -18,11 +18,11 @@ class Found:
     """One place where an alarm is made."""
 
     id: str
-    """Empty where the code does not name it literally."""
+    """Id of the alarm; empty if the code does not contain the id as a literal."""
     key: str
-    """The setting that the alarm names; empty where it names none, or not literally."""
+    """The setting that the alarm names; empty if the alarm names none, or not as a literal."""
     place: str
-    """``file:line``."""
+    """Place of the code that makes the alarm, as ``file:line``."""
 
 
 def alarms(root: Path) -> list[Found]:

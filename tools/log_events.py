@@ -22,12 +22,12 @@ LEVELS: Final = {
     "fatal": "CRITICAL",
     "log": "WARNING, ERROR",
 }
-"""The methods that write a line, and the levels of their lines."""
+"""The levels of log lines, keyed by the method that writes the line."""
 _MAKERS: Final = ("getLogger", "event_log", "client_log")
 _EVENT: Final = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
 _NAME: Final = re.compile(r"%\((\w+)\)")
 _PLACE: Final = re.compile(r"%(?:\((\w+)\))?[-+ #0-9.]*([a-zA-Z%])")
-"""A place for a value in a text."""
+"""A placeholder for a value in the text of a log line."""
 
 
 @attrs.frozen(order=True)
@@ -35,16 +35,16 @@ class Line:
     """One call of a logger."""
 
     event: str
-    """The line's id; empty where it is not a literal."""
+    """The id of the log line; empty if it is not a literal."""
     text: str
-    """The text with places for the fields; empty where it is not a literal."""
+    """The text of the log line with placeholders for its fields; empty if it is not a literal."""
     level: str
     fields: tuple[str, ...]
-    """The names of the fields, in the order of the text."""
+    """The names of the log line's fields, in the order of its text."""
     place: str
-    """``file:line``."""
+    """Place of the call in the code, as ``file:line``."""
     faults: tuple[str, ...] = ()
-    """Faults of the call, each as a text."""
+    """Sentences about what is wrong with the call of the logger."""
 
     @property
     def unnamed(self) -> str:

@@ -14,9 +14,9 @@ from typing import Final
 from sources import Sources
 
 _HOMES: Final = ("core/io/clock.py", "core/io/chance.py", "core/io/threads.py")
-"""The modules that may ask the machine."""
+"""The modules that may call the functions of the system for time, chance and threads."""
 _MAY_ASK: Final = re.compile(r"plugins/spark/")
-"""Spark's own processes read a store or a broker from outside; no simulation runs them."""
+"""Modules of Spark's own processes, which read a store or a broker from outside. No simulation runs them."""
 _RULED: Final = re.compile(r"(core|plugins|dispatchers|flush|remoting|client)/|programs/(broker|name_server)/")
 """The folders and modules that a simulation of a broker, a name server and their clients runs."""
 _ASKS: Final = re.compile(
@@ -24,7 +24,7 @@ _ASKS: Final = re.compile(
     r"|concurrent\.futures\.(Thread|Process)PoolExecutor"
 )
 _STARTS: Final = re.compile(r"threading\.(Thread|Timer)|.+\.run_in_executor")
-"""These are flagged where they are called, because the types of threads are named in annotations, too."""
+"""Names that start threads. Only calls of these names are reported, because annotations contain the types of threads, too."""
 
 
 def machine_reads(sources: Sources) -> set[str]:
@@ -39,7 +39,7 @@ def machine_reads(sources: Sources) -> set[str]:
 
 def _asked(tree: ast.Module) -> Iterator[str]:
     names: dict[str, str] = {}
-    """Dotted names, keyed by the name that this module imports them as."""
+    """Dotted names of imported modules and objects, keyed by the name that the importing module uses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.asname or alias.name: alias.name for alias in node.names}

@@ -25,7 +25,7 @@ FLOORS: Final = {
     "flintmq.protocol": 0.9,
     "flintmq.testing": 0.8,
 }
-"""The least share of the public names with a declared type, by module. No name may have an unknown type."""
+"""Minimum share of the public names that have a declared type, keyed by module. No public name may have an unknown type."""
 
 
 def missing() -> str:

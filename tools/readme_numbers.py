@@ -28,7 +28,7 @@ from flintmq.programs.bench.figures import ratio
 ROOT: Final = Path(__file__).resolve().parent.parent
 HEADER: Final = "| row | figure | FlintMQ | RocketMQ | ratio | 95 % |"
 IDLE_LOAD_MAX: Final = 0.3
-"""The highest load average of the last minute at which the machine counts as idle."""
+"""Highest load average of the last minute at which the machine counts as idle, so that a measurement is valid."""
 
 JAVA_ROWS: Final = (
     *(f"java-sync-{threads}-{size}" for size in (128, 1024, 4096) for threads in (1, 8, 32, 64)),
@@ -37,7 +37,8 @@ JAVA_ROWS: Final = (
 SYNC_ROWS: Final = tuple(f"java-sync-{threads}-{size}" for size in (128, 1024) for threads in (1, 8, 32))
 
 Run = Mapping[str, Mapping[str, Any]]
-"""The results of one run: documents that ``--json`` prints, keyed by flush and row, such as ``async send-4x64``."""
+"""The results of one run: documents that ``against_java.sh --json`` prints, keyed by flush and row, such as ``async
+send-4x64``."""
 
 
 @attrs.frozen

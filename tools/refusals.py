@@ -18,16 +18,16 @@ class Refusal:
     """One place where a request is refused."""
 
     reason: str | None
-    """None where the code does not name it literally."""
+    """Reason of the refusal; None if the code does not contain the reason as a literal."""
     code: str
     message: str
     key: str
     place: str
-    """``file:line``."""
+    """Place of the code that refuses, as ``file:line``."""
 
 
 Wrapper = tuple[ast.FunctionDef, ast.Call]
-"""A function that takes the reason as a parameter, and the refusal that it makes."""
+"""A function that takes the reason of a refusal as a parameter, and the refusal that the function makes."""
 
 
 def refusals(root: Path) -> list[Refusal]:

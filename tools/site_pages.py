@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from snippets import ROOT, SnippetList
 
 ROOT_PAGES: Final = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
-"""Pages of the repository's root; on the site they lie in ``project/``."""
+"""Pages in the root folder of the repository. The site has them in ``project/``."""
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s#]+)(?=(?:#[^)\s]*)?\))")
 _FENCE: Final = re.compile(r"^(```+)[^\n]*\n.*?^\1\s*$", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`[^`]*`")

@@ -25,9 +25,9 @@ class Snippet:
     """A code block of a page."""
 
     page: str
-    """The page's path in the repository."""
+    """Path in the repository of the page that contains the snippet."""
     line: int
-    """The number of its first line on the page, from 1."""
+    """Number of the snippet's first line on its page, counted from 1."""
     language: str
     text: str
 
@@ -47,9 +47,9 @@ class SnippetList:
     run: tuple[str, ...]
     """Pages whose snippets ``tests/test_docs.py`` runs unchanged."""
     elsewhere: Mapping[str, str]
-    """By page: the file of the test that runs its snippets."""
+    """Files of the tests that run the snippets of a page, keyed by page."""
     not_run: Mapping[str, Mapping[str, str]]
-    """By page and first line: why no test runs a snippet."""
+    """Reasons why no test runs a snippet, keyed by page and by the snippet's first line."""
 
     @classmethod
     def read(cls, path: Path = LIST) -> SnippetList:

@@ -58,20 +58,21 @@ from flintmq.remoting.wire.command import encode_command, request
 
 LASTING_TOPICS: Final = 4
 RUDE_GROUPS: Final = 2_000
-"""Number of names of groups that rude peers use: heartbeats and pulls create them, and they are deleted before each
-measurement."""
+"""Number of different names of groups that badly behaved clients use. Heartbeats and pulls create these groups, and they are
+deleted before each measurement."""
 WARM_UP_SHARE: Final = 0.1
-"""The share of the time after which the beginning is measured, when allocators and caches are warm."""
+"""Share of the whole time after which the first measurement is made, when allocators and caches are warm."""
 SETTLE_S: Final = 90.0
-"""Longest wait until deleted things are gone everywhere. A slave asks its master each second; channels expire in 2 minutes."""
+"""Time in seconds until deleted topics and groups are gone on all servers. A slave asks its master each second; channels expire
+in 2 minutes."""
 BOUNDS: Final = {"descriptors": 12, "maps": 16, "queue_folders": 4, "files": 4, "groups": 0, "offsets": 4, "threads": 4}
-"""By how much a figure at the end may exceed that of the beginning. Connections come and go."""
+"""Maximum growth of each figure from the beginning to the end of the soak. Connections come and go."""
 DATA_FOLDERS: Final = ("commitlog", "consumequeue", "index")
-"""The folders of a store that hold messages. Retention decides how many files they have: these and their maps are not
-counted."""
+"""The folders of a store that contain messages. Their files and maps are not counted, because retention decides how many there
+are."""
 MEMORY_SHARE_MAX: Final = 1.25
 MEMORY_MORE_MAX_KB: Final = 16_384
-"""Anonymous memory may grow by a quarter or 16 MiB, as the allocator keeps some of the freed memory."""
+"""Maximum growth of anonymous memory in KiB if that is more than a quarter. The allocator keeps some of the freed memory."""
 
 
 _runs = itertools.count()
@@ -86,7 +87,7 @@ class Seen:
     wrong: list[str] = attrs.Factory(list)
     counts: Counter[str] = attrs.Factory(Counter)
     examples: dict[str, str] = attrs.Factory(dict)
-    """The first text of each error."""
+    """The first text of each error of the clients, keyed by the kind of error."""
 
 
 class Server:

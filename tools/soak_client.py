@@ -53,18 +53,19 @@ from flintmq.remoting.client.blocking import shared_loop
 
 TROUBLED_BROKER: Final = Path(__file__).with_name("client_soak") / "troubled_broker.py"
 MARGIN_S: Final = 2.0
-"""How much later than its bound a call may end: the machine does other work, too."""
+"""Seconds by which a call may exceed its time limit, because the machine does other work, too."""
 GIVE_UP_S: Final = 10.0
-"""How long after its bound and margin a call is still waited for."""
+"""Seconds for which a call that exceeds its time limit is still waited for, before it is given up."""
 LIFE_S: Final = (2.0, 12.0)
-"""How long a client is used before it is closed, from and to."""
+"""Shortest and longest time that a client is used before it is closed, in seconds."""
 CALLERS: Final = 3
-"""Calls of one client that are under way at a time."""
+"""Number of calls of one client that are under way at the same time."""
 CANCELLED_SHARE: Final = 0.15
 CHECK_TIMEOUT_S: Final = 90.0
-"""How long, without faults, a group may take to be given its messages, and a broker to learn the outcomes of transactions."""
+"""Longest time in seconds, without faults of the broker, until a group has received its messages and a broker knows the
+outcomes of all transactions."""
 LONGEST: Final = 20
-"""How many of the longest calls the report names."""
+"""Number of the longest calls that the report names."""
 WAYS: Final = ("plain", "batch", "orderly", "iterated", "handler-a", "handler-b")
 
 

@@ -24,7 +24,7 @@ FOLDERS: Final = (
     "protocol",
     "testing",
 )
-"""The folders whose modules are installed."""
+"""The folders of the repository whose modules are installed."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -40,7 +40,7 @@ class Sources:
         self.modules = sorted(path for path in texts if path.startswith(tuple(f"{name}/" for name in FOLDERS)))
         """Paths of the modules that are installed."""
         self.names = {module_name(path): path for path in self.modules}
-        """Their paths by dotted name."""
+        """Paths of the modules that are installed, keyed by the module's dotted name."""
         self._trees: dict[str, ast.Module] = {}
         self._imports: dict[str, set[str]] = {}
         self._reachable: dict[str, frozenset[str]] = {}

@@ -36,7 +36,7 @@ PHRASES: Final = re.compile(
     r"|\bwhoever\b|\bhalf the price\b",
     re.IGNORECASE,
 )
-"""Riddles and metaphors, for which plain English has a word."""
+"""Phrases that are riddles or metaphors, for which plain English has a word."""
 LEANING: Final = re.compile(r"(As|Of|The same|Likewise|Those|That|It|They)\b")
 """Beginnings of docstrings that cannot be understood without their neighbours."""
 NO_VERB: Final = re.compile(
@@ -45,7 +45,8 @@ NO_VERB: Final = re.compile(
 """Beginnings of functions' docstrings without a verb that names the function's action."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 _MAY_READ_ROLE: Final = re.compile(r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$")
-"""The configuration's own checks, the assembly of a broker, and the plan of the supervisor."""
+"""Modules that may read the broker's role from the configuration: the configuration's own checks, the assembly of a broker, and
+the supervisor's plan."""
 _FOLDERS: Final = "docs|tests|tools|examples|client|config|core|dispatchers|flush|remoting|plugins|programs|testing"
 _PAGE: Final = re.compile(rf"(?<![\w/.])(?:{_FOLDERS})/[\w/.-]+\.(?:md|py|sh|toml)\b")
 
@@ -175,7 +176,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
     "machine_reads": machine_reads,
     "untested_modules": tested_by.untested_modules,
 }
-"""Every rule, by the name of its list of exceptions."""
+"""Functions that check a rule, keyed by the name of the rule's list of exceptions."""
 
 
 class Symbols:

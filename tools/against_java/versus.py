@@ -46,7 +46,7 @@ class Side:
     name: str
     name_server: str
     pid: int | None
-    """The process of the broker, or of the program that started several."""
+    """Id of the broker's process, or of the program that started several brokers. None if the process is not known."""
 
 
 class Starts(Protocol):
@@ -65,14 +65,15 @@ class Setting:
     seconds: float
     warmup_s: float
     starts: Mapping[str, Starts] = attrs.field(factory=dict)
-    """Starts the broker of a side, by the side's name."""
+    """Functions that start the broker of a side, keyed by the side's name."""
     in_process: Callable[[], Figures] | None = None
     client: str = ""
-    """The command of the Java client, see :mod:`.outside`."""
+    """The command of the Java client (see :mod:`.outside`)."""
     generator: str = ""
-    """The command of a generator that costs less than FlintMQ's, for the rows of sends."""
+    """The command of a load generator that uses less processor time than FlintMQ's, for the rows that measure sends."""
     generators: int = 1
-    """Number of generators that send at the same time. If there are several brokers, each generator sends to one of them."""
+    """Number of load generators that send at the same time. If there are several brokers, each generator sends to one of
+    them."""
 
 
 @attrs.frozen
@@ -85,9 +86,9 @@ class RowSpec:
     """The names of the compared figures; the table shows the first one."""
     measure: Callable[[Setting, Side], Figures]
     ours_only: bool = False
-    """Whether only FlintMQ can be measured so."""
+    """Whether the row measures only FlintMQ, because RocketMQ has no counterpart."""
     needs_client: bool = False
-    """Whether the Java client makes its load."""
+    """Whether the Java client makes the load of the row."""
 
 
 def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting, Side], Figures]:
@@ -260,7 +261,7 @@ ROWS: Final = (
     ),
     RowSpec("start", "start to first acknowledged send, ms", ("start_ms",), _start),
 )
-"""All rows, in the order in which they are measured; rows that restart a broker come last."""
+"""All rows of the comparison, in the order of their measurement. Rows that restart a broker come last."""
 MORE_IS_BETTER: Final = frozenset({"rate"})
 
 
@@ -270,9 +271,9 @@ class Row:
 
     spec: RowSpec
     measured: Mapping[str, tuple[Figures, ...]]
-    """Figures of each round, keyed by side: ``ours``, ``theirs`` and, if there is a third side, ``also``."""
+    """Figures of each round, keyed by side: ``ours``, ``theirs`` and, if three sides are compared, ``also``."""
     why_not: str = ""
-    """Reason why some figures were not measured."""
+    """Reason why some figures of the row were not measured."""
 
     def as_json(self) -> dict[str, Any]:
         """Return one line of JSON: medians of all figures, and of the rounds' ratios, with the intervals of the ratios' means.

@@ -22,15 +22,16 @@ class Ledger:
         self.transaction_topic = f"SoakTransactions-{name}"
         self.name = name
         self.acknowledged: set[bytes] = set()
-        """Messages that a broker has acknowledged, by the first word of their body."""
+        """Messages that a broker has acknowledged, each as the first word of its body."""
         self.delivered: dict[str, set[bytes]] = defaultdict(set)
-        """Messages that members of a group were given, by group."""
+        """Messages that members of a group received, each as the first word of its body, keyed by group."""
         self.decided: dict[bytes, TransactionState] = {}
-        """The outcome of each transaction, by its message."""
+        """Outcome of each transaction, keyed by the first word of its message's body."""
         self.ended: set[bytes] = set()
-        """Transactions whose message was acknowledged; only these must become messages when they are committed."""
+        """Transactions whose half message a broker has acknowledged. If such a transaction is committed, consumers must receive
+        its message."""
         self.is_over = False
-        """Whether all calls have ended, so that no more transactions are decided."""
+        """Whether all calls of the clients have ended, so that no more transactions are decided."""
         self._numbers = itertools.count()
 
     def message(self, chance: random.Random, topic: str = "") -> Message:

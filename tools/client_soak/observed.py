@@ -22,18 +22,20 @@ from flintmq.remoting.client.callbacks import CallbackError
 
 FAULT_CHARS: Final = 4_000
 WARMUP_ROUNDS: Final = 2
-"""Number of first rounds whose memory does not count: caches fill, modules are imported."""
+"""Number of first rounds whose memory is not compared, because they fill caches and import modules."""
 MEMORY_GROWTH_MIB: Final = 8.0
-"""By how much the median of the last third may exceed that of the first third after the warm-up, plus a twentieth of it."""
+"""Maximum growth of the client's memory, besides 5 %, from the median of the first third of the rounds after the warm-up to
+that of the last third."""
 OBJECTS_GROWTH: Final = 2_000
-"""The same bound for the number of objects that the garbage collector follows."""
+"""Maximum growth, besides 2 %, of the number of objects that the garbage collector tracks, from the median of the first third
+of the rounds after the warm-up to that of the last third."""
 LEFT_WAIT_S: Final = 5.0
-"""Longest time for threads and tasks to end after the last close, in seconds; a listener may sleep."""
+"""Longest time in seconds from the close of the last client to the end of its threads and tasks. A listener may sleep."""
 ANSWER_S: Final = 20.0
-"""Longest time for the loop of all synchronous clients to answer, in seconds."""
+"""Longest time for the event loop that all synchronous clients share to answer, in seconds."""
 KEPT_THREADS: Final = ("MainThread", "flintmq-client", "asyncio_", "asyncio-waitpid")
-"""The beginnings of the names of threads that live as long as the process: the loop of all synchronous clients, the executors
-of event loops, and the thread that waits for the broker's process."""
+"""Beginnings of the names of threads that run until the process ends: the loop of all synchronous clients, the executors of
+event loops, and the thread that waits for the broker's process."""
 
 
 @attrs.define
@@ -54,7 +56,7 @@ class Observed:
         self.calls: dict[str, CallFigures] = {}
         self.faults: Counter[str] = Counter()
         self.details: dict[str, str] = {}
-        """The first occurrence of each fault, with its traceback or stack."""
+        """The first occurrence of each fault with its traceback or stack, keyed by the fault."""
         self.log_lines: Counter[str] = Counter()
 
     def ended(self, name: str, elapsed_s: float, *, failed: bool = False, cancelled: bool = False) -> None:

@@ -30,7 +30,7 @@ QUIET_S: Final = (0.5, 2.5)
 FAULT_S: Final = (0.2, 3.5)
 """Shortest and longest time that a fault lasts, in seconds."""
 RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER: a socket that is closed with it sends a reset."""
+"""Value of the socket option SO_LINGER with which closing a socket sends a TCP reset."""
 SETTINGS: Final = (
     "store.commit_log_file_bytes=16MiB",
     "index.max_hash_slot_num=10000",
@@ -47,10 +47,11 @@ class Proxy:
 
     def __init__(self) -> None:
         self.target_port = 0
-        """0 while the broker does not serve: another process may listen at its port then, and must get nothing."""
+        """Port of the broker. It is 0 while the broker does not serve, because another process may listen at the broker's port
+        during that time."""
         self.is_refusing = False
         self.is_tearing = False
-        """Whether half of the next bytes are forwarded, and then the connection is ended."""
+        """Whether the proxy forwards only half of the next bytes and then ends the connection."""
         self.flows = asyncio.Event()
         self.flows.set()
         self._server: asyncio.Server | None = None
