@@ -42,7 +42,7 @@ plugin."""
 
 
 def brief(error: BaseException) -> str:
-    """Return an error's type and text, on one line and shortened. Never raises, even if ``str(error)`` does."""
+    """Return an error's type and text, on one line and shortened. Never raises, even if ``str(error)`` raises."""
     try:
         text = str(error)
     except Exception:
@@ -51,7 +51,7 @@ def brief(error: BaseException) -> str:
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of ``flintmq plugins --trace``."""
+    """One line of ``flintmq plugins --trace``, which describes a part of a plugin."""
 
     plugin: str
     hook: str
@@ -103,7 +103,7 @@ class Part:
         self._failed_at_call = 0
 
     def check(self) -> None:
-        """Raise ``RefusedError`` if the part is off."""
+        """Raise ``RefusedError`` if this part of a plugin is switched off."""
         if self.why_off:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR,
@@ -115,14 +115,14 @@ class Part:
     def failed(
         self, error: BaseException, doing: str = "", *, is_secret: bool = False, raised_on: bool = False
     ) -> None:
-        """Count and log an error, and switch the part off if there were too many. Thread-safe.
+        """Count and log an error of this part, and switch the part off after too many errors. Thread-safe.
 
         Args:
             error: the error that the part raised.
             doing: the call that failed: ``request 105``. The log treats each text as a kind of failure, so there must be few
                 of them.
-            is_secret: the error's text may hold credentials, which only the log may show.
-            raised_on: the caller raises the error again. A second report of it is not counted.
+            is_secret: whether the error's text may hold credentials, which only the log may show.
+            raised_on: whether the caller raises the error again. A second report of the same error is not counted.
         """
         what = f"{self.what} ({doing})" if doing else self.what
         if not self._failures.note(self.owner, what, error, is_secret=is_secret, raised_on=raised_on):
@@ -146,7 +146,7 @@ class Part:
 
     @contextlib.contextmanager
     def counting(self, doing: str) -> Iterator[None]:
-        """Count and log an exception of the ``with`` block, and suppress it."""
+        """Count and log an exception of the ``with`` block as an error of this part, and suppress the exception."""
         self.calls += 1
         try:
             yield
@@ -155,7 +155,10 @@ class Part:
 
     @contextlib.contextmanager
     def making(self) -> Iterator[Part]:
-        """Record a call while the broker starts or stops, and its exception, which is not suppressed. Sets ``CALLING``."""
+        """Record a call of a plugin at the start or stop of the broker.
+
+        Its exception is counted and raised. Sets ``CALLING``.
+        """
         self.calls += 1
         token = CALLING.set(None if self.owner.built_in else self.owner)
         try:
@@ -209,7 +212,10 @@ class Failures:
         self._parts: dict[tuple[PluginOrigin, str, str], Part] = {}
 
     def of(self, owner: PluginOrigin, hook: str, what: str, *, optional: bool = False, provoked: bool = False) -> Part:
-        """Return the part of a plugin with this name; the first call creates it. The flags are those of :class:`Part`."""
+        """Return the part of a plugin with the given name; the first call creates the part.
+
+        The flags are described at :class:`Part`.
+        """
         key = (owner, hook, what)
         part = self._parts.get(key)
         if part is None:
@@ -217,7 +223,7 @@ class Failures:
         return part
 
     def all(self) -> tuple[Part, ...]:
-        """Return every part, in the order in which they were made."""
+        """Return every part of all plugins, in the order of creation."""
         return tuple(self._parts.values())
 
     def off(self, owner: PluginOrigin) -> tuple[str, ...]:
@@ -228,10 +234,10 @@ class Failures:
     def note(
         self, owner: PluginOrigin, doing: str, error: BaseException, *, is_secret: bool = False, raised_on: bool = False
     ) -> bool:
-        """Count and log an error of a plugin; the arguments are those of :meth:`Part.failed`. Thread-safe.
+        """Count and log an error of a plugin. The arguments are described at :meth:`Part.failed`. Thread-safe.
 
         Returns:
-            Whether it was counted. An error that is raised again is counted once.
+            Whether the error was counted. An error that is raised again is counted once.
         """
         with self.lock:
             again = self._raised_on is error
@@ -264,6 +270,6 @@ class Failures:
         return faults.count if faults is not None else 0
 
     def last_error(self, owner: PluginOrigin) -> str:
-        """Return the last error of a plugin with the call that failed; empty if it has raised none."""
+        """Return the last error of a plugin and the call that failed; empty if the plugin has raised no error."""
         faults = self._faults.get(owner)
         return faults.last if faults is not None else ""

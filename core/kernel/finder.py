@@ -36,14 +36,14 @@ class FoundPlugin(msgspec.Struct, frozen=True):
 
 
 def plain_name(target: str) -> str:
-    """Return a plugin's name from the way it is written in the configuration: ``a.b:c`` is named ``a.b.c``."""
+    """Return a plugin's name, given its text in the configuration: ``a.b:c`` is named ``a.b.c``."""
     return target.replace(":", ".")
 
 
 def find_objects(
     plugins: Iterable[object], disabled: frozenset[str], source: PluginSource = PluginSource.BUILT_IN
 ) -> list[FoundPlugin]:
-    """Return the plugins that were passed as objects. The name is their ``plugin_name``, or that of their module or class."""
+    """Return the plugins that were passed as objects. Each is named by its ``plugin_name``, else by its module or class."""
     found = []
     for plugin in plugins:
         origin = PluginOrigin(_object_name(plugin), source)
@@ -86,7 +86,7 @@ def find_entry_points(disabled: frozenset[str]) -> list[FoundPlugin]:
     """Return the installed plugins, sorted by name.
 
     Raises:
-        PluginError: one cannot be loaded, or two distributions use one name.
+        PluginError: a plugin cannot be loaded, or two distributions use the same name.
     """
     found: dict[str, FoundPlugin] = {}
     if not may_have_entry_points():
@@ -146,7 +146,7 @@ def _object_name(plugin: object) -> str:
 
 
 def plugin_within(module: object, prefix: str) -> str:
-    """Return the name of an object in a module that has hooks, as the configuration would write it; empty if there is none.
+    """Return the configuration's name for an object in a module that has hooks; empty if no object has hooks.
 
     Args:
         module: the module; for any other object the result is empty.

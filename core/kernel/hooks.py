@@ -1,4 +1,4 @@
-"""Collects the functions of plugins by hook. This is the only module that calls pluggy.
+"""Collects the functions that plugins have for each hook. This is the only module that calls pluggy.
 
 The functions are checked and collected once, while a broker is assembled, because a call through pluggy is many times slower
 than a call of a bound function.
@@ -35,7 +35,10 @@ class Hook(msgspec.Struct, frozen=True):
     0."""
 
     def __call__(self, **arguments: object) -> None:
-        """Call the implementation. Raises ``PluginError`` if it returns a value, because nobody would use it."""
+        """Call a plugin's implementation of a hook.
+
+        Raises ``PluginError`` if it returns a value, because hooks return nothing.
+        """
         returned = self.function(**{name: arguments[name] for name in self.argument_names})
         if returned is None or not ("register" in arguments or inspect.isawaitable(returned)):
             return
@@ -52,12 +55,12 @@ class _Manager(pluggy.PluginManager):
     """A plugin manager that does not check attributes like ``__class__``, which every Python object has, for hooks."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        """Return the options of a plugin's attribute that is marked as a hook; None if it is not marked."""
+        """Return the hook options of a plugin's attribute; None if the attribute is not marked as a hook."""
         return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
 
 
 def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
-    """Check every plugin against the specs, and return its functions, keyed by hook, in the order of registration.
+    """Check every plugin against the hook specifications, and return the functions of all plugins, keyed by hook.
 
     Raises:
         PluginError: a plugin has a hook of an unknown name, of a wrong signature, without its mark, or none at all.

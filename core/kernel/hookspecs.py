@@ -100,7 +100,7 @@ class PoolContext(PluginContext[S_co]):
 class FolderContext(PluginContext[S_co]):
     """The context for the factories of index builders and of the dispatcher ``consume_queue``.
 
-    It has no open store, because the recovery of the store uses the objects that these factories return."""
+    The context has no open store, because the recovery of the store uses the objects that these factories return."""
 
     folder: StoreFolder
     """Folder of the store, before the recovery of its log."""
@@ -110,7 +110,7 @@ class FolderContext(PluginContext[S_co]):
 
 @attrs.frozen(kw_only=True)
 class DispatcherContext(FolderContext[S_co]):
-    """The context for the factories of all other dispatchers."""
+    """The context for the factories of all dispatchers but ``consume_queue``."""
 
     store: OpenedStore
     """The recovered store, whose records will be dispatched. The factory may read from the store, but not write to it."""
@@ -174,7 +174,7 @@ class RegisterProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """Register a factory, which returns the processor; see ``flintmq_request_processors``."""
+        """Register the factory of a request processor; see ``flintmq_request_processors``."""
 
 
 class RegisterFilter(Protocol):
@@ -195,7 +195,7 @@ class RegisterDefaultProcessor(Protocol):
         pool: str = "admin",
         threads: int | None = None,
     ) -> None:
-        """Register a factory that returns an object with ``handle(request)``; see ``flintmq_default_processors``."""
+        """Register the factory of a default processor, which has ``handle(request)``; see ``flintmq_default_processors``."""
 
 
 class RegisterServerPart(Protocol):
@@ -489,7 +489,7 @@ class FlintSpecs:
 
     @hookspec
     def flintmq_broker_starting(self, api: BrokerApi) -> None:
-        """React to the start of a broker, after it is assembled and recovered and before it listens.
+        """React to the start of a broker, after the broker is assembled and recovered and before it listens.
 
         If a built-in raises here, the broker does not start. If another plugin raises, the failure is counted and logged, and
         the remaining plugins are called nevertheless."""

@@ -65,7 +65,7 @@ class IsolatedBitMapFilter(IsolatedFilter):
 
 
 class Guarded:
-    """Wrapper around a third party's object. It counts and logs the errors of the port's methods, and raises them again.
+    """Wrapper around a third party's object, which counts and logs the errors of a port's methods, and raises them again.
 
     Errors that FlintMQ raises on purpose (a refusal, a full store) do not count as failures. Errors of ``close`` are
     suppressed. The wrapper is as thread-safe as the object.
@@ -73,7 +73,8 @@ class Guarded:
     Args:
         inner: the object.
         shape: the methods that are guarded; others are called directly.
-        part: the part whose failures are counted. While it is off, the methods in ``shape.resting`` are not called.
+        part: the plugin's part whose failures are counted. While the part is off, the methods in ``shape.resting`` are not
+            called.
         where: the plugin that registered the object and its name, for errors.
     """
 

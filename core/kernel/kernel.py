@@ -57,10 +57,10 @@ _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
 
 
 class Kernel:
-    """The plugins of one broker and what they registered. Made by :meth:`assemble`; loop thread.
+    """The plugins of one broker and their registrations. Made by :meth:`assemble`. Loop thread.
 
-    Equal names: a third party's replaces the built-in, and between two third parties the configuration chooses with
-    ``plugin/name`` (see :mod:`flintmq.core.kernel.registry`).
+    If two registrations have the same name, a third party's replaces the built-in's. Between two third parties, the
+    configuration chooses with ``plugin/name`` (see :mod:`flintmq.core.kernel.registry`).
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, failures: Failures | None = None) -> None:
@@ -94,11 +94,12 @@ class Kernel:
         """Load plugins and collect what they register.
 
         Args:
-            plugins: ``plugins:`` of the configuration, in its order.
+            plugins: the entries of ``plugins`` in the configuration, in its order.
             builtins: plugin objects that the composition root passes in, because the core imports no plugin.
-            objects: plugin objects of the program that embeds the broker. Like third parties', they may replace built-ins.
+            objects: plugin objects of the program that embeds the broker. Like third parties' plugins, they may replace
+                built-ins.
             use_entry_points: whether installed plugins are loaded.
-            disabled: names of plugins not to load.
+            disabled: names of the plugins that are not loaded.
             disabled_at: the place of ``disabled`` in the configuration; a name that no plugin has is then an error. None if a
                 program passes the names; such a name is then logged, because another broker may have the plugin.
             elsewhere: names of further plugins that ``disabled`` may contain.
@@ -139,13 +140,16 @@ class Kernel:
         return kernel
 
     def describe(self) -> list[PluginInfo]:
-        """Return every plugin that was found, in the order of loading."""
+        """Return every plugin that the kernel found, in the order of loading."""
         return [self._info(found) for found in self._found]
 
     # Calls while the broker runs.
 
     def starting(self, api: BrokerApi) -> None:
-        """Call ``flintmq_broker_starting`` of all plugins. A built-in that raises stops the start; others are isolated."""
+        """Call ``flintmq_broker_starting`` of all plugins.
+
+        An error of a built-in stops the start; errors of other plugins are only counted.
+        """
         self._tell("flintmq_broker_starting", builtins_raise=True, api=api)
 
     def fenced(self, api: BrokerApi, reason: str) -> None:
@@ -158,7 +162,7 @@ class Kernel:
         Args:
             registered: the registration, whose settings the context gets.
             kind: the class of the context.
-            given: further fields of the context.
+            given: further fields of the context, keyed by name.
 
         Raises:
             ConfigError: the settings are wrong.
@@ -208,7 +212,7 @@ class Kernel:
         )
 
     def calling(self, what: str) -> Part | None:
-        """Return the part that counts the failures of a timer or figure that a third party's plugin adds during a call.
+        """Return the part that counts the failures of a timer or figure that a third party's plugin adds while it is called.
 
         Returns None if no third party's plugin is being called.
 

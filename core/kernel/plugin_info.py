@@ -1,4 +1,4 @@
-"""The origin of a plugin, and its line of ``flintmq plugins``."""
+"""The origin of a plugin, and the plugin's line in the output of ``flintmq plugins``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PluginSource(enum.Enum):
 
 
 class PluginOrigin(msgspec.Struct, frozen=True):
-    """The name of a plugin and the place it was loaded from, for errors and lists. Read-only; any thread."""
+    """The name of a plugin and the place from which it was loaded, for errors and lists. Read-only; any thread."""
 
     name: str
     """Name of the plugin: the name of its entry point, or ``package.module.object`` if the configuration names the plugin."""
@@ -32,7 +32,7 @@ class PluginOrigin(msgspec.Struct, frozen=True):
         return self.source is PluginSource.BUILT_IN
 
     def __str__(self) -> str:
-        """Return text like ``plugin 'audit' (entry point, flintmq-audit 1.0)`` or ``broker.yaml:12: plugin 'x.y.z'``."""
+        """Return the plugin as ``plugin 'audit' (entry point, flintmq-audit 1.0)`` or ``broker.yaml:12: plugin 'x.y.z'``."""
         if self.source is PluginSource.CONFIGURATION and self.place:
             return f"{self.place}: plugin '{self.name}'"
         place = f", {self.place}" if self.place else ""
@@ -40,7 +40,7 @@ class PluginOrigin(msgspec.Struct, frozen=True):
 
 
 class PluginInfo(msgspec.Struct, frozen=True):
-    """One line of ``flintmq plugins``."""
+    """One line of ``flintmq plugins``, which describes a plugin."""
 
     origin: PluginOrigin
     enabled: bool

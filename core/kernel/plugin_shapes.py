@@ -1,8 +1,8 @@
 """Checks of the objects and functions that plugins register, with errors that name the expected and the found thing.
 
-A shape lists, for one kind of registration, the methods of the object that the factory must make: those of its port. It is
-checked once, while a broker is assembled. A mistake in a signature is therefore an error at the start and in ``flintmq config
-check``, not a failure of the first message. A test checks the built-ins in the same way.
+A shape lists, for one kind of registration, the methods of the port that the factory's object must have. The object is checked
+once, while a broker is assembled. A mistake in a signature is therefore an error at the start and in ``flintmq config check``,
+not a failure of the first message. A test checks the built-ins in the same way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The requirements for one kind of registration."""
+    """A shape: the requirements for the objects that one kind of plugin registration makes."""
 
     kind: str
     """Name of the kind of registration in errors, such as ``dispatcher``."""
@@ -57,11 +57,11 @@ class Shape(msgspec.Struct, frozen=True):
     """Whether the made object must have at least one of the methods in :attr:`optional`."""
 
     def where(self, owner: PluginOrigin, name: object) -> str:
-        """Return the start of every error about one registration."""
+        """Return the text with which every error about one registration begins."""
         return f"{owner}: {self.hook}: the {self.kind} {shown(name)}"
 
     def expect(self, owner: PluginOrigin, name: object, fits: bool, expected: str, found: object) -> None:
-        """Raise ``PluginError`` with the expected and the found value, unless ``fits`` is true."""
+        """Raise ``PluginError`` with the expected and the found value of a registration, unless ``fits`` is true."""
         if not fits:
             raise PluginError(f"{self.where(owner, name)}: expected {expected}; found {shown(found)}")
 
@@ -131,7 +131,7 @@ def check_not_awaitable(returned: object) -> None:
 
 
 def wrong_call(function: object, arguments: Signature, returns: str = "") -> str:
-    """Return why an object cannot be called with these arguments; empty if it can.
+    """Return the reason why an object cannot be called with the given arguments; empty if it can.
 
     Args:
         function: the object.
@@ -157,7 +157,10 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
 
 
 def is_async(function: object) -> bool:
-    """Return whether a call returns an awaitable or an async generator; looks through ``partial`` and at ``__call__``."""
+    """Return whether calls of an object return an awaitable or an async generator.
+
+    Examines ``partial`` objects and ``__call__``.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004 - the function itself is wanted
@@ -243,7 +246,7 @@ def _of_port(
         hook: the name of the hook.
         port: the port, all of whose methods are required.
         optional: ports whose methods are optional.
-        resting: the results of methods while the part is off, keyed by method.
+        resting: the results of methods while the plugin's part is switched off, keyed by method.
         passed_on: the names of further methods, whose errors are not counted.
         results: checks of methods' results, keyed by method.
     """

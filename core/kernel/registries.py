@@ -76,7 +76,7 @@ class Registries:
         self.cli_commands: Registry[CommandSpec] = Registry(plugin_shapes.COMMAND)
 
     def registrars(self) -> Mapping[str, Registrar]:
-        """Return the functions that add registrations, keyed by hook."""
+        """Return the functions that plugins call to add registrations, keyed by hook."""
         plain = (self.pools, self.index_builders, self.filters, self.authenticators, self.services, self.intake_steps)
         parts = (self.connection_listeners, self.rpc_hooks)
         return {
@@ -183,8 +183,11 @@ _OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConf
 
 
 def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callable[..., None]:
-    """Return the ``register`` function for a hook. It has the signature of the argument's type, and raises ``PluginError``
-    with the expected signature if it is called with other arguments."""
+    """Return the ``register`` function for a hook.
+
+    The function has the signature that the hook's argument is annotated with. If a plugin calls it with other arguments, it
+    raises ``PluginError`` with the expected signature.
+    """
     protocol = vars(hookspecs)[inspect.signature(vars(FlintSpecs)[hook]).parameters["register"].annotation]
     parameters = [*inspect.signature(protocol.__call__).parameters.values()][1:]
     signature = inspect.Signature([one.replace(annotation=one.empty) for one in parameters])
@@ -242,7 +245,10 @@ def _check_model(owner: PluginOrigin, shape: Shape, name: object, model: object)
 def _declarations(
     owner: PluginOrigin, shape: Shape, name: object, codes: object, pool: str
 ) -> tuple[RequestDeclaration, ...]:
-    """Return the declarations of request codes. A code that is given as a number gets a declaration with ``pool``."""
+    """Return the declarations of a processor's request codes.
+
+    A code that is given as a number gets a declaration with ``pool``.
+    """
     given = tuple(codes) if isinstance(codes, Iterable) and not isinstance(codes, (str, bytes)) else ()
     numbers = [one.code if isinstance(one, RequestDeclaration) else one for one in given]
     fit = all(isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _CODE_MAX for code in numbers)
@@ -254,7 +260,10 @@ def _declarations(
 
 
 def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:
-    """Return the number of threads of a pool, 0 for the broker's pools. Raises ``PluginError`` for invalid arguments."""
+    """Return the number of threads of a request pool, 0 for the broker's pools.
+
+    Raises ``PluginError`` for invalid arguments.
+    """
     own = ", ".join(sorted(LOOP_POOLS))
     expected = f"pool to be the name of one of the broker's queues ({own}), or of a pool of threads of the plugin's own"
     shape.expect(owner, name, is_name(pool), expected, pool)

@@ -41,17 +41,17 @@ class Registered(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def what(self) -> str:
-        """Kind and name, for errors: ``dispatcher 'audit'``."""
+        """Kind and name of the registration, for errors: ``dispatcher 'audit'``."""
         return f"{self.shape.kind} '{self.name}'"
 
     @property
     def full_name(self) -> str:
-        """Name with the plugin, ``plugin/name``, which is unique."""
+        """Name of the registration with its plugin, ``plugin/name``, which is unique."""
         return f"{self.owner.name}/{self.name}"
 
 
 class Registry(Generic[T]):
-    """The registrations of one kind. Filled while a broker is assembled, read-only afterwards.
+    """The plugins' registrations of one kind. Filled while a broker is assembled, read-only afterwards.
 
     Args:
         shape: the requirements for the registrations.
@@ -65,10 +65,10 @@ class Registry(Generic[T]):
         self._entries: list[Registered[T]] = []
 
     def add(self, owner: PluginOrigin, name: str, value: T, *, essential: bool = False) -> None:
-        """Add a registration.
+        """Add a plugin's registration.
 
         Raises:
-            PluginError: the name is malformed, or the same plugin or another built-in has registered it already.
+            PluginError: the name is malformed, or the same plugin or another built-in has registered the name already.
         """
         if not is_name(name):
             raise PluginError(
@@ -88,7 +88,8 @@ class Registry(Generic[T]):
         """Return the registration that the configuration names as ``name`` or ``plugin/name``.
 
         Raises:
-            PluginError: the name is unknown (the text has the nearest known name), or several third parties registered it.
+            PluginError: the name is unknown (the text has the nearest known name), or several third parties registered the
+                name.
         """
         if "/" in name:
             plugin, _, plain = name.rpartition("/")
@@ -104,7 +105,7 @@ class Registry(Generic[T]):
         return self._winner(named)
 
     def all(self, *chosen: str) -> tuple[Registered[T], ...]:
-        """Return one registration for each name, in the order of the names' first registration.
+        """Return one registration for each registered name, in the order of the names' first registration.
 
         Args:
             chosen: names from the configuration, ``name`` or ``plugin/name``, which decide between equal names.
@@ -121,11 +122,11 @@ class Registry(Generic[T]):
         return tuple(found[name] for name in by_name)
 
     def every(self) -> tuple[Registered[T], ...]:
-        """Return all registrations, in their order, including those of the same name."""
+        """Return all registrations of one kind, in their order, including those of the same name."""
         return tuple(self._entries)
 
     def of(self, owner: PluginOrigin) -> tuple[Registered[T], ...]:
-        """Return all registrations of a plugin, including replaced ones."""
+        """Return all registrations of one kind that a plugin made, including replaced ones."""
         return tuple(entry for entry in self._entries if entry.owner == owner)
 
     def names(self) -> tuple[str, ...]:
@@ -146,7 +147,7 @@ class Registry(Generic[T]):
         return self._as_essential_as_built_in(third_party[0]) if third_party else named[0]
 
     def _as_essential_as_built_in(self, entry: Registered[T]) -> Registered[T]:
-        """Return the registration, marked as essential if it replaces an essential built-in."""
+        """Return a registration, marked as essential if it replaces an essential built-in."""
         if not entry.essential and entry.name in self.essential_names():
             return msgspec.structs.replace(entry, essential=True)
         return entry

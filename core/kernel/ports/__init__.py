@@ -1,7 +1,8 @@
-"""The ports: what the kernel wires and plugins implement, one file a subject.
+"""The ports: the interfaces that plugins implement, with one file for each subject.
 
-Every port on the hot path takes a batch; one message is a batch of one. A port says which thread calls it: *the loop
-thread* is the one event loop that owns the log's tail, *the flush thread* is the flush service's own.
+Every port on the path of sends and pulls takes a batch; a single message is a batch of one. A port's docstring names the thread
+that calls it: *the loop thread* is the one event loop that owns the log's tail, *the flush thread* belongs to the flush
+service.
 """
 
 from typing import Final

@@ -26,7 +26,7 @@ class Permission(enum.Flag):
     ANY = PUB | SUB
 
     def covers(self, needed: Permission) -> bool:
-        """Return whether an account that owns this permission meets the needed one: they have a flag in common."""
+        """Return whether an account with this permission meets a needed permission: the two must have a flag in common."""
         return bool(self & needed)
 
 
@@ -60,7 +60,7 @@ not exist."""
 
 
 class AccessFacts(msgspec.Struct, frozen=True):
-    """Facts about the broker that a rule may look up to find the topics that a request uses."""
+    """Facts about the broker that an access rule may look up to find the topics that a request uses."""
 
     trace_topic: str
     """The topic of message traces, which every account may write to (``topics.trace_topic_name``)."""
@@ -89,7 +89,7 @@ ADMIN: Final = AccessRule(Access.ADMIN)
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The sender of a request and what it sent, for an authenticator to judge."""
+    """The sender and the content of a request, which an authenticator accepts or refuses."""
 
     remote_host: str
     code: int

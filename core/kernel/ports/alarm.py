@@ -17,7 +17,7 @@ _TEXT: Final = attrs.validators.instance_of(str)
 
 @attrs.frozen
 class Alarm:
-    """A current problem of a broker. Services report it in ``alarms()`` for as long as it lasts.
+    """A current problem of a broker. A service returns it from ``alarms()`` for as long as the problem lasts.
 
     ``docs/alarms.md`` has a section for each id of the built-in features. ``subject`` and ``message`` may contain names that
     clients chose, unchanged: the broker shortens the texts and escapes control characters when it collects the alarms.

@@ -8,10 +8,10 @@ from flintmq.core.kernel.ports.access import Caller
 
 
 class Authenticator(Protocol):
-    """Lets a request pass or refuses it. Loop thread, before the processor."""
+    """Lets a request pass or refuses it. Called on the loop thread, before the request's processor."""
 
     def authenticate(self, caller: Caller) -> None:
-        """Return to let a request pass, or raise ``RefusedError`` to refuse it."""
+        """Return None to let a request pass, or raise ``RefusedError`` to refuse the request."""
         ...
 
 
@@ -21,9 +21,12 @@ class ReloadingAuthenticator(Authenticator, Protocol):
 
     @property
     def reload_interval_s(self) -> float:
-        """The time between two calls of ``reload``, in seconds."""
+        """The time between two calls of the authenticator's ``reload``, in seconds."""
         ...
 
     def reload(self) -> object:
-        """Read what has changed. The returned value is ignored; an error is counted for the plugin."""
+        """Read the authenticator's files if they have changed.
+
+        The returned value is ignored; an error is counted for the plugin.
+        """
         ...

@@ -11,7 +11,7 @@ class Channel(Protocol):
 
     @property
     def remote_address(self) -> str:
-        """``ip:port`` of the peer."""
+        """``ip:port`` of the connection's peer."""
         ...
 
     @property
@@ -20,7 +20,7 @@ class Channel(Protocol):
         ...
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
-        """Send a request that has no answer. Does not wait, and raises nothing: a closed channel drops the request."""
+        """Send a one-way request on the connection. Does not wait, and raises nothing: a closed channel drops the request."""
         ...
 
     def close(self, reason: str) -> None:

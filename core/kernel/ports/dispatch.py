@@ -30,23 +30,22 @@ class CommitLogDispatcher(Protocol):
 class SupportsCommitted(Protocol):
     """A dispatcher whose data becomes durable later than the store's.
 
-    After a restart, dispatch continues at the end of the consume queues. A dispatcher that has less on disk, because data was
-    lost with the memory or because it was switched off, returns its position from ``committed``. The start of the store
-    dispatches from the lowest position of all dispatchers before it dispatches new records. Called on the loop thread.
+    After a restart, dispatch continues at the end of the consume queues. A dispatcher may have less on disk, because it lost
+    data in memory or was switched off. It returns its own position from ``committed``. The start of the store dispatches from
+    the lowest position of all dispatchers before it dispatches new records. Called on the loop thread.
     """
 
     def committed(self) -> int | None:
-        """Return the physical offset up to which the dispatcher has all records; None if no record needs to be dispatched
-        again."""
+        """Return the physical offset up to which the dispatcher has all records; None if it needs no record again."""
         ...
 
 
 @runtime_checkable
 class SupportsCatchUp(Protocol):
-    """A :class:`SupportsCommitted` that reads missed records from the log itself, so that the start does not wait for it."""
+    """A :class:`SupportsCommitted` dispatcher that reads missed records from the log itself, while the broker already works."""
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Read the part of the log that the dispatcher has missed; called at the start, on the loop thread.
+        """Read the part of the log that the dispatcher has missed. Called at the start of the broker, on the loop thread.
 
         Args:
             start_offset_bytes: the physical offset of the first missed record. It lies below the log's beginning if retention
@@ -68,11 +67,11 @@ class SupportsTruncate(Protocol):
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Drop the data of all records at or behind a physical offset, and keep that of all records before it. Loop thread.
+        """Drop the data of all records at or behind a physical offset, and keep the data of earlier records. Loop thread.
 
-        Called before ``committed``, at each start and each time the log is truncated. Usually there is nothing to drop. If a
-        start removes damage from the middle of the log, an index builder gets the position of the damage, and the records
-        behind it are dispatched again.
+        Called before ``committed``, at each start and each time the log is truncated. Usually, no record lies behind the
+        offset. If a start removes damage from the middle of the log, an index builder gets the position of the damage, and the
+        records behind it are dispatched again.
         """
         ...
 

@@ -10,16 +10,19 @@ class MessageFilter(Protocol):
     """Decides whether a subscription gets a message (docs/internals/algorithms.md, Filters). Loop thread."""
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Return whether a message with this tags code may match. True may be wrong; False must be right."""
+        """Return whether a message with the given tags code may match the filter. True may be wrong; False must be right."""
         ...
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a message with these properties matches. Called only if ``needs_properties`` is true."""
+        """Return whether a message with the given properties matches the filter.
+
+        Called only if ``needs_properties`` is true.
+        """
         ...
 
     @property
     def needs_properties(self) -> bool:
-        """Whether the tags code is not enough, so that ``matches_properties`` must be called too."""
+        """Whether the filter must also see the message's properties, so that ``matches_properties`` must be called too."""
         ...
 
 
@@ -28,7 +31,7 @@ class BitMapFilter(MessageFilter, Protocol):
     """A filter that excludes messages by a bit map that was computed when the message was stored."""
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """Return whether a message with this bit map may match. True may be wrong; False must be right.
+        """Return whether a message with the given bit map may match the filter. True may be wrong; False must be right.
 
         Called instead of ``matches_tags_code``.
         """
@@ -42,7 +45,7 @@ class SupportsFilterBacking(Protocol):
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return the filter of a subscription. It checks the bit maps of the group first, if they were computed by this filter.
+        """Return a subscription's filter, which checks the group's bit maps first if they were computed by the same filter.
 
         Args:
             topic: the topic of the subscription.

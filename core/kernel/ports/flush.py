@@ -31,17 +31,17 @@ class FlushStatus(enum.Enum):
 
 
 class ReplicationGate(Protocol):
-    """Makes promises that a slave has the appended records. Loop thread."""
+    """Makes waiters, each of which promises that a slave has the appended records up to a position. Loop thread."""
 
     def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
-        """Return a promise that the log up to a position is durable on this broker and present on a slave.
+        """Return a waiter, which promises that the log up to a position is durable on this broker and present on a slave.
 
         Args:
             end_offset_bytes: the position, a physical offset.
             flushed: the promise that the log up to the position is durable on this broker.
 
         Returns:
-            A waiter that ends as ``flushed`` does, or with SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE.
+            A waiter that ends with the status of ``flushed``, or with SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE.
         """
         ...
 
@@ -51,11 +51,11 @@ class FlushWaiter(Protocol):
 
     @property
     def status(self) -> FlushStatus | None:
-        """Final status of the wait; None while it is pending."""
+        """Final status of the wait for durability; None while the wait is pending."""
         ...
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Call a function once with the final status: at once if it is known, else later on the flush thread."""
+        """Call a function once with the wait's final status: at once if the status is known, else later on the flush thread."""
         ...
 
 
@@ -77,7 +77,7 @@ class FileWriter(Protocol):
     """Writes bytes of a transient pool's buffer to a commit log file. Flush thread."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
-        """Write ``buffer[begin:end]`` to the same positions of the file, and return when these bytes are durable.
+        """Write ``buffer[begin:end]`` to the same positions of the commit log file, and return when these bytes are durable.
 
         Bytes around the range may be written too. Before ``begin``, the buffer equals the file; behind ``end``, it has zeros or
         records that the next call writes. The size of the file must not change.
@@ -89,16 +89,16 @@ class FileWriter(Protocol):
 
 
 class FlushableLog(Protocol):
-    """The commit log, as flush services use it. Thread-safe for one flusher and one committer; positions grow."""
+    """The commit log, as flush services use it. Thread-safe for one flusher and one committer; its positions only grow."""
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """Physical offset just past the last appended byte (in mapped memory, or in the transient pool)."""
+        """Physical offset just past the last byte appended to the log (in mapped memory, or in the transient pool)."""
         ...
 
     @property
     def committed_offset_bytes(self) -> int:
-        """Physical offset up to which bytes are in the files' pages; ``wrote_offset_bytes`` without a transient pool."""
+        """Physical offset up to which the log is in the pages of its files; ``wrote_offset_bytes`` without a transient pool."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class FlushableLog(Protocol):
         See docs/internals/algorithms.md, Flush strategies.
 
         Args:
-            least_pages: does nothing while fewer 4 KiB pages wait; 0 copies any bytes.
+            least_pages: minimum number of 4 KiB pages to copy; the call does nothing if fewer wait. 0 copies any bytes.
             write: writes the bytes to the file and makes them durable; None copies them into the mapped pages of the file.
 
         Raises:
@@ -125,7 +125,7 @@ class FlushableLog(Protocol):
         """Sync the dirty pages of one file, and return the flushed position.
 
         Args:
-            least_pages: does nothing while fewer 4 KiB pages are dirty; 0 syncs any.
+            least_pages: minimum number of dirty 4 KiB pages; the call does nothing if fewer are dirty. 0 syncs any.
             written_through: whether every commit was called with ``write``. Files with a buffer of the pool then need only
                 their first sync, which makes their names durable.
 
@@ -153,11 +153,11 @@ class FlushCommitLogService(Protocol):
     """Makes appended bytes durable. ``submit`` is called on the loop thread, once for each batch of appends."""
 
     def start(self) -> None:
-        """Start the service's own threads."""
+        """Start the flush service's threads."""
         ...
 
     def stop(self) -> None:
-        """Sync the appended bytes as far as possible, complete every waiter and end the threads. Idempotent."""
+        """Sync the log as far as possible, complete every waiter and end the flush service's threads. Idempotent."""
         ...
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
@@ -169,7 +169,7 @@ class FlushCommitLogService(Protocol):
         ...
 
     def statistics(self) -> FlushStatistics:
-        """Return a snapshot; may be called from any thread."""
+        """Return a snapshot of the flush service's counters. Any thread."""
         ...
 
 
@@ -178,7 +178,10 @@ class SupportsFlushSoon(Protocol):
     """A flush service that syncs sooner than its strategy would if a caller waits for bytes that are not synced yet."""
 
     def flush_soon(self) -> None:
-        """Start a sync of all bytes appended before this call, even if they are few. Thread-safe; does not wait."""
+        """Start a sync of all bytes that were appended to the log before this call, even if they are few.
+
+        Any thread; never waits.
+        """
         ...
 
 
@@ -187,7 +190,7 @@ FlushServiceFactory = Callable[[FlushContext[S]], FlushCommitLogService]
 
 @attrs.frozen
 class FlushStrategy(Generic[S]):
-    """A flush service under a name, and the things it needs from the store. A plugin registers it."""
+    """The name and factory of a flush service, and its requirements on the store. A plugin registers it."""
 
     name: str
     factory: FlushServiceFactory[S]
@@ -205,11 +208,11 @@ class TransientStorePool(Protocol):
     """Buffers for commit log files, outside the page cache (docs/internals/algorithms.md, Mapped files). Thread-safe."""
 
     def borrow(self) -> memoryview | None:
-        """Return a writable buffer of one file's size, or None if all are in use: appends then go to mapped pages."""
+        """Return a writable buffer of a log file's size, or None if all buffers are in use. Appends then go to mapped pages."""
         ...
 
     def give_back(self, buffer: memoryview) -> None:
-        """Take back a buffer, all of whose bytes are committed."""
+        """Return a buffer to the pool. All its bytes must be committed."""
         ...
 
     @property

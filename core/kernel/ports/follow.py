@@ -1,4 +1,4 @@
-"""The port of services that follow messages through a broker: they are stored, acknowledged and delivered."""
+"""The port of services that follow messages through a broker, from the append over the answer to the delivery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StoredMessages(msgspec.Struct, frozen=True, eq=False):
-    """The messages of one append and their results. Read-only."""
+    """The messages of one append and the results of storing them, for services that follow messages. Read-only."""
 
     messages: Sequence[MessageExtBrokerInner | MessageBatch]
     """Messages to store, with the topics and queues that intake steps and features gave them."""
@@ -33,7 +33,7 @@ class StoredMessages(msgspec.Struct, frozen=True, eq=False):
 
 
 class HandedOut(msgspec.Struct, frozen=True, eq=False):
-    """The messages that a pull found. Read-only."""
+    """The messages that a pull found, for services that follow messages. Read-only."""
 
     topic: str
     group: str
@@ -54,7 +54,7 @@ class FollowsMessages(Protocol):
     """
 
     def on_stored(self, stored: StoredMessages) -> None:
-        """Take note of an append, before its durability is awaited and its senders are answered.
+        """Process a notice of an append, before its durability is awaited and its senders are answered.
 
         Called for the messages of clients and for messages that the broker stores itself: delivered delayed messages,
         committed transactions, and messages that consumers sent back.
@@ -62,9 +62,9 @@ class FollowsMessages(Protocol):
         ...
 
     def on_answered(self) -> None:
-        """Take note that the answers to all sends that were completed before this call are written to their sockets."""
+        """Process a notice that the answers to all sends completed before this call are written to their sockets."""
         ...
 
     def on_handed_out(self, handed_out: HandedOut) -> None:
-        """Take note of the messages that a pull returns to a group, before they are written to the consumer's socket."""
+        """Process a notice of the messages that a pull returns to a group, before they are written to the consumer's socket."""
         ...

@@ -10,7 +10,7 @@ from flintmq.core.kernel.ports.dispatch import CommitLogDispatcher
 
 
 class IndexBuilder(CommitLogDispatcher, Protocol):
-    """A dispatcher that finds messages by key and time. Loop thread.
+    """An index builder: a dispatcher that finds messages by key and time. Loop thread.
 
     It is fed as the dispatcher ``index``, under the rules of a :class:`CommitLogDispatcher`: after a crash, and at any start,
     records may be dispatched again. If its data becomes durable only after ``dispatch`` has returned, it must also be a
@@ -32,20 +32,20 @@ class IndexBuilder(CommitLogDispatcher, Protocol):
         ...
 
     def flush(self) -> None:
-        """Make the entries of all dispatched records durable."""
+        """Make the index entries of all dispatched records durable."""
         ...
 
     def close(self) -> None:
-        """Release files and memory."""
+        """Release the index's files and memory."""
         ...
 
 
 @runtime_checkable
 class SupportsCommittedBelow(Protocol):
-    """An index builder that may lose more entries than necessary when the log is truncated: whole files, for example."""
+    """An index builder that may lose more entries than necessary when the log is truncated, for example whole index files."""
 
     def committed_below(self, end_offset_bytes: int) -> int | None:
-        """Return the value that ``committed`` would have if the log ended at a physical offset. Changes nothing."""
+        """Return the value that ``committed`` would return if the log ended at a physical offset. The index is not changed."""
         ...
 
 
@@ -56,7 +56,7 @@ class SupportsQuerySteps(Protocol):
     def query_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[int], int, int]]:
-        """Find records as ``query`` does; yield after each step, so that other work can run in between."""
+        """Find records in the index as ``query`` does; yield after each step, so that other work can run in between."""
         ...
 
 
@@ -65,7 +65,7 @@ class SupportsDeleteBefore(Protocol):
     """An index builder that deletes the entries of messages that retention has deleted."""
 
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int:
-        """Forget the messages below a physical offset.
+        """Forget the index entries of messages below a physical offset.
 
         Args:
             min_physical_offset_bytes: the physical offset at which the log begins now.

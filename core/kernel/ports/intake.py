@@ -24,22 +24,24 @@ class Sent(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class IntakeStep(Protocol):
-    """Redirects, changes or refuses certain messages before they are stored. Loop thread.
+    """An intake step, which redirects, changes or refuses certain messages before they are stored. Loop thread.
 
-    A step names the properties and topics of its messages; it is not called for other messages. Steps are called in the order
-    of their registration. The first whose ``take`` returns True ends the chain.
+    A step names the properties and topics of the messages that it processes; it is not called for other messages. Steps are
+    called in the order of their registration. The first whose ``take`` returns True ends the chain.
     """
 
     @property
     def property_names(self) -> frozenset[str]:
-        """Names of properties. The step is called for a message that has one of them. Read once."""
+        """Names of properties; the intake step is called for a message that has one of them. The kernel reads them once."""
         ...
 
     @property
     def topic_prefixes(self) -> tuple[str, ...]:
-        """Prefixes of topic names. The step is called for a message to such a topic, with any properties.
+        """Prefixes of topic names; the intake step is called for a message to a topic with one of these prefixes.
 
-        With an empty prefix, the step is called for every message, which makes all sends slower. Read once."""
+        The kernel reads the prefixes once. With an empty prefix, the step is called for every message, which makes all sends
+        slower.
+        """
         ...
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
@@ -63,10 +65,10 @@ class IntakeStep(Protocol):
 
 @runtime_checkable
 class ChecksAhead(Protocol):
-    """An intake step that can check a message before another step delays it, so that the sender gets the refusal."""
+    """An intake step that can check a message before another step delays the message, so that the sender gets the refusal."""
 
     def would_take(self, properties: Mapping[str, str]) -> bool:
-        """Return whether ``take`` would redirect a message with these properties.
+        """Return whether the intake step's ``take`` would redirect a message with the given properties.
 
         Raises:
             RefusedError: ``take`` would refuse such a message.
@@ -79,7 +81,7 @@ class ChecksBatches(Protocol):
     """An intake step that refuses batches. A batch is stored in one piece, so a step cannot redirect its messages."""
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Look at a batch before it is stored.
+        """Check a batch of messages before it is stored.
 
         Args:
             shared: the properties that all messages of the batch have in common.

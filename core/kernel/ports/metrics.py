@@ -22,7 +22,10 @@ _TEXT_MAX_CHARS: Final = 300
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """A current figure. All measurements of one name have the same kind and the same label names."""
+    """The current value of a metric, for monitoring systems.
+
+    All measurements of one name have the same kind and label names.
+    """
 
     name: str
     """Name of the metric, such as ``audit_lines_total``. The name of a counter ends with ``_total``."""
@@ -39,9 +42,10 @@ class SupportsMetrics(Protocol):
     """A service with figures for monitoring systems, in addition to those of :class:`.SupportsFigures`."""
 
     def metrics(self) -> Iterable[Measurement]:
-        """Return the current figures; at most :data:`MEASUREMENTS_MAX` of a service are exported.
+        """Return the service's current measurements; at most :data:`MEASUREMENTS_MAX` of a service are exported.
 
-        Called on the loop's thread for each scrape, perhaps every second. Return counters, and measure nothing.
+        Called on the loop's thread for each scrape, perhaps every second. Return values that the service has counted before,
+        because each call delays the loop.
         """
         ...
 

@@ -8,10 +8,11 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class ServesOlderMessages(Protocol):
-    """A service that answers pulls below the minimum offset of a queue.
+    """A service that returns messages below the minimum offset of a queue, for pulls.
 
-    Pulls for groups ask it, whichever protocol the client uses. Brokers without such a service, and pulls at or above the
-    minimum, lose no speed. If it raises, the error is counted for its plugin, and the group continues at the minimum.
+    Pulls of consumer groups call the service, whichever protocol the client uses. Brokers without such a service, and pulls at
+    or above the minimum, lose no speed. If the service raises, the error is counted for its plugin, and the group continues at
+    the minimum.
     """
 
     def read_older(

@@ -29,7 +29,7 @@ class Header(Protocol):
 
     @classmethod
     def of_fields(cls, ext_fields: dict[str, str] | None) -> Self:
-        """Return the typed header that a command's ``extFields`` contain.
+        """Return the typed header that the ``extFields`` of a request contain.
 
         Raises:
             RefusedError: SYSTEM_ERROR, a required field is missing.
@@ -58,7 +58,7 @@ class RequestChannel(Channel, Protocol):
     reads."""
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Answer a request, unless it is one-way. The answer leaves with the next :meth:`flush`.
+        """Answer a request, unless it is one-way. The next :meth:`flush` writes the answer to the socket.
 
         Raises:
             TypeError: the answer is not a :class:`Response`, or something in it has a wrong type; nothing is sent.
@@ -70,23 +70,26 @@ class RequestChannel(Channel, Protocol):
         ...
 
     def write(self, data: bytes | memoryview) -> None:
-        """Keep one whole encoded answer for the next :meth:`flush`; drop it if the connection is closed."""
+        """Keep one whole encoded answer until the next :meth:`flush` writes it; drop the answer if the connection is closed."""
         ...
 
     def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Keep several whole encoded answers for the next :meth:`flush`."""
+        """Keep several whole encoded answers until the next :meth:`flush` writes them to the socket."""
         ...
 
     def flush(self) -> None:
-        """Write all kept answers to the socket at once."""
+        """Write all answers that the channel keeps to the socket now."""
         ...
 
     def took(self, count: int) -> None:
-        """Count requests that will be answered later. If there are too many, the server stops reading the connection."""
+        """Count a channel's requests that will be answered later.
+
+        If there are too many, the server stops reading the connection.
+        """
         ...
 
     def gave(self, count: int) -> None:
-        """Count answers to requests that :meth:`took` counted. Reading continues after enough of them."""
+        """Count answers to requests that :meth:`took` counted. After enough answers, the server reads the connection again."""
         ...
 
 
@@ -113,11 +116,11 @@ class Request(msgspec.Struct, gc=False):
 
     @property
     def is_oneway(self) -> bool:
-        """Return True when no answer may be sent."""
+        """Return whether the request is one-way, so that no answer may be sent."""
         return bool(self.flag & ONEWAY_FLAG)
 
     def header(self, model: type[H]) -> H:
-        """Return the typed header.
+        """Return the typed header of the request.
 
         Raises:
             RefusedError: SYSTEM_ERROR, a required field is missing.
@@ -142,15 +145,18 @@ BatchHandler = Callable[[list[Request]], None]
 
 
 class RequestProcessor(Protocol):
-    """Answers requests one by one. See ``flintmq_request_processors`` for the thread that calls the handlers."""
+    """A request processor, which answers requests one by one.
+
+    The hook ``flintmq_request_processors`` defines the threads of its handlers.
+    """
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Return the handlers, keyed by request code. Called once, when the server is assembled."""
+        """Return the processor's handlers, keyed by request code. Called once, when the server is assembled."""
         ...
 
 
 class BatchProcessor(Protocol):
-    """Processes all requests of one read together. Loop thread."""
+    """A request processor that processes all requests of one read from a socket together. Loop thread."""
 
     may_wait: ClassVar[bool]
     """Whether requests may be postponed to a later iteration of the event loop if the current iteration takes long."""
@@ -164,10 +170,10 @@ class BatchProcessor(Protocol):
 
 
 class DefaultProcessor(Protocol):
-    """Answers the codes that no request processor answers."""
+    """The default processor, which answers the request codes that no request processor answers."""
 
     def handle(self, request: Request) -> Awaitable[Response | None] | Response | None:
-        """Answer one request, or return None when no answer is due; plain or ``async def``."""
+        """Return the answer to one request, or None if no answer is due; a plain method or ``async def``."""
         ...
 
 
@@ -205,7 +211,7 @@ class RequestDeclaration(msgspec.Struct, frozen=True):
     """One line of documentation of the request code: the first sentence of the handler's docstring."""
 
     def under(self, other: RequestDeclaration) -> RequestDeclaration:
-        """Return this declaration, completed with the access rule, audit and header of a built-in one if it has no rule."""
+        """Return this declaration; if it has no access rule, it gets the rule, audit and header of a built-in declaration."""
         if self.needs is not None:
             return self
         return msgspec.structs.replace(
@@ -266,5 +272,5 @@ class DeclaredProcessor:
     """Base class of processors whose methods declare their request codes with :func:`handles`."""
 
     def handlers(self) -> dict[int, Handler]:
-        """Return the methods that declare a code, keyed by request code."""
+        """Return the processor's methods that declare a request code, keyed by that code."""
         return {one.code: getattr(self, name) for name, declared in _declaring(type(self)).items() for one in declared}

@@ -1,4 +1,4 @@
-"""The ports of the consume queues: the essential dispatcher, its readers, and the store folder its factory gets."""
+"""The ports of the consume queues: their dispatcher, the readers of queues, and the store folder that the factory gets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IndexCheckpoint(Protocol):
 
 @attrs.frozen(eq=False)
 class StoreFolder:
-    """A store before the recovery of its log, for dispatchers and index builders that keep files in it."""
+    """A store before the recovery of its log, for dispatchers and index builders that keep files in the store's folder."""
 
     root: Path
     """The store's folder."""
@@ -49,7 +49,7 @@ class StoreFolder:
 
 
 class QueueReader(Protocol):
-    """A reader of one queue, whose units give the positions of its messages in the log. Loop thread.
+    """A reader of one consume queue, whose units give the positions of its messages in the log. Loop thread.
 
     The logical offsets of its units have no gaps: a lost message has a filler unit.
     """
@@ -62,12 +62,12 @@ class QueueReader(Protocol):
 
     @property
     def min_queue_offset(self) -> int:
-        """Logical offset of the oldest message that still exists."""
+        """Logical offset of the queue's oldest message that still exists."""
         ...
 
     @property
     def max_queue_offset(self) -> int:
-        """Logical offset of the next message."""
+        """Logical offset that the queue's next message will get."""
         ...
 
     @property
@@ -76,15 +76,15 @@ class QueueReader(Protocol):
         ...
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the unit at a logical offset, or None if there is none."""
+        """Return the queue's unit at a logical offset, or None if the offset has no unit."""
         ...
 
     def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
-        """Yield at most ``max_units`` units from a logical offset on; at least one if the offset lies between min and max."""
+        """Yield at most ``max_units`` units from a logical offset on; at least one unit if the queue has the offset."""
         ...
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
-        """Return units from a logical offset on, packed as :data:`flintmq.core.record.queue_unit.UNIT`.
+        """Return units of a queue from a logical offset on, packed as :data:`flintmq.core.record.queue_unit.UNIT`.
 
         The result has at most ``max_units`` units; it is empty if the offset has no unit. The field of the tags code may have
         another number, which only a filter of :meth:`resolving` understands.
@@ -92,17 +92,17 @@ class QueueReader(Protocol):
         ...
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
-        """Return a filter that matches as the given one and understands the tags codes of :meth:`unit_bytes`."""
+        """Return a filter that matches like the given filter and understands the tags codes of :meth:`unit_bytes`."""
         ...
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the logical offset at which a reader continues if it found no message at the given one."""
+        """Return the logical offset at which a reader continues if it found no message at the given logical offset."""
         ...
 
     def queue_offset_by_time(
         self, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
     ) -> int:
-        """Return the logical offset of the message nearest in time; 0 in an empty queue.
+        """Return the logical offset of the queue's message nearest to a store time; 0 in an empty queue.
 
         Args:
             timestamp_ms: the store time to search for.
@@ -114,7 +114,7 @@ class QueueReader(Protocol):
         ...
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the logical offset of the oldest message that is not deleted; max if all are.
+        """Return the logical offset of the queue's oldest message that is not deleted; the queue's end if all are deleted.
 
         ``is_gone`` returns whether the message at a physical offset is deleted. If it returns False for an offset, it returns
         False for all higher ones.
@@ -122,10 +122,10 @@ class QueueReader(Protocol):
         ...
 
     def expire(self, is_gone: Callable[[int], bool]) -> bool:
-        """Move the minimum past all deleted messages, and delete the files that describe only those.
+        """Move the queue's minimum past all deleted messages, and delete the queue files with units of only deleted messages.
 
         Returns:
-            True if all such files were deleted. The next call tries the rest again.
+            True if all these files were deleted. The next call tries to delete the rest.
 
         Raises:
             OSError: a file could not be deleted.
@@ -133,7 +133,7 @@ class QueueReader(Protocol):
         ...
 
     def cut(self, queue_offset: int) -> None:
-        """Forget every unit from a logical offset on."""
+        """Forget every unit of a queue from a logical offset on."""
         ...
 
 
@@ -148,25 +148,25 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
 
     @property
     def root(self) -> Path:
-        """Folder of the queue files. The broker watches the free space of its disk."""
+        """Folder of the consume queue files. The broker watches the free space of its disk."""
         ...
 
     @property
     def queues(self) -> Mapping[tuple[str, int], QueueReader]:
-        """All queues, keyed by topic and queue id."""
+        """All consume queues, keyed by topic and queue id."""
         ...
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Store time, in ms, of the newest record that has a unit; 0 before the first."""
+        """Store time, in ms, of the newest record that has a unit in a consume queue; 0 if no record has one."""
         ...
 
     def find(self, topic: str, queue_id: int) -> QueueReader | None:
-        """Return a queue, or None if it does not exist. Creates none."""
+        """Return a consume queue, or None if it does not exist. Creates no queue."""
         ...
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget the units of all messages that end behind a physical offset."""
+        """Forget the consume queue units of all messages that end behind a physical offset."""
         ...
 
     def correct_min_offsets(self, min_physical_offset_bytes: int) -> None:
@@ -174,7 +174,7 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
         ...
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Forget a queue. If it gets another message, that message has logical offset 0."""
+        """Forget a consume queue. The next message that the queue gets has logical offset 0."""
         ...
 
     def flush(self, least_pages: int) -> None:
@@ -188,16 +188,16 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
         ...
 
     def close(self) -> None:
-        """Release files and memory. A second call does nothing."""
+        """Release the consume queues' files and memory. A second call does nothing."""
         ...
 
 
 @runtime_checkable
 class SupportsEvict(Protocol):
-    """Consume queues, or an index builder, whose mapped pages can be given back to the kernel."""
+    """Consume queues, or an index builder, whose mapped pages can be given back to the operating system."""
 
     def evict(self) -> Iterator[None]:
-        """Give back pages that are not needed soon; yield after each slice, so that other work can run in between."""
+        """Give mapped pages that are not needed soon back to the system; yield after each slice, so that other work can run."""
         ...
 
 
@@ -206,7 +206,7 @@ class SupportsExtend(Protocol):
     """Consume queues that can continue after messages that the log has lost."""
 
     def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Append fillers to a queue, so that its next message has the given queue offset.
+        """Append fillers to a consume queue, so that its next message has the given queue offset.
 
         Raises:
             StoreFullError: the disk has no space for the fillers.
@@ -222,7 +222,7 @@ class SupportsDeleted(Protocol):
     """Event published with a topic and a queue id when that queue was deleted or begins again."""
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
-        """Return the keys of a topic's queues. Its cost does not depend on other topics."""
+        """Return the keys of a topic's queues. The cost of the call does not depend on other topics."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The ports between replication, the name servers' view of it, and the broker."""
+"""The ports of the services that replicate the log and that find the master through name servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SupportsReplication(Protocol):
 
     @property
     def ha_port(self) -> int:
-        """The port that slaves replicate from, or would if this broker were the master. Valid once the service has started."""
+        """The TCP port that slaves of this broker connect to if it is the master. Valid after the service has started."""
         ...
 
     @property
@@ -26,18 +26,21 @@ class MasterDirectory(Protocol):
 
     @property
     def master_address(self) -> str:
-        """The ``host:port`` at which clients reach the master; empty while no name server knows it."""
+        """The ``host:port`` at which clients reach the master; empty while no name server knows the master."""
         ...
 
     @property
     def master_ha_address(self) -> str:
-        """The ``host:port`` that slaves replicate from; empty while no name server knows it."""
+        """The ``host:port`` of the master that slaves replicate from; empty while no name server knows the master."""
         ...
 
     async def register_all(self) -> None:
-        """Register with every name server now, and learn where the master is. A name server that fails is tried again later."""
+        """Register the broker with every name server now, and learn the master's address.
+
+        Name servers that fail are tried later.
+        """
         ...
 
     async def settle(self) -> None:
-        """Wait until the registrations that are under way have ended, so that none with an older table comes after this."""
+        """Wait until all pending registrations with name servers have ended, so that none sends an older table afterwards."""
         ...

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RequestPool(Protocol):
-    """A bounded queue of requests that are not answered yet. Loop thread."""
+    """A request pool: a bounded queue of requests that are not answered yet. Loop thread."""
 
     waiting: int
     """Number of requests that the pool has accepted and that are not answered yet."""
@@ -20,10 +20,10 @@ class RequestPool(Protocol):
 
 
 class RequestLatency(Protocol):
-    """Counts how long requests took. Loop thread."""
+    """Counts requests by the time that their answers took. Loop thread."""
 
     def note(self, code: int, took_s: float, count: int) -> None:
-        """Count ``count`` requests of one code that were answered with success after the same time."""
+        """Count ``count`` requests with the same code that were answered with success, each after ``took_s`` seconds."""
         ...
 
     def add(
@@ -35,7 +35,7 @@ class RequestLatency(Protocol):
         was_held: bool = False,
         is_oneway: bool = False,
     ) -> None:
-        """Count ``count`` requests that were answered after the same time.
+        """Count ``count`` requests with the same code and response code, each answered after ``took_s`` seconds.
 
         Args:
             code: the code of the requests.
@@ -53,7 +53,7 @@ class ServerPort(Protocol):
 
     @property
     def authenticators(self) -> tuple[Authenticator, ...]:
-        """Authenticators in use, in the order of their calls."""
+        """The server's authenticators, in the order of their calls."""
         ...
 
     @property
@@ -63,19 +63,19 @@ class ServerPort(Protocol):
 
     @property
     def latency(self) -> RequestLatency | None:
-        """Counter of the durations of requests; None if they are not measured."""
+        """Counter of the durations of requests; None if durations are not measured."""
         ...
 
     def measure(self, latency: RequestLatency | None) -> None:
-        """Count the durations of requests with the given counter; None stops the counting."""
+        """Count the durations of the server's requests with the given counter; None stops the counting."""
         ...
 
     def pool(self, name: str) -> RequestPool:
-        """Return the pool of a name; the first call creates it."""
+        """Return the request pool with a name; the first call with the name creates the pool."""
         ...
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """Call a function when the bytes that have arrived on all connections are read."""
+        """Call a function once, when the server has read the bytes that have arrived on all connections."""
         ...
 
     def must_wait(self, channel: RequestChannel) -> bool:
@@ -83,11 +83,11 @@ class ServerPort(Protocol):
         ...
 
     def postpone(self, requests: Sequence[Request]) -> None:
-        """Process requests of one connection in later iterations of the loop."""
+        """Let the server process requests of one connection in later iterations of the loop."""
         ...
 
     def flush_soon(self, channel: RequestChannel) -> None:
-        """Flush a channel in the next iteration of the loop; several calls make one write."""
+        """Flush a channel in the next iteration of the loop; several calls in one iteration make one write."""
         ...
 
 
@@ -95,24 +95,27 @@ class ConnectionListener(Protocol):
     """Listener for connection events, RocketMQ's ``ChannelEventListener``. Each method is optional. Loop thread."""
 
     def on_channel_connect(self, channel: RequestChannel) -> None:
-        """Take note of a new connection."""
+        """Process a notice of a new connection."""
         ...
 
     def on_channel_close(self, channel: RequestChannel) -> None:
-        """Take note of the end of a connection. Called once, whichever side closed it."""
+        """Process a notice of the end of a connection. Called once, whichever side closed it."""
         ...
 
     def on_channel_exception(self, channel: RequestChannel, error: BaseException) -> None:
-        """Take note of a network error or of bytes that are not a valid frame; ``on_channel_close`` follows."""
+        """Process a notice of a network error or of bytes that are not a valid frame.
+
+        A call of ``on_channel_close`` follows.
+        """
         ...
 
     def on_channel_idle(self, channel: RequestChannel) -> None:
-        """Take note of an idle connection, before it is closed."""
+        """Process a notice of an idle connection, before the server closes it."""
         ...
 
 
 class RpcHook(Protocol):
-    """Hook before and after requests, the server's side of RocketMQ's ``RPCHook``. It has one or both methods. Loop thread."""
+    """Hook before and after requests, the server's side of RocketMQ's ``RPCHook``. One method is enough. Loop thread."""
 
     def do_before_request(self, request: Request) -> None:
         """Check a request that the authenticators accepted, before it is processed. The hook may change ``ext_fields``.

@@ -15,7 +15,7 @@ _WORD: Final = re.compile(r"\S{1,1000}")
 
 
 class Service(Protocol):
-    """A part of a broker that works besides the requests: it delivers due messages, checks producers, deletes files.
+    """A part of a broker that works besides the requests; it delivers due messages, checks producers or deletes files.
 
     A service is created after the store was recovered and its dispatchers have caught up. Services are started in the order of
     their registration, before the broker listens. They are stopped in the reverse order, after it has stopped listening.
@@ -34,10 +34,10 @@ class Service(Protocol):
 
 @runtime_checkable
 class SupportsReady(Protocol):
-    """A service with work to do when the broker listens and is registered at its name servers."""
+    """A service that starts some work only when the broker listens and is registered at its name servers."""
 
     def ready(self) -> Awaitable[None] | None:
-        """Start the work that needs a reachable broker. A plain method or ``async def``."""
+        """Start the service's work that needs a reachable broker. A plain method or ``async def``."""
         ...
 
 
@@ -46,7 +46,9 @@ class SupportsWithdraw(Protocol):
     """A service that undoes the work of ``ready`` while the broker still listens."""
 
     def withdraw(self) -> Awaitable[None] | None:
-        """Unregister from name servers, and disconnect from slaves and other peers. A plain method or ``async def``.
+        """Unregister the service from name servers, and disconnect it from slaves and other peers.
+
+        A plain method or ``async def``.
 
         Called first at the stop of the broker, in the reverse order of registration."""
         ...
@@ -57,23 +59,23 @@ class SupportsPersist(Protocol):
     """A service that keeps positions, such as the position up to which it has delivered copies to the log."""
 
     def persist(self) -> object:
-        """Write the positions.
+        """Write the service's positions to disk.
 
         Called when the broker stops, after the log is on disk and before the store is closed. The service that was registered
         last is called first.
 
         Raises:
-            StoreError: the positions could not be written. The ones that were written before remain valid.
+            StoreError: the positions could not be written. The positions that were written before remain valid.
         """
         ...
 
 
 @runtime_checkable
 class SupportsFigures(Protocol):
-    """A service with figures for request 28 and ``flintmq status``."""
+    """A service that returns figures for request 28 and ``flintmq status``."""
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the figures, keyed by name. A figure that RocketMQ has too has RocketMQ's name."""
+        """Return the service's figures, keyed by name. A figure that RocketMQ has too has RocketMQ's name."""
         ...
 
 
@@ -82,7 +84,10 @@ class SupportsHealth(Protocol):
     """A service that reports whether it works."""
 
     def health(self) -> str:
-        """Return the current problem in one line; empty if there is none. Request 28 shows it as ``serviceTrouble_<name>``."""
+        """Return the service's current problem in one line; empty if it works.
+
+        Request 28 shows it as ``serviceTrouble_<name>``.
+        """
         ...
 
 
@@ -91,7 +96,7 @@ class SupportsAlarms(Protocol):
     """A service that reports problems as alarms."""
 
     def alarms(self) -> Iterable[Alarm]:
-        """Return the current alarms.
+        """Return the service's current alarms.
 
         Called on the loop's thread for each request 28, perhaps once a second. Measure with a timer, and return its findings
         here. At most :data:`~flintmq.core.broker.alarms.ALARMS_MAX` alarms of all services together are shown, critical ones
@@ -105,10 +110,10 @@ class SupportsReadyWords(Protocol):
     """A service that listens at an address, which the READY line of ``flintmq run`` and ``flintmq broker`` shows."""
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return words without blanks, keyed by name: ``metrics`` → ``127.0.0.1:5557``. Called after ``ready``. Loop thread.
+        """Return the service's words for a READY line, keyed by name: ``metrics`` → ``127.0.0.1:5557``.
 
-        A name consists of lowercase letters, digits and underscores. The names ``namesrv``, ``broker``, ``brokers``, ``store``
-        and ``pid`` are reserved for the broker.
+        The words contain no blanks. Called after ``ready``, on the loop thread. A name consists of lowercase letters, digits
+        and underscores. The names ``namesrv``, ``broker``, ``brokers``, ``store`` and ``pid`` are reserved for the broker.
         """
         ...
 
@@ -118,11 +123,11 @@ class SupportsFollowing(Protocol):
     """A service whose positions are copied to slaves. A slave that becomes the master continues from them."""
 
     def positions_for_slaves(self) -> Mapping[str, object]:
-        """Return the positions as members of the JSON object that a master answers to GET_ALL_DELAY_OFFSET (45)."""
+        """Return the service's positions as members of the JSON object in a master's answer to GET_ALL_DELAY_OFFSET (45)."""
         ...
 
     def follow(self, positions: Mapping[str, object]) -> None:
-        """Adopt and write the positions of a master. Called on a slave whose log has reached these positions.
+        """Adopt and write the service's positions of a master. Called on a slave whose log has reached these positions.
 
         Args:
             positions: the whole answer of the master; members of other services are ignored.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TagsCodes(Protocol):
-    """Computes the tags codes of a topic's consume queue units if they are not the hashes of the tags.
+    """A rule that computes the tags codes of a system topic's consume queue units, which are usually hashes of the tags.
 
     Called on the thread that owns the log, once for each record of the topic that is appended or read.
     """
@@ -36,7 +36,9 @@ class TagsCodes(Protocol):
         ...
 
     def begin(self, end_offset_bytes: int) -> None:
-        """Write a note that this rule applies to all records from a physical offset on. Called at each start of a broker.
+        """Record that this rule for tags codes applies to all records from a physical offset on.
+
+        Called at each start of a broker.
 
         Args:
             end_offset_bytes: the end of the recovered log.
@@ -77,5 +79,5 @@ class SystemTopic(msgspec.Struct, frozen=True):
 
 
 def tags_codes_of(topics: tuple[SystemTopic, ...]) -> dict[str, TagsCodesFactory]:
-    """Return the factories of rules for tags codes, keyed by topic; topics without such a rule are left out."""
+    """Return the factories of rules for tags codes, keyed by system topic; topics without a rule are left out."""
     return {topic.name: topic.tags_codes for topic in topics if topic.tags_codes is not None}
