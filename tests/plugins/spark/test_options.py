@@ -143,7 +143,10 @@ def test_offsets_are_words_queue_offsets_or_log_positions() -> None:
             {"path": "/s", "startingOffsets": "latest", "startingTimestamp": "20260131"},
             "startingOffsets and startingTimestamp are both given",
         ),
-        ({"path": "/s", "endingOffsets": "latest", "endingTimestamp": "20260131"}, "endingOffsets and endingTimestamp are both given"),
+        (
+            {"path": "/s", "endingOffsets": "latest", "endingTimestamp": "20260131"},
+            "endingOffsets and endingTimestamp are both given",
+        ),
         ({"path": "/s", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than"),
         ({"path": "/s", "columns": "topic,bodi"}, "no column 'bodi'; did you mean 'body'"),
         ({"path": "/s", "columns": "topic,Topic"}, "topic comes twice"),
