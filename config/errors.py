@@ -35,7 +35,8 @@ class ConfigError(ValueError):
 
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the name in ``known`` that is most similar to ``word``, ignoring case; None if none reaches the cutoff."""
-    import difflib  # The import is slow, and most starts have no error.
+    # Imported late: the import of difflib is slow, and most starts need no suggestion.
+    import difflib
 
     by_folded = {name.casefold(): name for name in known}
     found = difflib.get_close_matches(word[:200].casefold(), by_folded, n=1, cutoff=cutoff)

@@ -176,8 +176,9 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
         return None
     sections = [arm for arm in arms if isinstance(arm, type) and attrs.has(arm)]
     if isinstance(node, RawMapping) and len(sections) == 1:
-        return bind_value(node, sections[0], spec, key)  # No other arm accepts a mapping.
-    # Every value can be a text, so the type ``str`` is tried last.
+        # Of the union's types, only its one section accepts a mapping.
+        return bind_value(node, sections[0], spec, key)
+    # Every value can be read as a text, so the union's type ``str`` is tried last.
     candidates = sorted((arm for arm in arms if arm is not type(None)), key=lambda arm: arm is str)
     for arm in candidates[:-1]:
         try:
@@ -190,7 +191,7 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
 def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
     """Return the elements of a list. It may be written as one text: ``a, b``, or, except in files, ``[a, b]``."""
     if isinstance(node, RawScalar) and node.origin.kind != "file" and _is_bracketed(node.text.strip()):
-        from flintmq.config.loading.yaml_source import parse_list  # Imported late: it takes 1 MiB.
+        from flintmq.config.loading.yaml_source import parse_list  # Imported late: PyYAML takes 1 MiB.
 
         return parse_list(node, key).items
     if isinstance(node, RawScalar):

@@ -74,7 +74,7 @@ class _Sections:
 
     def __init__(self, plugins: Mapping[str, type[Any]], role: Role) -> None:
         self._role: Role = role
-        # In a file, the dots of any other name would be read as nested sections.
+        # A name with dots is included only under an open section: in a file, other dots would be read as nested sections.
         self._plugins = {
             name: model_schema(model, 1)
             for name, model in plugins.items()

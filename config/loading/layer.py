@@ -72,9 +72,8 @@ class Layer:
         Raises:
             ConfigError: the name is unknown, or its key is already set.
         """
-        dotted_by_rocketmq = "." in name and self._take_rocketmq_name(
-            "", name, node, name
-        )  # RocketMQ's own dotted names, such as tls.server.mode
+        # RocketMQ itself has dotted names, such as tls.server.mode.
+        dotted_by_rocketmq = "." in name and self._take_rocketmq_name("", name, node, name)
         if not dotted_by_rocketmq:
             self._place("", tuple(name.split(".")), node)
 

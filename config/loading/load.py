@@ -150,13 +150,15 @@ def _file_layer(content: bytes, name: str, role: Role) -> Layer:
     try:
         return _yaml_layer(content, name, role)
     except ConfigError as error:
-        if error.key is None and has_rocketmq_keys(text, role):  # The text is not YAML.
+        if error.key is None and has_rocketmq_keys(text, role):
+            # The error has no key, so the file is not YAML.
             error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
         raise
 
 
 def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
-    from flintmq.config.loading.yaml_source import parse_yaml  # Imported late: it takes 1 MiB, only needed for a file.
+    # Imported late: PyYAML takes 1 MiB, and only a file needs it.
+    from flintmq.config.loading.yaml_source import parse_yaml
 
     return mapping_layer(parse_yaml(content, name), role)
 
@@ -191,7 +193,7 @@ def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
         raise sections[name].origin.error(f"'{name}' is not a setting any more: {REMOVED[name]}", key=name)
     try:
         config: BrokerConfig = _build(BrokerConfig, "", values)
-    except ConfigError as error:  # Each value is valid, but two of them contradict each other.
+    except ConfigError as error:  # Each setting's value is valid, but two settings contradict each other.
         origin = _guilty(error.key or "", origins)
         raise origin.error(error.message, key=error.key, suggestion=error.suggestion) from error
     return LoadedConfig(config, MappingProxyType(origins), MappingProxyType(sections), role, layers)

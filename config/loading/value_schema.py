@@ -111,7 +111,8 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 
 
 def _as_json(value: Any, spec: FieldSpec) -> Any:
-    if value is attrs.NOTHING:  # an item of a list that cannot be written
+    if value is attrs.NOTHING:
+        # The value is an item of a list, and cannot be written as JSON.
         return value
     if isinstance(value, enum.Enum):
         return str(value.value)
@@ -145,7 +146,7 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        checked = kind in (tuple, collections.abc.Sequence)  # The loader checks no items of other kinds.
+        checked = kind in (tuple, collections.abc.Sequence)  # The loader checks the items of tuples and sequences only.
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
         return model_schema(kind, depth + 1)
@@ -168,7 +169,7 @@ def model_schema(model: type[Any], depth: int) -> Schema:
         model: the class.
         depth: the number of classes around it.
     """
-    if depth >= YAML_MAX_DEPTH:  # A class may contain itself; YAML may not nest deeper.
+    if depth >= YAML_MAX_DEPTH:  # A class may contain itself, so the schema ends at the depth to which YAML may nest.
         return {"type": "null"}
     hints = typing.get_type_hints(model)
     fields = [field for field in attrs.fields(model) if field.init]
@@ -190,7 +191,7 @@ def _list(item: Schema, spec: FieldSpec) -> Schema:
     of_item = _text_pattern(item)
     if of_item != _ANY_TEXT:
         separators = "[" + escaped(spec.separators) + "]"
-        # Each part is matched from its beginning only, so that the time is linear in the length of the text.
+        # The pattern looks ahead only at the begin of each item of the list, so that the time is linear in the text's length.
         part = rf"(?=\s*(?:{of_item})?\s*(?:{separators}|$))[^{separators[1:]}*"
         made["pattern"] = f"{_START}{part}(?:{separators}{part})*{_END}"
     return made
@@ -226,7 +227,7 @@ def _scalar(hint: Any, spec: FieldSpec, plain: Unit | None) -> Schema:
 def _integer(spec: FieldSpec, plain: Unit | None) -> Schema:
     unit, low, high = spec.unit, spec.minimum, spec.maximum
     if unit is not None:
-        low = max(low or 0, 0)  # sizes and durations have no sign
+        low = max(low or 0, 0)  # sizes and durations are never negative
     bounds = {
         "minimum": None if low is None else in_unit(low, unit, plain),
         "maximum": None if high is None else -in_unit(-high, unit, plain),
@@ -251,7 +252,8 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
         return {"type": ["string", "number", "boolean"]}
     kinds = ["string"]
     bounds: Schema = {}
-    if spec.minimum is not None or spec.maximum is not None:  # bounds of numbers among the texts
+    if spec.minimum is not None or spec.maximum is not None:
+        # The setting's bounds apply to texts that are numbers.
         kinds.append("integer")
         bounds = _present({"minimum": spec.minimum, "maximum": spec.maximum})
     elif _fits(pattern, _INTEGERS):

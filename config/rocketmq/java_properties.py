@@ -84,6 +84,6 @@ def _unescaped(text: str) -> str:
             raise ConfigError("malformed \\uXXXX escape")
         return chr(int(escape[1:], 16)) if len(escape) > 1 else _CONTROLS.get(escape, escape)
 
-    # Each escape is a unit of UTF-16, so two of them may be the surrogates of one character.
+    # Each escape \uXXXX is one unit of UTF-16, so two escapes may be the surrogates of one character.
     units = _ESCAPE.sub(replace, text)
     return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
