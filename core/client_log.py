@@ -15,9 +15,10 @@ LINE_MAX_CHARS: Final = 2_000
 _ESCAPED_MAX_CHARS: Final = 20_000
 """Maximum length of a log line that no client can cause. Some of these lines list many items."""
 UNPRINTABLE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f"  # C0 and C1 controls
-    "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, lines, no width
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # halves of characters, invisible tags
+    "[\x00-\x1f\x7f-\x9f"  # control characters C0 and C1
+    # soft hyphen, marks of direction, line separators, characters without width
+    "\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # surrogates, invisible tag characters
 )
 """Pattern of characters that end a line, control a terminal, change the writing direction, or are invisible."""
 

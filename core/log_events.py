@@ -92,9 +92,8 @@ def client_log(name: str) -> EventLog:
     """
     logger = logging.getLogger(name)
     if not any(isinstance(known, Gate) for known in logger.filters):
-        logger.filters.insert(
-            0, Gate()
-        )  # It must run before ESCAPE, which replaces the texts by which it groups lines.
+        # Gate must run before ESCAPE, because Gate groups lines by texts that ESCAPE replaces.
+        logger.filters.insert(0, Gate())
     return EventLog(logger)
 
 

@@ -150,7 +150,7 @@ class ConsumerGroupInfo:
         expressions = []
         for wanted in subscriptions:
             topics.add(wanted.topic)
-            # Clients add the retry topic themselves, some of them only after their start.
+            # Clients subscribe to the retry topic themselves, some only after their start, so members may differ in this topic.
             if wanted.topic != self._retry_topic:
                 expressions.append((wanted.topic, wanted.expression_type, wanted.sub_string))
             known = self.subscriptions.get(wanted.topic)

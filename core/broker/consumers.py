@@ -251,7 +251,7 @@ class ConsumerTable:
         self._told.pop(group, None)
         return True
 
-    # --- members from before a start of the broker ---
+    # --- members that were registered before the broker's start ---
 
     def keep(self, kept: KeptGroup) -> None:
         """Register the members that a group had before the broker's start, until they reconnect or :meth:`drop_kept` is called.

@@ -134,7 +134,8 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
             _log.info("group.created", "consumer group %(group)s created", group=group)
             try:
                 self._change({group: config})
-            except StoreError as error:  # consumers must be able to pull on a full disk; a later write saves the group
+            except StoreError as error:
+                # Consumers must be able to pull although the disk is full. A later write saves the group.
                 _log.warning(
                     "group.not_on_disk",
                     "consumer group %(group)s is not on disk yet: %(error)s",

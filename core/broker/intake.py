@@ -214,7 +214,7 @@ class MessageIntake:
             about,
         )
         if about is not None:
-            return message  # no step of a plugin applies to its properties
+            return message  # no plugin's intake step applies to the message's properties
         if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)
         if not steps.property_names.isdisjoint(taken_apart) or topic.startswith(steps.topic_prefixes):
@@ -271,7 +271,7 @@ class MessageIntake:
             may_wait(stored),
         )
         if batch.may_wait:
-            # The value of another property may contain the mark too, so the properties of these messages are parsed.
+            # TRAN_MSG may also occur in another property's value, so messages with this text have their properties parsed.
             marked = [one for one in stored if _TRANSACTION_MARK in one]
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:
@@ -288,7 +288,7 @@ class MessageIntake:
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
-        # The flag is set as in RocketMQ's AbstractSendMessageProcessor.msgCheck. Requests 311 to 313 list topics by it.
+        # A topic's flag is set as in RocketMQ's AbstractSendMessageProcessor.msgCheck. Requests 311 to 313 select by flag.
         if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(

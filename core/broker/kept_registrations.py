@@ -65,7 +65,7 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
         try:
             line = encoder.encode(group)
         except UnicodeEncodeError:
-            # A name has half of a surrogate pair. The group is registered again by the next heartbeat.
+            # A group with half of a surrogate pair in a name is not kept. The next heartbeat registers the group again.
             left_out += 1
             continue
         if len(line) + 1 > room:

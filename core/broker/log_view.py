@@ -100,7 +100,7 @@ class LogView:
 
     def flush_soon(self) -> None:
         """Ask the flush service to sync before its strategy would. Do nothing if it does not support that. Thread-safe."""
-        # A truncation replaces the service, so it is looked up each time.
+        # A truncation of the log replaces the flush service, so each call looks up the current service.
         service = self._owner.store.services.flush_service
         if isinstance(service, SupportsFlushSoon):
             service.flush_soon()

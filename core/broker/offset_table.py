@@ -23,7 +23,7 @@ from flintmq.core.response_code import ResponseCode
 if TYPE_CHECKING:
     pass
 
-# Operators filter the log by this name, so it stays although the module has another one.
+# Operators filter the log by this logger's name, so the logger keeps it although the module has another name.
 _log = client_log("flintmq.core.broker.offsets")
 _TOPICS_OF_PIECE: Final = 200
 

@@ -112,7 +112,8 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        journal, self._journal = self._journal, None  # removals from the journal must not be journaled again
+        # The journal is detached while its removals are repeated, so that they are not written to the journal again.
+        journal, self._journal = self._journal, None
         if journal is None:
             return
         with of_file(journal.path):

@@ -175,7 +175,7 @@ class MessageOutlet:
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # A slave that is not to be read sends clients to its master. RocketMQ's answer would make them skip messages.
+            # A slave with reads switched off sends clients to its master. RocketMQ's answer makes clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -271,7 +271,7 @@ class MessageOutlet:
         """
         return self._filters.compiled(subscription)
 
-    # --- for features of the broker ---
+    # --- reads by the broker's own features ---
 
     def read(
         self, topic: str, queue_id: int, queue_offset: int, count: int = 32, message_filter: MessageFilter | None = None
@@ -295,7 +295,7 @@ class MessageOutlet:
         config = self._state.topics.select(topic)
         return sum([end(topic, one) for one in range(config.read_queue_nums)]) if config is not None else 0
 
-    # checks, in RocketMQ's order
+    # --- checks of a pull, in RocketMQ's order ---
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         state = self._state
@@ -437,7 +437,7 @@ class SubscriptionFilters:
         kind, expression, codes = subscription.expression_type, subscription.sub_string, subscription.code_set
         if not codes and subscription.is_tag_type:
             return None
-        # The factory is looked up even if the filter is cached, because SQL92 may have been switched off since.
+        # The filter's factory is looked up even if the filter is cached, because SQL92 may have been switched off since then.
         factory = self._factory(kind or TAG)
         key = (kind, expression, codes)
         known = self._compiled.get(key)
@@ -448,7 +448,8 @@ class SubscriptionFilters:
         made = factory(expression, codes)
         if len(self._compiled) >= _FILTERS_MAX:
             self._compiled.clear()
-        if len(expression) <= FILTER_EXPRESSION_MAX_BYTES:  # longer expressions would make the cache large
+        if len(expression) <= FILTER_EXPRESSION_MAX_BYTES:
+            # Filters of longer expressions are not cached, because they would take too much memory.
             self._compiled[key] = made
         return made
 
@@ -483,7 +484,7 @@ class SubscriptionFilters:
                 reason="filter.unknown",
                 measured=known,
             )
-        raise RefusedError(  # like RocketMQ, which checks its setting first
+        raise RefusedError(  # like RocketMQ, which checks enablePropertyFilter first
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {expression_type[:80]}",
             reason="filter.unknown",
@@ -534,7 +535,8 @@ class OffsetMovedEvents:
         event = msgspec.json.encode(_OffsetMovedEvent(group, queue, corrected, requested))
         try:
             state.sink.put([self._message(group, event)]).requests()
-        except RefusedError as error:  # the client shall get the answer to its pull even if no record can be stored
+        except RefusedError as error:
+            # The client shall get the answer to its pull even if the moved offset cannot be recorded.
             log.warning(
                 "pull.move_not_recorded",
                 "the moved offset is not recorded in OFFSET_MOVED_EVENT: %(error)s",

@@ -118,7 +118,8 @@ class MessageSink:
             faults.stored()
         if self._followers.all:
             results = stored.results
-            if len(results) != len(messages):  # messages that must be appended together were refused with one error
+            if len(results) != len(messages):
+                # Messages that must be appended together were refused with one error for all of them.
                 results = [results[0]] * len(messages)
             self._followers.stored(StoredMessages(messages, results, put.took_s, put.flushed, put.waiter))
         return stored

@@ -252,7 +252,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             existing = TopicConfig.with_queues(topic, queue_nums, topic_sys_flag=topic_sys_flag)
             try:
                 self.put(existing)
-            except StoreError as error:  # consumers must be able to join on a full disk; a later write saves the topic
+            except StoreError as error:
+                # Consumers must be able to join although the disk is full. A later write saves the topic.
                 _log.warning(
                     "topic.not_on_disk", "topic %(topic)s is not on disk yet: %(error)s", topic=topic, error=error
                 )

@@ -28,7 +28,8 @@ async def read_ready_words(process: Process, printed: Callable[[str], None]) -> 
     async for line in lines:
         if line.startswith("READY "):
             rest = asyncio.create_task(_follow(lines, printed), name=f"output of process {process.pid}")
-            _followed.add(rest)  # the event loop keeps only weak references to tasks
+            # The set keeps the task, because the event loop keeps only weak references to tasks.
+            _followed.add(rest)
             rest.add_done_callback(_followed.discard)
             return dict(word.partition("=")[::2] for word in line.split()[1:])
         printed(line)
@@ -39,7 +40,8 @@ async def _lines(stream: StreamReader) -> AsyncIterator[str]:
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # a line longer than the stream's limit; its first part is lost
+        except ValueError:
+            # The output has a line longer than the stream's limit. The first part of the line is lost.
             continue
         if not line:
             return
@@ -73,6 +75,6 @@ async def end_process(process: Process, timeout_s: float) -> bool:
 
 
 def _signal(process: Process, number: int) -> None:
-    # Process.terminate() and kill() poll the process first, which can take its exit status away from asyncio.
+    # Process.terminate() and kill() poll the child first, which can take the child's exit status away from asyncio.
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, number)

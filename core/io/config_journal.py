@@ -78,7 +78,7 @@ class ConfigJournal:
         Raises:
             StoreError: the disk refused the write (StoreFullError: it is full).
         """
-        # The line begins with a line end, which terminates an incomplete line before it.
+        # Each line of the journal begins with a line end, which terminates an incomplete line before it.
         line = b"\n%b\n" % fastjson.dumps(note).encode("utf-8", "replace")
         file = self._newer
         file.notes += 1
@@ -109,7 +109,8 @@ class ConfigJournal:
                     if file.is_unnamed:
                         self._disk.sync_folder(file.path.parent)
                         file.is_unnamed = False
-                except FileNotFoundError:  # it was removed meanwhile, because the table's file contains its notes
+                except FileNotFoundError:
+                    # The journal's file was removed meanwhile, because the table's file contains its notes.
                     continue
                 except OSError:
                     file.is_sound = False
@@ -148,7 +149,8 @@ class ConfigJournal:
         for file in (self._newer, self._older):
             found = list(self._lines(file.path))
             file.notes = len(found)
-            file.is_unsynced = file.is_unnamed = bool(found)  # an earlier process may have been killed before a sync
+            # A process that wrote the notes may have been killed before it synced the journal.
+            file.is_unsynced = file.is_unnamed = bool(found)
             notes += found
         return notes
 

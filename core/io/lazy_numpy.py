@@ -36,7 +36,8 @@ class _Loading:
 
     def begin(self) -> None:
         if not self._has_begun:
-            from flintmq.core.io.threads import daemon_thread  # brings asyncio, which tools do not need
+            # Imported late: the module loads asyncio, which tools do not need.
+            from flintmq.core.io.threads import daemon_thread
 
             self._has_begun = True
             daemon_thread(self._load, "flintmq-numpy").start()

@@ -35,13 +35,13 @@ class OsDisk:
                 unnamed.append(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 created = True
-                # Set the size first: if the process is killed in between, the file is either empty or complete.
+                # Set the new file's size first: if the process is killed in between, the file is either empty or of full size.
                 os.ftruncate(fd, size)
                 backed = min(allocate, size)
                 if backed:
                     os.posix_fallocate(fd, 0, backed)
             else:
-                # A file of another program may be sparse, so every part is allocated again (backed stays 0).
+                # A file of another program may be sparse, so ``backed`` stays 0, and every part of the file is allocated again.
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             region = OsRegion(path, fd, size, backed, unnamed, holds=holds)
             if not holds:
@@ -54,7 +54,7 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # Also remove the new folders: a later call would find them and not make their names durable.
+                # Also remove the new folders: a later call would find these folders and not make their names durable.
                 self._unmake(path.parent, unnamed[0])
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
             if kind is StoreFullError:
@@ -211,7 +211,7 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._fd = -1
         if _identity(path) in _held:
-            # Check this before opening the file: closing any descriptor of a file releases this process's lock on it.
+            # Held locks are checked before a file is opened: closing any descriptor of it releases this process's lock.
             raise BlockingIOError(errno.EAGAIN, "is locked", str(path))
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         stat = os.fstat(self._fd)
@@ -254,7 +254,8 @@ def lock_folder(folder: Path) -> Callable[[], object]:
 def is_file_locked(path: Path) -> bool:
     """Return whether any process, including this one, has locked a file. It takes no lock. Raises OSError."""
     if _identity(path) in _held:
-        return True  # do not open the file: closing any descriptor of it would release this process's lock
+        # The file is not opened: closing any descriptor of it would release this process's lock.
+        return True
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

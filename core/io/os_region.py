@@ -74,7 +74,8 @@ class OsRegion:
         self._view = memoryview(self._map)
         self.view = self._view.toreadonly()
         if size <= _SINGLE_PAGES_BYTES:
-            allocated = size  # advise the whole map at once: different advice for parts would make the kernel split it
+            # The kernel gets the advice for the whole map at once: different advice for parts would make it split the map.
+            allocated = size
         if allocated:
             self._write_in_single_pages(0, allocated)
 
@@ -167,13 +168,14 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            self._unnamed.clear()  # after the sync: a concurrent sync then repeats it instead of returning too early
+            # Cleared after the folders' sync: a concurrent call then repeats that sync instead of returning too early.
+            self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
         if length > 0 and not self._is_closed and hasattr(mmap, "MADV_DONTNEED"):
-            # For a shared file map this only drops page table entries; the kernel keeps which pages are modified.
+            # For a shared file map, MADV_DONTNEED only drops page table entries; the kernel keeps which pages are modified.
             self._map.madvise(mmap.MADV_DONTNEED, start, length)
 
     def next_data(self, position: int) -> int:
@@ -200,7 +202,8 @@ class OsRegion:
         self._view.release()
         self.view.release()
         with contextlib.suppress(BufferError):
-            self._map.close()  # raises BufferError while slices are in use; the last slice then unmaps the memory
+            # close() raises BufferError while slices of the map are in use. The last slice then unmaps the memory.
+            self._map.close()
 
 
 _LINUX: Final = sys.platform == "linux"
@@ -237,7 +240,7 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        # With strict memory limits (vm.overcommit_memory=2, RLIMIT_DATA) even that counts, so use a map with a descriptor.
+        # Strict limits (vm.overcommit_memory=2, RLIMIT_DATA) count the private map, too, so map the file with a descriptor.
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))
@@ -255,7 +258,8 @@ def sync_map(mapped: mmap.mmap) -> None:
         OSError: the sync failed.
         ValueError: the map is closed.
     """
-    held = ctypes.c_char.from_buffer(mapped)  # keeps the memory mapped even if another thread closes the map
+    # The reference ``held`` keeps the memory mapped even if another thread closes the map.
+    held = ctypes.c_char.from_buffer(mapped)
     if _msync(ctypes.addressof(held), len(mapped), _MS_SYNC):
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

@@ -80,7 +80,8 @@ class ApiContext(PluginContext[S_co]):
     api: BrokerApi
     """The broker, or the :class:`flintmq.programs.name_server.name_server.NameServer` for a registration at a name server."""
 
-    if not TYPE_CHECKING:  # a type checker reports the mistake itself
+    if not TYPE_CHECKING:
+        # __getattr__ is hidden from type checkers, so that they report an unknown attribute.
 
         def __getattr__(self, name: str) -> object:
             raise AttributeError(f"factory(context): expected context.settings, clock or api.{name}; found '{name}'")
@@ -125,7 +126,8 @@ class DispatcherContext(FolderContext[S_co]):
         Raises:
             StoreError: a record is no longer in the log.
         """
-        from flintmq.core.record.record import decode_record  # imported lazily: most dispatchers read no bodies
+        # Imported late: most dispatchers read no bodies of messages.
+        from flintmq.core.record.record import decode_record
 
         for request in batch.requests():
             start, size = request.commit_log_offset_bytes, request.message_size_bytes

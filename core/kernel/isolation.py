@@ -46,7 +46,7 @@ class IsolatedFilter:
         try:
             matches = method(*arguments)
             if matches is not True and matches is not False:
-                check_not_awaitable(matches)  # an awaitable is true, so it would count as a match
+                check_not_awaitable(matches)  # an awaitable is true, so it would count as a match of the filter
             return bool(matches)
         except PLUGIN_FAULTS as error:
             self._part.failed(error, name)
@@ -81,7 +81,7 @@ class Guarded:
     def __init__(self, inner: object, shape: Shape, part: Part, where: str) -> None:
         self._inner = inner
         for name in (*shape.methods, *shape.optional):
-            if hasattr(inner, name):  # protocols are recognized by their methods
+            if hasattr(inner, name):  # callers recognize an object's protocols by its methods
                 setattr(self, name, _guarded(getattr(inner, name), name, shape, part, where))
         for name in shape.passed_on:
             if hasattr(inner, name):
@@ -110,7 +110,8 @@ def _guarded(method: Callable[..., Any], name: str, shape: Shape, part: Part, wh
         except PLUGIN_FAULTS as error:
             if not isinstance(error, FlintError) or isinstance(error, PluginError):
                 part.failed(error, name, raised_on=True)
-            if name == "close":  # the other parts must still be closed
+            if name == "close":
+                # An error of one part's close() is not raised, because the broker must still close the other parts.
                 return None
             if isinstance(error, SystemExit):
                 raise RuntimeError(f"{where}: {name} called sys.exit() ({shape.hook})") from error

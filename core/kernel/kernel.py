@@ -143,7 +143,7 @@ class Kernel:
         """Return every plugin that the kernel found, in the order of loading."""
         return [self._info(found) for found in self._found]
 
-    # Calls while the broker runs.
+    # --- calls of hooks while the broker runs ---
 
     def starting(self, api: BrokerApi) -> None:
         """Call ``flintmq_broker_starting`` of all plugins.
@@ -187,7 +187,7 @@ class Kernel:
             if owner.built_in or isinstance(error, (PluginError, ConfigError)):
                 raise
             raise PluginError(f"{owner}: {shape.hook}: '{registered.name}' cannot be made: {brief(error)}") from error
-        # None is asked for; the filters of a factory are checked when they are made.
+        # A factory of intake steps or services may return None. A factory of filters is checked when it makes a filter.
         if (made is None and shape in (INTAKE_STEP, SERVICE)) or shape is FILTER:
             return made
         if not owner.built_in and (shape.methods or shape.optional):  # mypy and the kits check those built in

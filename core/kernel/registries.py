@@ -167,7 +167,8 @@ class Registries:
         self.config_sections.add(owner, name, model)
 
     def _add_command(self, owner: PluginOrigin, name: str, command: Any, help: str) -> None:
-        import click  # imported lazily: a broker needs click only if a plugin registers a command
+        # Imported late: a broker needs click only if a plugin registers a command.
+        import click
 
         shape = self.cli_commands.shape
         if not isinstance(command, click.Command) or isinstance(command, click.Group):

@@ -93,7 +93,7 @@ class Registry(Generic[T]):
         """
         if "/" in name:
             plugin, _, plain = name.rpartition("/")
-            # The plugin may be written as under ``plugins:``, with a colon.
+            # A plugin's name may be written with a colon, as in the setting ``plugins``.
             plugin = plugin.replace(":", ".")
             for entry in self._entries:
                 if entry.name == plain and entry.owner.name == plugin:

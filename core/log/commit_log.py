@@ -258,7 +258,7 @@ class Appender:
                     len(body),
                 )
             except (struct.error, ValueError):
-                break  # The caller encodes this message with _record, which reports the error.
+                break  # The caller encodes this message with _record(), which reports the error.
             next_queue_offset[key] = queue_offset + 1
             parts += (head, body, tail, stored)
             tags_code, keys, uniq_key = message.about
@@ -303,7 +303,8 @@ class Appender:
             self.next_queue_offset[key] = queue_offset + 1
         parts += pieces
         if sys_flag or len(pieces[0]) != rec.HEAD_V4_BYTES:
-            sys_flag = rec.sys_flag_at(pieces[0], 0)  # the stored flags, which include the bits of IPv6 hosts
+            # The stored record's flags include the bits of IPv6 hosts.
+            sys_flag = rec.sys_flag_at(pieces[0], 0)
         keys, uniq_key, prepared = get("KEYS", ""), get("UNIQ_KEY", ""), message.prepared_transaction_offset_bytes
         at, size = physical_offset_bytes, size_bytes
         return DispatchRequest(
@@ -365,7 +366,7 @@ class Appender:
         watermarks.tail = (watermarks.wrote, now_ms)
         if not self._queue.pooled:
             watermarks.committed = watermarks.wrote
-        # With a pool, a file without a buffer can follow one with a buffer, so only commit() may move `committed`.
+        # With a transient store pool, a file without a buffer can follow one with a buffer: only commit() sets ``committed``.
 
     def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
         """Add the next file, and end the current one with a blank; if the disk is full, nothing changes."""
@@ -373,8 +374,7 @@ class Appender:
             file.append(b"".join(parts), head_last=True)
             parts.clear()
         if file is not None:
-            # A file from an earlier start may not be backed by disk here, and a write into such a hole of a full disk would
-            # kill the process (SIGBUS).
+            # A file from an earlier start may be sparse: a write into a hole kills the process (SIGBUS) if the disk is full.
             file.grow(min(file.size, file.wrote + rec.BLANK_MIN_BYTES))
         self._queue.roll(0 if file is None else file.start + file.size, needed)
         if file is not None and file.wrote < file.size:
@@ -475,5 +475,5 @@ class CommitLog(LogReader):
         self.watermarks.tail = (offset_bytes, store_timestamp_ms)
         last = self.queue.last()
         if last is not None:
-            # A file of another broker may be sparse, and a write into a hole of a full disk would kill the process (SIGBUS).
+            # A file of another broker may be sparse, and a write into a hole kills the process (SIGBUS) if the disk is full.
             last.grown = 0

@@ -62,7 +62,8 @@ class Durability:
         See :meth:`flintmq.core.kernel.ports.FlushableLog.commit`.
         """
         if not self._queue.pooled:
-            return self._watermarks.committed  # Without a pool, the appender moves this position.
+            # Without a transient store pool, the appender moves the committed position.
+            return self._watermarks.committed
         with self._commit_lock:
             if write is not None and self._watermarks.fence_reason is not None:
                 raise StoreFencedError(self._watermarks.fence_reason)

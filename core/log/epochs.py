@@ -208,7 +208,7 @@ class EpochFile:
     def begin_as_master(self, end_offset_bytes: int, min_offset_bytes: int) -> None:
         """Begin a master's epoch at the log's end, durably. Raises StoreError if that fails; nothing has changed then."""
         current = self.epochs.current
-        # Keep the cause of an epoch that a recovery began here, because slaves must learn of that recovery.
+        # An epoch that a recovery began at the log's end keeps its cause, because slaves must learn of the recovery.
         recovered = current.start_offset_bytes == end_offset_bytes and current.cause == RECOVERED
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 

@@ -118,7 +118,7 @@ class MappedFile:
     def commit(self, write: FileWriter | None = None) -> None:
         """Copy the uncommitted bytes of the pool's buffer into the file's pages, or write them with ``write``."""
         wrote = self.wrote
-        # Nothing was written after a blank, and beyond ``grown`` the disk may have no space: a write there is fatal.
+        # Bytes beyond ``grown`` are only the unused rest of a blank. The disk may lack space for them: a write would be fatal.
         end = min(wrote, self.grown)
         if self.buffer is None or end <= self.committed:
             self.committed = wrote
@@ -126,7 +126,7 @@ class MappedFile:
         if write is not None:
             write(self.path, self.buffer, self.committed, end)
         else:
-            # These are many appends: a kill during the write must not leave later records after a torn one.
+            # Many appends are written in order: a kill during the write must not leave a record after an incomplete one.
             self.region.write_in_order(self.committed, self.buffer[self.committed : end])
         self.committed = wrote
 
@@ -137,7 +137,8 @@ class MappedFile:
         """
         end = self.readable
         if not (written_through and self.buffer is not None and self.named and not self.unsynced):
-            self.unsynced = False  # This precedes the sync, because a cut during the sync sets it again.
+            # ``unsynced`` is cleared before the sync, because a truncation during the sync sets it again.
+            self.unsynced = False
             try:
                 self.region.sync()
             except OSError:
@@ -145,7 +146,8 @@ class MappedFile:
                 raise
             self.named = True
         if end == self.size:
-            self.region.let_go()  # This precedes the new `flushed`, after which another thread may delete the file.
+            # The descriptor is released before ``flushed`` changes, after which another thread may delete the file.
+            self.region.let_go()
         self.flushed = end
         return end
 
@@ -332,7 +334,8 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                self._give_up(file)  # The file is created again, without filling, when it is needed.
+                # When the log needs the deleted file, it is created again, without zeros written in advance.
+                self._give_up(file)
                 raise
         return file
 
@@ -359,7 +362,7 @@ class MappedFileQueue:
             self._give_up(file)
             raise
         if self._pool is not None:
-            # None if no buffer is free: appends to this file then go to its mapped pages, and nothing is lost.
+            # If no buffer is free, borrow() returns None: appends to the file then go to its mapped pages, and nothing is lost.
             file.buffer = self._pool.borrow()
         self.files.append(file)
         if self._ahead is not None:
@@ -412,7 +415,8 @@ class MappedFileQueue:
             file.set_positions(position)
             keep.append(file)
         self.files = keep
-        for file in reversed(go):  # The last file is deleted first, so that a crash in between leaves no gap.
+        # The last file is deleted first, so that a crash between two deletions leaves no gap.
+        for file in reversed(go):
             if file.buffer is not None and self._pool is not None:
                 buffer, file.buffer = file.buffer, None
                 self._pool.give_back(buffer)
@@ -454,7 +458,8 @@ class MappedFileQueue:
         self._disk.remove_folder(self.folder)
 
     def _discard(self, file: MappedFile) -> None:
-        self._disk.remove(file.path)  # This precedes unmapping: if it fails, the file can still be read.
+        # The file is deleted before it is unmapped: if the deletion fails, the file can still be read.
+        self._disk.remove(file.path)
         file.region.close()
 
     def _give_up(self, file: MappedFile) -> None:

@@ -135,7 +135,8 @@ def falling_powers(length: int) -> Column:
 
 @functools.cache
 def _all_falling() -> Column:
-    factors: Column = powers(_LENGTH_MAX)[::-1].copy()  # contiguous in reading order, as its slices then are
+    # The copy is contiguous in reading order, and so are its slices.
+    factors: Column = powers(_LENGTH_MAX)[::-1].copy()
     return factors
 
 

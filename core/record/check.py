@@ -101,7 +101,7 @@ class RecordCheck:
         raw = record.topic.encode("utf-8")
         if is_queued(record.sys_flag) and len(raw) < 128:
             if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()  # most topics may be deleted ones
+                self._topics.clear()  # most remembered topics may be deleted ones
             self._topics.add(bytes((len(raw),)) + raw)
         return record
 
@@ -166,7 +166,7 @@ class RecordCheck:
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
         """Return a mask of the records with a valid topic, queue id and queue offset, or that need none."""
-        if len(self._numbered.names) > _NUMBERED_MAX:  # many may be deleted topics
+        if len(self._numbered.names) > _NUMBERED_MAX:  # many of the numbered topics may be deleted ones
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:

@@ -163,7 +163,7 @@ class LogWalk:
                 index, at = index + 1, 0
                 continue
             start, reason = part.start + at, self._reason(part, at)
-            # Check this first: the rest of a log is mostly zeros, perhaps gigabytes, which are then read only once.
+            # Check first whether the rest of the log is unused: so gigabytes of zeros are read only once.
             is_unused = self._is_unused(index, at)
             place = None if is_unused else self._behind(index, at)
             if place is None:
@@ -192,7 +192,8 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                bulk_from = bulk_from if is_all else never  # few records are left, or the next one is invalid
+                # If a run in bulk is not full, few records are left, or the next record is invalid.
+                bulk_from = bulk_from if is_all else never
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)
             if run is None:
@@ -326,7 +327,7 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                return None  # the damaged part is too small for any record
+                return None  # the damaged part has no room for a record
             fits = stored_ms >= self.last_ms
         else:
             lost = (part.start + at - bad) // rec.RECORD_MIN_BYTES

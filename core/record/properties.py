@@ -216,7 +216,7 @@ def has_nul(all_stored: Sequence[bytes]) -> bool:
 
 def nul_error() -> ValueError:
     """Return the error for properties that contain the character NUL."""
-    # NUL is refused because it is the only sign of properties that a crash left incomplete: no checksum covers them.
+    # NUL is refused because no checksum covers properties: NUL is the only sign that a crash left them incomplete.
     return ValueError("properties cannot hold the character NUL")
 
 
@@ -277,7 +277,7 @@ def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[l
 def _values(all_padded: list[bytes], name: bytes) -> list[str]:
     """Return the :func:`stored_value` of each, in a third of the time if the last entry of the name has a value."""
     mark = b"\x02%b\x01" % name
-    # Without the mark, rpartition() returns the whole text, which begins with a separator, so the value is empty.
+    # If the name is missing, rpartition() returns the whole text, which begins with a separator, so the value is empty.
     values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]
     if all(values) and b"".join(values).isascii():
         return [value.decode() for value in values]
@@ -300,13 +300,15 @@ def stored_value(padded: bytes, name: bytes) -> str:
         return ""
     begin = found + len(mark)
     end = padded.index(b"\x02", begin)
-    if begin == end:  # the entry has no value, so an earlier entry counts
+    if begin == end:
+        # The last entry of the property has no value, so an earlier entry counts.
         found = padded.rfind(mark, 0, begin - 1)
         if found < 0:
             return ""
         begin = found + len(mark)
         end = padded.index(b"\x02", begin)
-    if begin == end:  # a client can send thousands of entries without a value
+    if begin == end:
+        # All entries are searched at once, because a client can send thousands of entries without a value.
         values = _VALUES_OF[name].findall(padded)
         return str(values[-1], "utf-8", "replace") if values else ""
     return str(padded[begin:end], "utf-8", "replace")

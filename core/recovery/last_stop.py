@@ -46,7 +46,7 @@ class StoreMarks:
         """Return how the last broker ended; CLEAN for a store that was never used."""
         if not self._disk.exists(self.abort_file):
             return LastStop.CLEAN
-        # After a kill all writes are still there, because the machine did not stop with the process.
+        # After a kill, all writes of the process are still in the files, because the machine did not stop.
         return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
 
     def mark_abort(self) -> None:

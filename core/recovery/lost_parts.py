@@ -35,7 +35,7 @@ ACCEPT: Final = (
 )
 
 
-# --- the log ---
+# --- lost files of the commit log ---
 
 
 def tail_of(file: MappedFile, end_bytes: int) -> Tail:

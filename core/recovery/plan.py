@@ -135,17 +135,17 @@ class _Planner:
 
     def plan(self) -> RecoveryPlan:
         found = self._found
-        # Pass 1: choose the first file and scan from it; begin earlier if queues or index lack records before it.
+        # Pass 1: choose the first file to scan, and scan. Begin at an earlier file if queues or index lack its records.
         first, because, walked = self._walk()
         end, described_to = walked.end_offset_bytes, _described_end(found.queues)
         if found.is_safe:
             files_end = self._files[-1].start + self._files[-1].size
             _check_end(found, walked.newest_ms, files_end, described_to)
             _check_noted(found, end, is_changed=walked.cut is not None or bool(walked.holes))
-        # Pass 2: remove bytes after the end only if some of them are not zero.
+        # Pass 2: remove bytes after the log's end only if some of these bytes are not zero.
         if walked.cut is not None and not data_behind(self._files, end):
             walked = msgspec.structs.replace(walked, cut=None)
-        # Pass 3: find the positions from which queues and index are rewritten.
+        # Pass 3: find the positions in the log from which queues and index are rewritten.
         start = self._clean_dispatch_start(walked) if self._clean else self._crashed_dispatch_start(walked)
         rewinds_to_ms = self._rewinds_to_ms(walked, start)
         start = max(start, self._log.min_offset_bytes)
@@ -165,7 +165,7 @@ class _Planner:
             indexed_from_offset_bytes=self._indexed_from(walked, start),
         )
 
-    # --- the scan ---
+    # --- the scan of the log ---
 
     def _walk(self) -> tuple[int, str, Recovered]:
         """Return the index of the first scanned file, the reason for it, and the findings of the scan from there.

@@ -55,8 +55,8 @@ class Recovery(msgspec.Struct, frozen=True):
             self.mark_in_use()
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
-        # Pass 2: first remove index entries of records lost at the end or in holes, because after a crash during this pass no
-        # later start would find them. Then take damage out of the log, set its end, and make it durable.
+        # Pass 2: first remove index entries of lost records: after a crash in this pass, no start would find these entries.
+        # Then take damage out of the log, set the log's end, and make the log durable.
         self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)
@@ -64,10 +64,10 @@ class Recovery(msgspec.Struct, frozen=True):
             _write_again(self.commit_log, plan.rewritten_from_offset_bytes, end)
         if plan.last_stop is not LastStop.CLEAN:
             for file in self.commit_log.queue.files:
-                # The writes of a killed process are there, but may not be durable.
+                # The file contains all writes of a killed process, but they may not be durable.
                 if file.start >= plan.walked_from_offset_bytes:
                     file.region.sync()
-        # Pass 3: truncate queues to their valid units, after rewinding the checkpoint, which must not cover them.
+        # Pass 3: rewind the checkpoint, which must not cover removed units. Then truncate queues to their valid units.
         if plan.rewinds_checkpoint_to_ms is not None:
             self.checkpoint.rewind(plan.rewinds_checkpoint_to_ms)
         self._end_queues(plan)

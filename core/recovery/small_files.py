@@ -129,7 +129,8 @@ def table_fault(raw: bytes | None) -> str:
     text = raw.strip()
     if not (text.startswith(b"{") and text.endswith(b"}")):
         return "it is not a JSON object"
-    if text.count(b"{") != text.count(b"}"):  # Names in strings may contain braces, so only a parser can decide.
+    if text.count(b"{") != text.count(b"}"):
+        # Strings in JSON may contain braces, so only a parser can decide.
         try:
             fastjson.loads(raw)
         except JsonSyntaxError as error:

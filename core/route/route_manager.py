@@ -135,7 +135,7 @@ class RouteInfoManager:
         self._check_room(broker_name, broker_address, channel, 0 if topics is None else len(topics))
         before = self._live.get(broker_address)
         if before is not None and before.broker_name != broker_name:
-            # The broker was renamed. No expiry would ever remove its old name.
+            # No expiry would ever remove the old name of a renamed broker.
             self._remove_address(before.broker_name, broker_address)
             self._left.pop(before.broker_name, None)  # A renamed broker does not count as removed.
         self._clusters.setdefault(cluster, {})[broker_name] = None
@@ -151,7 +151,8 @@ class RouteInfoManager:
                 broker_id=broker_id,
             )
         if broker_id == MASTER_ID and (is_new or live is None):
-            self.topics.end_wipe(broker_name)  # The broker was not registered in between, which ends the wipe.
+            # The master registers after an absence, which ends the wipe of its write permission.
+            self.topics.end_wipe(broker_name)
         is_same_channel = live is not None and live.channel is channel
         if live is not None and is_same_channel and _is_older(data_version, live.data_version):
             topics, data_version = None, live.data_version

@@ -245,7 +245,7 @@ class MessageReader:
         memory = self._memory_bytes
         slices = result.slices
         count = total = 0
-        run_start = run_end = -1  # Adjacent records become one slice.
+        run_start = run_end = -1  # Adjacent records of the log become one slice.
         skip_until = -1
         last_physical = max_offset
         scanned = read = 0

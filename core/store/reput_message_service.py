@@ -244,7 +244,8 @@ class ReputMessageService:
                         f"the record at position {request.commit_log_offset_bytes} ends at {end}, beyond the end of the log"
                     )
                 if end > until or len(batch) == _BATCH or (keys_length > _KEYS_LENGTH and batch):
-                    break  # the readable end can lie inside a record, because a slave acknowledges bytes
+                    # The readable end of the log can lie inside a record, because a slave acknowledges bytes.
+                    break
                 batch.append(request)
             else:
                 if not batch:
@@ -252,7 +253,7 @@ class ReputMessageService:
         except Exception:
             if not batch:
                 raise
-            # First dispatch the records before the unreadable one; the next call raises.
+            # Return the records before the unreadable one, so that they are dispatched. The next call raises the error.
         return batch
 
     def _take_some(self, readable: int) -> list[AppendUnit]:

@@ -63,7 +63,8 @@ def loads(
             raise JsonSyntaxError(f"{len(text)} characters of JSON are not standard JSON: {error}") from error
         value = Reader(text, max_depth).document()
     except RecursionError as error:
-        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error  # too deep even for the recursion limit
+        # The text nests so deep that the reader reached Python's recursion limit.
+        raise JsonSyntaxError(f"JSON nests deeper than {max_depth}") from error
     if '"$ref"' in text:
         value = References(value, text).resolved()
     return value
@@ -84,9 +85,10 @@ def check_depth(text: str | bytes, max_depth: int = JSON_MAX_DEPTH) -> None:
         return
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
     brackets = data.translate(None, _NO_BRACKETS).replace(b'""', b"")
-    if b'"' in brackets or b"\\" in data:  # strings contain brackets or escaped quotes, so remove the strings first
+    if b'"' in brackets or b"\\" in data:
+        # Strings of the text contain brackets or escaped quotes, so all strings are removed first.
         brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
-    for _ in range(max_depth):  # each pass removes the innermost pairs; six passes are usually enough
+    for _ in range(max_depth):  # each pass removes the innermost pairs of brackets; six passes are usually enough
         if not brackets:
             return
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
