@@ -223,7 +223,7 @@ class ConsumeQueue:
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
-            return  # the whole file will be deleted
+            return  # The file begins at the new end of the queue, so it will be deleted as a whole.
         begin = min(end - file.start, file.size)
         used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)
         if used > begin:
@@ -267,7 +267,8 @@ class ConsumeQueue:
             at = self.behind_fillers(middle, high)
             unit = self.unit(at) if at < high else None
             if at == high and at > middle:
-                high = middle  # only fillers: treat them like the message before them
+                # All units up to ``high`` are fillers, which count like the message before them.
+                high = middle
             elif unit is None or is_gone(unit[0]):
                 low = at + 1
             else:

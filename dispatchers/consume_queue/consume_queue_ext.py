@@ -141,7 +141,7 @@ class ConsumeQueueExt:
         bit_map = bytes(file.view[at + _HEAD.size : at + _HEAD.size + bit_map_bytes]) if bit_map_bytes > 0 else None
         return ExtUnit(tags_code, store_timestamp_ms, bit_map)
 
-    # --- recovery and deletion ---
+    # --- recovery and deletion of extension units ---
 
     def end_after(self, address: int | None) -> None:
         """End the stream after the unit at the queue's last address; None: the queue has no address, so remove all units.
@@ -157,7 +157,7 @@ class ConsumeQueueExt:
             end = position + self._unit_bytes(position)
         last = self.files.last()
         if last is None or end > last.start + last.size:
-            # The unit's file was lost: begin with a later file, so that no existing address refers to a new unit.
+            # The last unit's file was lost: begin with a later file, so that no existing address refers to a new unit.
             self.destroy()
             self._begin = -(-end // self.files.file_bytes) * self.files.file_bytes
             return

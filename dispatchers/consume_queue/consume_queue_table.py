@@ -210,9 +210,11 @@ class ConsumeQueueTable:
         if self._fills_gaps and 0 < group[0].queue_offset < queue.max_queue_offset:
             unit = queue.unit(group[0].queue_offset)
             if known < 0:
-                queue.files.destroy()  # The first files of the queue were lost.
+                # The queue's first files were lost, so the other files are deleted, and the units are written again.
+                queue.files.destroy()
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                queue.cut(group[0].queue_offset)  # This unit is incomplete and seemed to refer to a deleted message.
+                # An incomplete unit for this record seemed to refer to a deleted message.
+                queue.cut(group[0].queue_offset)
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
         for at, request in enumerate(group):
@@ -248,7 +250,7 @@ class ConsumeQueueTable:
         queue = ConsumeQueue(self._disk, self.root, topic, queue_id, self._file_bytes)
         if self._writes_ext:
             self._load_ext(queue)
-            queue.end_ext()  # Existing extension units belong to a deleted queue.
+            queue.end_ext()  # Extension units that exist before their queue belong to a deleted queue.
         return queue
 
     def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:
@@ -395,7 +397,8 @@ def _units_of(appended: AppendUnit) -> bytes:
     if not isinstance(appended, AppendedBatch):
         return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
     count, sizes, tags_codes = len(appended), appended.sizes, appended.tags_codes
-    if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:  # usual for a batch of one sender
+    if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:
+        # In a batch of one sender, records usually have the same size and the same tag.
         alike: list[bytes | int] = [0, UNIT.pack(0, sizes[0], tags_codes[0])[8:]] * count
         alike[0::2] = appended.positions
         return rows_struct(count, "q12s").pack(*alike)

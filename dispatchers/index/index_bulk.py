@@ -100,7 +100,8 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         joined = cls.joined(parts)
         if len(parts) == 1:
             return joined
-        order = numpy.argsort(joined.physical, kind="stable")  # All entries of a record are in the same part.
+        # The stable sort keeps the order of a record's entries, all of which are in the same part.
+        order = numpy.argsort(joined.physical, kind="stable")
         return cls(joined.key_hash[order], joined.physical[order], joined.store_timestamp_ms[order])
 
     @classmethod
@@ -109,7 +110,8 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         counts = [len(batch) for batch in batches]
         text = b"".join([b"".join(batch.uniq_keys) for batch in batches])
         characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
-        hashes = numpy.einsum("ij,j->i", characters, falling_powers(length))  # faster than numpy.dot for integers
+        # For integers, numpy.einsum() is faster than numpy.dot().
+        hashes = numpy.einsum("ij,j->i", characters, falling_powers(length))
         power = pow(31, length, 1 << 32)
         heads = [topic_head_hash(batch.topic) * power & 0xFFFFFFFF for batch in batches]
         hashes += numpy.repeat(numpy.array(heads, numpy.uint32), counts)

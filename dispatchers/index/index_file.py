@@ -214,7 +214,7 @@ class IndexFile:
             if entry_hash == key_hash and stored_ms <= end_timestamp_ms:
                 found.append(physical)
             if previous >= index:
-                break  # a damaged chain could be circular
+                break  # the chain of a damaged file could be circular
             index = previous
         return found
 

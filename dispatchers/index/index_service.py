@@ -100,7 +100,7 @@ class IndexService:
         """Gather records, in log order, and write their entries if enough wait. Each form of a batch gives the same bytes."""
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
-            # The batch is repeated because another dispatcher failed. build() skips entries that the files already have.
+            # The batch comes again because another dispatcher failed. build() skips entries that the files already have.
             batch = RecordBatch.of_requests([r for r in batch.requests() if r.commit_log_offset_bytes >= known])
         if batch.has_columns:
             self._gather_columns(batch)
@@ -226,7 +226,8 @@ class IndexService:
         try:
             file.sync()
         except OSError as error:
-            if is_exhausted(error):  # no sync was attempted, so it is retried with the waiting entries
+            if is_exhausted(error):
+                # No sync was attempted, so the file's sync is retried when waiting entries are written.
                 raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
@@ -241,7 +242,7 @@ class IndexService:
             local = time.localtime(now_ms // 1000)
             path = self.folder / f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"
             if self.files and path.name <= self.files[-1].path.name:
-                # The clock went back, but names must ascend in the order of the files.
+                # The clock went back, but the names of index files must ascend.
                 path = self.folder / str(int(self.files[-1].path.name) + 1)
             if not self._disk.exists(path):
                 return path
@@ -267,7 +268,7 @@ class IndexService:
         key_hash = index_key_hash(topic, key)
         for file in self.files[::-1]:
             if file.closed:
-                break  # This file and the files before it were deleted in the meantime.
+                break  # This index file and all older ones were deleted during the search.
             if file.covers(begin_timestamp_ms, end_timestamp_ms):
                 found += yield from file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
             if len(found) >= max_num or (file.index_count > 1 and file.begin_timestamp_ms < begin_timestamp_ms):
@@ -309,7 +310,7 @@ class IndexService:
                 )
             file = IndexFile(self._disk, path, self._slots, self._entries, create=False)
             if not clean:
-                # Only a full file was synced, before the next one was created. A file without entries may lack its header.
+                # After a crash of the machine, only full index files are trusted, because only full files were synced.
                 vouched = file.full and file.end_timestamp_ms <= self._checkpoint.index_msg_timestamp_ms
                 trusted = trusted and (same_boot or (vouched and path != paths[-1]))
                 if not trusted or file.index_count <= 1:

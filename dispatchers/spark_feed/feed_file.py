@@ -162,7 +162,7 @@ def read_feed(path: Path) -> FeedMarks | None:
         for _ in range(_TRIES):
             if len(data) != FEED_BYTES or data[:4] != FEED_MAGIC or not is_torn(data):
                 break
-            time.sleep(0)  # let the writer run
+            time.sleep(0)  # The broker is writing the feed, so give the processor to it.
             data = os.pread(fd, FEED_BYTES + 1, 0)
     finally:
         os.close(fd)
@@ -210,7 +210,7 @@ class FeedWriter:
                 return
             self._closed = True
         if marks is not None:
-            # A failed sync is harmless: a reader of older positions reads less, never too much.
+            # A failed sync of the feed is harmless: a reader of older positions reads less, never too much.
             with contextlib.suppress(OSError):
                 self._region.sync()
         self._region.close()

@@ -197,7 +197,7 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # Read `dispatched` first: the other positions only grow, so they are never too old relative to it.
+        # ``dispatched`` is read first: the other positions only grow, so none is too old for the value of ``dispatched``.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(
