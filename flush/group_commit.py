@@ -58,7 +58,7 @@ class GroupCommit(ServiceThread):
         super().__init__("flintmq-group-commit", context.clock)
         settings = context.settings
         self._log = context.log
-        # An interval of 0 would be a busy loop, so rounds without requests come at most once a millisecond.
+        # With an interval of 0 the thread would never pause, so rounds without requests come at most once a millisecond.
         self._interval_s = max(settings.interval_ms, 1) / 1000
         self._timeout_s = settings.sync_flush_timeout_ms / 1000
         self._waiters = PendingWaiters()
@@ -152,7 +152,7 @@ class GroupCommit(ServiceThread):
             self.put_off(error)
             return
         except Exception as error:
-            # After any error the state of the disk is unknown: acknowledge nothing from now on.
+            # After any other error of a sync, the state of the disk is unknown: acknowledge no more messages.
             self._failure = error
             left = self._waiters.close()
             _LOG.critical(
@@ -189,7 +189,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s = self._waiters.complete_expired(now_s)
         if self._next_deadline_s is None:
             self._armed = False
-            # A waiter may have been added before the line above, while the watcher still counted as armed: check again.
+            # A waiter may have been added while ``_armed`` was still set, without a wakeup: check again.
             if len(self._waiters):
                 self._armed = True
                 self._next_deadline_s = self._waiters.complete_expired(now_s)

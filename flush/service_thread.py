@@ -78,7 +78,7 @@ class ServiceThread:
         if signal is not None:
             self._signal = signal
             return
-        # A daemon thread, so that a sync that hangs cannot keep the interpreter from exiting.
+        # The thread is a daemon, so that a sync that hangs cannot keep the interpreter from exiting.
         self._thread = daemon_thread(self._run, self._name)
         self._thread.start()
 
@@ -88,7 +88,7 @@ class ServiceThread:
             try:
                 self._signal.release()
             except RuntimeError:
-                # Another thread has released the lock in between, so the thread is already woken.
+                # Another thread has released the lock in the meantime, so the service's thread is already woken.
                 return
 
     def pause(self, seconds: float) -> None:

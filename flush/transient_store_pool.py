@@ -81,7 +81,7 @@ class AnonymousBufferPool:
 def _anonymous(size_bytes: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, size_bytes)
-    # Private, because only then does MADV_DONTNEED give zeros.
+    # The map is private, because MADV_DONTNEED sets bytes to zero only in a private map.
     return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
