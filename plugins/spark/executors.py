@@ -126,7 +126,8 @@ def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
             }
         )
 
-    look.__annotations__ = {}  # PySpark warns about annotations that are text, as they are in this module
+    # PySpark warns about annotations that are text, as all annotations of this module are.
+    look.__annotations__ = {}
     return look
 
 

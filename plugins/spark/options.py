@@ -389,7 +389,7 @@ class WriteOptions:
         Raises:
             OptionError: an option is unknown or has an unusable value, or not exactly one address is given.
         """
-        # Spark also passes a stream's own options to the sink.
+        # Spark also passes its own options of a stream to the sink; those options are left out here.
         options = cls(**_parsed(cls, {name: value for name, value in given.items() if name.lower() not in _SPARKS}))
         if (options.name_server is None) is (options.broker_addr is None):
             raise OptionError("the target of the write is missing: give one of the options nameServer and brokerAddr")

@@ -71,7 +71,7 @@ class FlintMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader of a schema's columns. Raises OptionError, SchemaError."""
         options = self._options(schema)
-        # Spark rejects a reader with pushFilters while filter pushdown is off, so this class is used only with the option.
+        # With filter pushdown off, Spark rejects a reader with pushFilters, so PruningBatchReader needs the option pushdown.
         return (PruningBatchReader if options.pushdown and HAS_FILTERS else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -194,9 +194,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._is_checked:
             start = self._transport.checked(start)
             self._is_checked = True
-            if self._end is not None:  # only the call above showed the transport which brokers must answer
+            if self._end is not None:
+                # Before checked() was called, the transport did not know which brokers must answer.
                 self._end = self._transport.settled()
-        # Spark reports that a batch is finished only once the next batch exists, so commit it here.
+        # Spark reports a finished batch only once the next batch exists, so the finished batch is committed here.
         self._transport.commit(start)
         self._at = start
         end = self._end if self._end is not None else self._transport.latest()

@@ -168,7 +168,7 @@ def register_source(spark: Any, source: type[datasource.DataSource]) -> None:
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:
-        # Before 4.2, Spark cannot replace a source that it found installed, and it need not be replaced.
+        # Spark before 4.2 cannot replace a source that it found installed. An installed source need not be replaced.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
@@ -191,7 +191,7 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
         def of_array(values: pyarrow.Array) -> pyarrow.Array:
             return function(values)
 
-        # Spark reads the annotations as types, but this module's annotations are text.
+        # Spark reads the function's annotations as types, but the annotations of this module are text.
         of_array.__annotations__ = {"values": pa.Array, "return": pa.Array}
         return sql.arrow_udf(of_array, returnType=result)(column)
 

@@ -40,7 +40,7 @@ def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
     if "provider" not in given or "owner" not in given:
         return None
     found = {name[len(_DOUBLED) :]: value for name, value in given.items() if name.startswith(_DOUBLED)}
-    if given.get("path"):  # from OPTIONS or from LOCATION
+    if given.get("path"):  # the table's path comes from OPTIONS or from LOCATION
         found["path"] = given["path"]
     for name in found:
         if name.lower() not in _READ | _WRITE:
@@ -75,7 +75,7 @@ def write_options(given: Mapping[str, str], schema: StructType) -> dict[str, str
 def _together(given: Mapping[str, str], schema: StructType, known: frozenset[str]) -> dict[str, str]:
     own = {name.lower(): value for name, value in given.items()}
     carried = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
-    # If rows of a table are written to another sink, their schema still has the table's metadata.
+    # Rows of a table that are written to another sink still have the table's metadata in their schema.
     if carried is None or not _ADDRESSES.isdisjoint(own):
         return dict(given)
     return {name.lower(): value for name, value in json.loads(carried).items() if name.lower() in known} | own

@@ -114,7 +114,8 @@ class WireTransport:
         """Return the largest end within the limit. The limit in bytes is converted to messages by the average size of some
         records."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
-        self._fresh_edges = None  # the next batch may find other offsets
+        # The fetched offsets are used only once, because the queues may have other offsets at the next batch.
+        self._fresh_edges = None
         known = WireOffset.from_json(start)
         first = self._lives.settled(known, edges)
         last = {
@@ -124,7 +125,7 @@ class WireTransport:
         new = {queue: edge.min_queue_offset for queue, edge in edges.items() if queue not in first.queues}
         ranges = ranges_between({**first.queues, **new}, last, {})
         if not ranges:
-            # There is no new message. New queues may be empty, and queues of brokers that are away are in no route.
+            # No queue has a new message. New queues may be empty, and queues of brokers that are away are in no route.
             return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}
@@ -190,7 +191,8 @@ class WireTransport:
 
     def plan(self, start: Offset, end: Offset) -> Sequence[tuple[QueueRange, ...]]:
         ranges = self._between(start, end)
-        if end != self._planned:  # an earlier run of this query planned it: brokers may have deleted messages since
+        if end != self._planned:
+            # An earlier run of the query planned this batch. Brokers may have deleted messages since then.
             ranges = self._lives.still_there(ranges, WireOffset.from_json(end))
         ranges = narrowed(ranges, self.bounds)
         if not ranges or (self.bounds.tags is not None and not self._tags()):
@@ -269,7 +271,8 @@ class WireTransport:
             puller = Puller(self._open(), timeout_ms=self.options.pull_timeout_ms, fail_on_data_loss=False)
             try:
                 pulled = list(puller.pull(sample))
-            except SparkPluginError:  # a broker has just stopped: the tasks wait for it or report it
+            except SparkPluginError:
+                # A broker has just stopped. The tasks wait for the broker or report the error.
                 return ASSUMED_BYTES
             rows = sum(len(one.starts) for one in pulled)
             self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES

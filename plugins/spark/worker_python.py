@@ -32,7 +32,7 @@ def check_worker_python(spark: Any) -> None:
     Raises:
         RuntimeMissingError: modules are missing. The text names them, the Python and the remedy.
     """
-    context = getattr(spark, "_sc", None)  # a session of Spark Connect has no context
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has no SparkContext
     if context is None or not context.master.startswith("local"):
         check_executors(spark, _NEEDED)
         return
@@ -42,7 +42,8 @@ def check_worker_python(spark: Any) -> None:
     found = shutil.which(python)
     if found is not None and _is_this_python(Path(found)):
         return
-    needed = [name for name in _NEEDED if name != "flintmq" or not context._python_includes]  # --py-files may add it
+    # The option --py-files may add FlintMQ to the workers.
+    needed = [name for name in _NEEDED if name != "flintmq" or not context._python_includes]
     problem = _problem(found, needed, context.environment) if found is not None else "which is not there"
     if problem:
         where = python if found in (None, python) else f"{python} ({found})"

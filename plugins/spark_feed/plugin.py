@@ -58,7 +58,8 @@ class SparkFeedPlugin:
         assert isinstance(publisher, FeedPublisher)
         is_synchronous = log.marks.synchronous
         publisher.open(api.work.loop.call_later, None if is_synchronous else log.flush_soon)
-        if not is_synchronous:  # with synchronous flush, the dispatch after each flush publishes
+        if not is_synchronous:
+            # With synchronous flush, the dispatch after each flush publishes the feed, so no subscription is needed.
             log.progressed.subscribe(publisher.publish)
         api.work.every(HEARTBEAT_S, publisher.publish, "feed")
         _write_topics(api)
@@ -90,7 +91,8 @@ def _remove_old(folder: FeatureFolder) -> None:
         from flintmq.dispatchers.spark_feed.spark_feed import remove_feed
 
         remove_feed(folder.disk, folder.path)
-    except (OSError, StoreError) as error:  # the broker starts all the same, but readers of the files must be warned
+    except (OSError, StoreError) as error:
+        # The broker starts although the old feed remains, but readers of the store's files must be warned.
         log.error(
             "feed.not_removed",
             "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %(error)s",

@@ -100,7 +100,7 @@ class LandingFeeder:
         self._skipped = 0
         """Number of dispatched batches that the feeder ignored because too much of the log was waiting to land."""
 
-    # called on the loop thread
+    # methods that are called on the loop thread
 
     def start(self) -> None:
         """Start the feeder's thread."""
@@ -180,7 +180,7 @@ class LandingFeeder:
         }
         return info | ({"Error": self._error} if self._error else {})
 
-    # called on the feeder's thread
+    # methods that are called on the feeder's thread
 
     def _run(self) -> None:
         try:
@@ -203,7 +203,8 @@ class LandingFeeder:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()
         if pause_s > 0 and not self._closing:
-            return pause_s  # a batch that wakes the thread does not shorten the pause
+            # A batch that wakes the feeder's thread does not shorten the pause after an error.
+            return pause_s
         try:
             return self._step()
         except LandingLossError as error:
@@ -280,7 +281,8 @@ class LandingFeeder:
         log.critical("landing.stopped", "landing has stopped: %(reason)s", reason=why)
         self._state = FeederState.STOPPED
         self._error = why
-        self._behind = True  # the broker then sends no more batches
+        # A feeder that is behind takes no more batches from the broker.
+        self._behind = True
         self._close_lander()
 
     def _close_lander(self) -> None:

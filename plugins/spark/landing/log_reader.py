@@ -55,12 +55,12 @@ class LogReader:
         file = self._file(start_offset_bytes)
         at = start_offset_bytes - file.start
         end = min(file.size, limit_offset_bytes - file.start)
-        # Mapped at each call, because a map that is kept would prevent the release of a deleted file's disk space.
+        # A log file is mapped at each call, because a kept map would prevent the release of a deleted file's disk space.
         data = np.asarray(np.memmap(file.path, np.uint8, "r", shape=(file.size,)))
         chain = walk(data, at, min(end, at + max_bytes))
         starts = chain.starts
         if not len(starts) and chain.why == "bad":
-            chain = walk(data, at, end)  # a record larger than max_bytes, or no record
+            chain = walk(data, at, end)  # the file has a record larger than max_bytes, or no record
             starts = chain.starts[:1]
         whole = len(starts) == len(chain.starts)
         if (not len(starts) and chain.why == "bad") or (whole and chain.why == "zero"):

@@ -196,7 +196,7 @@ def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
     kept: list[tuple[int, int, str]] = []
     for one in found:
         if kept and one[1] <= kept[-1][1] and kept[-1][2].startswith("joined-"):
-            continue  # a joined file contains this commit
+            continue  # a joined file already contains this commit
         kept.append(one)
     return kept
 

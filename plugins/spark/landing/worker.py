@@ -38,7 +38,8 @@ class LanderProcess:
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
-            start_new_session=True,  # the broker handles an interrupt from the terminal
+            # The worker has its own session, because the broker handles an interrupt from the terminal.
+            start_new_session=True,
         )
         try:
             answer = self._ask({"task": task.to_json(), "begin": begin_offset_bytes})
@@ -64,7 +65,8 @@ class LanderProcess:
             if stream is not None:
                 try:
                     stream.close()
-                except BrokenPipeError:  # the process is dead and takes no more input
+                except BrokenPipeError:
+                    # The worker's process is dead and takes no more input.
                     continue
         try:
             process.wait(_STOP_S)
@@ -133,11 +135,13 @@ def is_final(error: Exception) -> bool:
 if __name__ == "__main__":
     from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
-    SERVING_OUTPUT.begin()  # an unread log must not stop the landing of acknowledged messages
+    # If nobody reads the log output, the landing of acknowledged messages must continue.
+    SERVING_OUTPUT.begin()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # output that a library prints must not be read as an answer
+    # The broker must not read the output of a library as an answer of the worker.
+    os.dup2(2, 1)
     try:
         main(sys.stdin, answers)
     except BrokenPipeError:

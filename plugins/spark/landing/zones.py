@@ -139,7 +139,7 @@ class ParquetZone:
             if self._disk.exists(hidden):
                 self._disk.replace(hidden, path)
             elif not self._disk.exists(path):
-                # A published file always has one of the two names, so this file was deleted afterwards.
+                # A published file has its hidden or its final name. A file that has neither was deleted after its publication.
                 log.warning(
                     "landing.file_missing", "%(path)s has landed, but was removed afterwards from outside", path=path
                 )
@@ -229,7 +229,8 @@ def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.
     counts = keys.group_by(["topic", "date"]).aggregate([([], "count_all")]).sort_by(by_key)
     rows = rows.drop_columns(["topic"])
     if counts.num_rows > 1:
-        rows = rows.take(pc.sort_indices(keys, by_key))  # stable: equal keys stay in the log's order
+        # The sort is stable: rows of the same topic and date stay in the log's order.
+        rows = rows.take(pc.sort_indices(keys, by_key))
     start = 0
     for part in counts.to_pylist():
         yield part["topic"], part["date"], rows.slice(start, part["count_all"])

@@ -95,7 +95,7 @@ class ProcessEngine(Engine):
 
     def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
         if self._pool is None:
-            # Spawned: a forked process would inherit threads' locks and Spark's sockets.
+            # Processes are spawned, because a forked process would inherit the locks of threads and Spark's sockets.
             context = multiprocessing.get_context("spawn")
             self._pool = concurrent.futures.ProcessPoolExecutor(self.parallelism, mp_context=context)
         futures = {self._pool.submit(function, task): number for number, task in enumerate(tasks)}

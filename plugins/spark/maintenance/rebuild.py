@@ -125,7 +125,8 @@ def rebuild(
         _check(files, config)
         work = out or root / "flint" / WORK_FOLDER
         if out is None:
-            shutil.rmtree(work, ignore_errors=True)  # left by an attempt that died
+            # An earlier attempt that was killed may have left its work folder.
+            shutil.rmtree(work, ignore_errors=True)
         new_folder(work)
         delays = delays_of(files, delay_level_ms)
         times = DelayTimes(delays.times.levels, delay_level_ms or DELAY_LEVEL_MS)
@@ -137,9 +138,9 @@ def rebuild(
             kept = _swap(root, work)
     finally:
         lock.release()
-    del files, job  # release their memory maps
+    del files, job  # Deleting the references releases the memory maps of the store's files.
     if out is None:
-        # Starting a broker on the store is the last check; it also writes the checkpoint.
+        # The last check is a start of the rebuilt store, which also writes the checkpoint.
         with opened(config, delay_level_ms) as store:
             warn_of_guessed_delays(store)
             if store.watermarks.dispatched != made.log_ends_at:
@@ -199,7 +200,8 @@ class _Job:
         self._fill_beginnings(runs)
         if irregular:
             self._make_in_order(pieces, irregular)
-            irregular = frozenset(key for key in irregular if self._folder(key).exists())  # the rest were deleted
+            # An irregular queue without a folder was deleted.
+            irregular = frozenset(key for key in irregular if self._folder(key).exists())
         index_files = list(index_tasks([done.keys for done in found], keys_folder, self._work, index))
         self._engine.run("index", build_index, index_files, self._report)
         shutil.rmtree(keys_folder)

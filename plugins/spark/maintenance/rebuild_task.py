@@ -319,6 +319,7 @@ def _index_name(first: KeySlice, before: int) -> int:
     try:
         local = time.localtime(stored_ms // 1000)
         name = int(f"{time.strftime('%Y%m%d%H%M%S', local)}{stored_ms % 1000:03d}")
-    except (OverflowError, ValueError, OSError):  # no calendar has this time
+    except (OverflowError, ValueError, OSError):
+        # The store timestamp is outside the range of the calendar.
         name = 0
     return max(name, before + 1)

@@ -71,7 +71,7 @@ def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow
     try:
         return pa.array(values, type=arrow_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        # A value does not fit its column. Only trying each value alone shows which one.
+        # Some value does not fit its column. Only a conversion of each value alone shows which value.
         return pa.concat_arrays([_alone(value, arrow_type) for value in values])
 
 

@@ -67,7 +67,7 @@ def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
     if section.format == "string":
         from pyspark.sql import functions as sql
 
-        # Without this check Spark would pass on bytes that are not UTF-8.
+        # Without try_validate_utf8(), Spark would pass on bodies that are not UTF-8.
         return sql.try_validate_utf8(body.cast("string"))
     if section.format == "json":
         return _json(body, loaded)
@@ -163,7 +163,7 @@ def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> Dat
         column = sql.when(bad.isNull(), column)
     if section.on_error == "fail":
         keys = ["topic", "brokerName", "queueId", "queueOffset"]
-        if has_bad:  # a damaged stretch of the log has no queue
+        if has_bad:  # a damaged part of the log has no queue, only a physical offset
             keys.append("physicalOffset")
         named = [name for name in keys if name in messages.columns]
         place = sql.concat_ws(" ", *(sql.concat(sql.lit(f"{name}="), sql.col(name).cast("string")) for name in named))
@@ -177,7 +177,7 @@ def _checked(messages: DataFrame, column: Column, loaded: LoadedPipeline) -> Dat
         column = sql.coalesce(column, sql.when(present, sql.raise_error(complaint)))
     if section.on_error not in ("drop", "reject"):
         return messages.withColumn(section.into, column)
-    # Filtered before the body is replaced, because 'into' may be the body's column.
+    # Rows are filtered before the body is replaced, because the setting 'into' may name the body's column.
     marked = messages.select("*", column.alias(CORRUPT)).where(sql.col(CORRUPT).isNotNull() | ~present)
     return marked.withColumn(section.into, sql.col(CORRUPT)).drop(CORRUPT, *([BAD_RECORD] if has_bad else []))
 

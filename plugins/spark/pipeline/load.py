@@ -187,7 +187,7 @@ def _sinks(raw: RawMapping) -> tuple[Sink, ...]:
     formats = [sink.format for sink in sinks if not sink.name]
     named = []
     for place, sink in enumerate(sinks):
-        # A sink without a name gets its format as name, with a number if there are several.
+        # A sink without a name is named after its format, with a number if several such sinks have the same format.
         several = formats.count(sink.format) > 1
         named.append(sink if sink.name else attrs.evolve(sink, name=f"{sink.format}{place + 1 if several else ''}"))
     return tuple(named)
@@ -211,7 +211,7 @@ def _sink(node: RawNode, key: str) -> Sink:
     if "view" in node.entries:
         name = f"{key}.view"
         raise node.entries["view"].origin.error(f"unknown key '{name}'", key=name, suggestion=f"{key}.from")
-    # 'from' is a Python keyword and cannot be a field's name.
+    # The key 'from' is a Python keyword, so the field of a sink's class is named 'view'.
     entries = {"view" if name == "from" else name: child for name, child in node.entries.items()}
     return bind_model(RawMapping(entries, node.origin), model, key)
 

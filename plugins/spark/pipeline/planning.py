@@ -157,7 +157,7 @@ def first_words(error: BaseException) -> str:
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]
     python = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
-    # PySpark 4.3 fails with this second error if a stream's source cannot be created; the real reason comes before it.
+    # If a stream's source cannot be created, PySpark 4.3 adds an error about a local variable after the real reason.
     python = [said for said in python if not said.startswith("cannot access local variable")]
     if "Traceback (most recent call last)" in text and python:
         text = python[-1]
@@ -184,9 +184,11 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
     chosen = master or loaded.pipeline.spark.master
     conf = loaded.revealed("spark.conf", loaded.pipeline.spark.conf)
     conf = {"spark.app.name": loaded.pipeline.name, "spark.ui.showConsoleProgress": "false", **conf}
-    if loaded.pipeline.is_streaming:  # Spark would disable it for streams and log a warning for each sink
+    if loaded.pipeline.is_streaming:
+        # For streams, Spark would disable adaptive execution and log a warning for each sink.
         conf = {"spark.sql.adaptive.enabled": "false", **conf}
-    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit sets the master and settings
+    if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
+        # The master and the settings come from spark-submit.
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         register(spark)
     else:

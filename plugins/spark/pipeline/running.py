@@ -99,7 +99,7 @@ def _write(sink: BoundSink, bars: Progress | None) -> SinkResult:
 
     observation = Observation(ROWS)
     begin_s = time.monotonic()
-    # The console reads only the first rows, and with mode ignore Spark may not write at all. The count would never arrive then.
+    # The row count of a console sink or of mode ignore may never arrive, because Spark may not read all rows.
     uncounted = sink.sink.format == "console" or getattr(sink.sink, "mode", "") == "ignore"
     frame = sink.frame if uncounted else _observed(sink.frame, observation)
     with _named(sink), _task_bar(sink, bars):
@@ -143,7 +143,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
         _raise_failed(sinks, queries)
     finally:
         if queries and any(query.isActive for query in queries) and not sinks[0].is_remote:
-            # Spark logs long errors about the tasks that it ends now, although nothing failed.
+            # When Spark ends tasks at a stop, it logs long errors about these tasks, although nothing failed.
             sinks[0].spark.sparkContext.setLogLevel("OFF")
         for query in queries:
             query.stop()

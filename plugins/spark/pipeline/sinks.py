@@ -151,7 +151,7 @@ class BoundSink:
             return writer.format("jdbc").options(**self._jdbc_options(sink))
         if isinstance(sink, TopicSink):
             return writer.format("flintmq").options(**self.loaded.revealed(self.key, sink.options))
-        if isinstance(sink, ConsoleSink):  # through Spark Connect only the server can print rows
+        if isinstance(sink, ConsoleSink):  # with Spark Connect, only the server can print rows
             return writer.format("console").option("numRows", sink.rows).option("truncate", sink.truncate)
         assert isinstance(sink, FileSink)
         if self._is_our_delta:

@@ -48,7 +48,8 @@ def list_files(folder: str | Path) -> list[LogFile]:
     with reading(Path(folder)), contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if is_file_name(entry.name):
-                with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+                with contextlib.suppress(FileNotFoundError):
+                    # The file was deleted after the folder was listed.
                     if size := entry.stat().st_size:
                         found.append(LogFile(entry.path, int(entry.name), size))
     found.sort(key=lambda file: file.start)

@@ -52,7 +52,7 @@ class LogTail:
                 try:
                     queues[key] = QueueUnits(*key, queue_folder(root / "consumequeue", *key))
                 except StoreFormatError:
-                    continue  # no queue can have such a name
+                    continue  # a queue's folder cannot have the name of the record's topic
             unit = queues[key].unit(record.queue_offset)
             if unit is not None and unit[0] == position:
                 return position, position + unit[1]

@@ -221,7 +221,7 @@ class Told:
         border = self._border(start, end)
         for step in merged(self.queues, start, border, None if max_rows is None else min(max_rows + 1, STEP_UNITS)):
             position = step.units.position
-            first = np.diff(position, prepend=-1) > 0  # a position that two queues name counts once
+            first = np.diff(position, prepend=-1) > 0  # a message to which two queues refer counts once
             yield position[first], step.units.size[first]
         yield from self._walked(border, end)
 
@@ -247,7 +247,7 @@ class Told:
                 elif at + step >= stop:
                     break
                 else:
-                    step = stop - at  # the record is larger than the step
+                    step = stop - at  # a record is larger than the step, so the step covers all remaining bytes
                 if found.why in ("blank", "zero"):
                     break
                 at = found.end

@@ -171,7 +171,7 @@ class QueueUnits:
                 units = Units(raw["position"].astype(np.int64), raw["size"].astype(np.int64), queue_offset)
                 wanted = (units.size > 0) & (units.size != FILLER_SIZE)
                 if tags_codes is not None:
-                    # The code may be the address of a consume queue extension entry, which holds the tag's hash.
+                    # A tags code may be the address of a consume queue extension entry, which holds the tag's hash.
                     wanted &= np.isin(raw["tags_code"], tags_codes) | (raw["tags_code"] <= MAX_ADDRESS)
                 found.append(units if wanted.all() else units.chosen(wanted))
         return Units.joined(found)
@@ -237,7 +237,7 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
         if not numbers:
             return
         open_ends = [cursor for number in numbers if (cursor := cursors[number]).at < cursor.end]
-        # Up to here the units of every queue are buffered.
+        # Up to the position ``last``, the units of every queue are buffered.
         last = min((int(cursor.units.position[-1]) for cursor in open_ends), default=end - 1)
         yield _step([cursors[number].taken(last) for number in numbers], np.asarray(numbers, np.intp))
 
@@ -245,7 +245,8 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
 def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
     counts = np.array([len(units) for units in taken])
     units = Units.joined(taken)
-    order = np.argsort(units.position, kind="stable")  # merges sorted runs, which is three times as fast
+    # The stable sort merges the sorted positions of the queues, three times as fast as the default sort.
+    order = np.argsort(units.position, kind="stable")
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
     ends = np.cumsum(counts)

@@ -68,10 +68,10 @@ class StoreTransport:
     options: ReadOptions
     bounds: Bounds = attrs.field(factory=Bounds)
 
-    # the begin and the end of a read
+    # methods for the begin and the end of a read
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        self._view()  # reports an unusable folder first, before missing topics
+        self._view()  # reports an unusable store folder before missing topics are reported
         self._check_topics()
         return self.places().start(default).of(Choice.of(self.options)).to_json()
 
@@ -118,7 +118,7 @@ class StoreTransport:
         for part in unread(first.stretches, Choice.of(self.options)):
             told = self._told(view, part.read)
             low = min(max(part.start, view.log.start), part.end)
-            # Deleted messages are planned too: planning their tasks reports the loss.
+            # A batch includes deleted messages, too, because planning the tasks for them reports the loss.
             lacks = self._lacks(part, view)
             if lacks or told.count(low, part.end, 1):
                 place = told.cut(low, part.end, limit)
@@ -221,7 +221,7 @@ class StoreTransport:
     def _parted(self, view: StoreView, pieces: Sequence[Piece], rows: RowFilter) -> list[tuple[Piece, ...]]:
         wanted = self._target_bytes(pieces)
         several = sum(piece.size for piece in pieces) > wanted
-        # If the whole log is walked, any queue may name a position to divide it.
+        # If the whole log is walked, the units of any queue may give positions at which to divide the log.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)

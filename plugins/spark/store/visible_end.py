@@ -115,7 +115,8 @@ def _end_by_log(root: Path, log: LogFiles, *, written: bool) -> VisibleEnd | Non
     last = tail.last_named(root) if tail is not None else None
     if tail is None or last is None:
         return None
-    if written:  # an incomplete record may follow
+    if written:
+        # An incomplete record may follow the last record with a consume queue unit.
         return VisibleEnd("written", last[1], tail.before(last[1], IN_FLIGHT))
     if not tail.is_whole or tail.has_bad_body(IN_FLIGHT if (root / "abort").exists() else 0):
         return None
@@ -249,9 +250,9 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
         if read_epochs(root) == epochs:
             break
     if end.end > log_files.end:
-        log_files = LogFiles(folders)  # a file was added meanwhile
+        log_files = LogFiles(folders)  # A broker added a log file in the meantime.
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
-        # A broker has just started and has not rewritten its feed: the part that it may have truncated is not read.
+        # A broker that has just started has not rewritten its feed. The part of the log that it may have truncated is not read.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
         end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
     return StoreView(log_files, end, epochs)

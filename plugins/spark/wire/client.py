@@ -129,7 +129,8 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            return  # the address has the right kind, and the server does not know the request
+            # The server does not know the request of the other kind, so its address has the right kind.
+            return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
     # --- requests, all of which may be repeated ---
@@ -208,7 +209,8 @@ class WireClient:
         :meth:`registered`."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
-        return await self._lacks(queue)  # the broker may just have registered with the queue
+        # The queue is looked up again, because its broker may have registered in between.
+        return await self._lacks(queue)
 
     async def _lacks(self, queue: MessageQueue) -> bool:
         """Return whether a queue is in no route, or its broker does not know the topic."""

@@ -95,7 +95,8 @@ class Puller:
                 while waiting and len(under_way) < self.pipeline:
                     under_way.append(self.client.start(self._pull_stretch(waiting.popleft())))
                 done = self.client.result(under_way.popleft())
-                if done.wanted.rows:  # it returned early: the rest of its range comes next
+                if done.wanted.rows:
+                    # The pull returned before the end of its range, so the rest of the range is pulled next.
                     under_way.appendleft(self.client.start(self._pull_stretch(done.wanted)))
                 yield from done.found
         finally:
@@ -159,7 +160,7 @@ class Puller:
         """Check that a broker did not skip messages that should exist."""
         behind = min(answer.next_begin_queue_offset, wanted.end)
         if behind <= wanted.start:
-            # An answer with neither messages nor a next offset would be repeated forever.
+            # A pull whose answer has neither messages nor a next offset would be repeated forever.
             raise BadRecordError(f"{_place(wanted)}: the broker answered {answer.status.name} without a next offset")
         if wanted.start < answer.min_queue_offset:
             self._lost(wanted, min(answer.min_queue_offset, behind), f"the queue begins at {answer.min_queue_offset}")

@@ -43,7 +43,7 @@ class QueueLives:
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
         ends = self._ask(read_and_empty, lambda client, queue: client.api.max_offset(queue))
-        # A broker's statistics of a topic lack empty queues that are no longer written: they are not recreated.
+        # A broker's statistics lack empty queues that are no longer written. Such queues have not been recreated.
         known = [queue for queue in known if not ends.get(queue)]
         remade = self._remade(offset, {queue: edges[queue] for queue in known})
         moved: dict[MessageQueue, int] = {}
@@ -156,7 +156,7 @@ class QueueLives:
             try:
                 found[queue] = await again(lambda: what(client, queue))
             except FlintError as error:
-                # The number stays unknown; the pull that follows reports the error.
+                # The state of the queue stays unknown. A later pull from the queue reports the error.
                 log.warning(
                     "spark.unanswered",
                     "%(queue)s: its broker did not answer a request for the state of the queue: %(error)s",

@@ -59,7 +59,8 @@ def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int
     ``min_partitions`` is larger."""
     least = -(-total_bytes // max_partition_bytes)
     if least > cores:
-        least = -(-least // cores) * cores  # a multiple, so that all processors stay busy to the end
+        # A multiple of the number of processors keeps all processors busy to the end.
+        least = -(-least // cores) * cores
     busy = min(cores, -(-total_bytes // SMALL_BYTES))
     return max(1, least, busy, min_partitions or 1)
 

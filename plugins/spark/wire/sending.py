@@ -116,7 +116,8 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
             f"row {transaction}: the body has {len(body)} bytes, but at most {options.max_message_size_bytes} are sent: "
             "raise the brokers' maxMessageSize and the option maxMessageSize, or set compressOver"
         )
-    topic = options.topic or row.get("topic")  # rows of a read have a column with their original topic
+    # A row that was read from a topic has a column with the topic.
+    topic = options.topic or row.get("topic")
     if topic is None:
         raise RowError(f"row {transaction}: topic is null, and there is no option topic")
     given = dict(row.get("properties") or ())
@@ -178,9 +179,8 @@ class Sender:
         self.rows += 1
         over_bytes = self._options.compress_over_bytes
         compressed = over_bytes is not None and len(message.body) >= over_bytes
-        if (
-            message.delay_level or message.topic.startswith("%") or compressed
-        ):  # a batch must not contain such a message
+        if message.delay_level or message.topic.startswith("%") or compressed:
+            # A batch must not contain delayed or compressed messages, or messages of retry and dead-letter topics.
             self._submit(lane, [message])
             return
         pairs_bytes = sum(3 * (len(name) + len(value)) + 2 for name, value in message.properties.items())
