@@ -102,8 +102,9 @@ def _make_processor(api: BrokerApi) -> AclProcessor:
 
 def _acl_among(authenticators: Iterable[Authenticator]) -> AclAuthenticator | None:
     several = tuple(authenticators)
-    if not several:  # imported here, so that a broker without access control does not load it
+    if not several:
         return None
+    # Imported late: a broker without access control does not need the authenticator.
     from flintmq.plugins.acl.authenticator import AclAuthenticator
 
     return next((found for found in several if isinstance(found, AclAuthenticator)), None)

@@ -55,7 +55,8 @@ def _lines(path: Path) -> int:
     try:
         with path.open("rb", buffering=0) as file:
             return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
-    except OSError:  # not Linux, or no descriptor is left, which raises the other alarm
+    except OSError:
+        # The system is not Linux, or the process has no descriptor left, which raises the alarm about descriptors.
         return 0
 
 

@@ -100,7 +100,8 @@ def _printed(line: str) -> None:
 
 def _log_arguments() -> list[str]:
     level = logging.getLogger("flintmq").getEffectiveLevel()
-    if logging.getLogger("flintmq").level == logging.NOTSET:  # a program that embeds FlintMQ has set up logging
+    if logging.getLogger("flintmq").level == logging.NOTSET:
+        # If the logger has no level, a program that embeds FlintMQ has set up logging.
         return ["--log-level", "debug" if level <= logging.DEBUG else "info" if level <= logging.INFO else "warning"]
     return log_arguments()
 
@@ -184,9 +185,10 @@ class ConsoleChild:
         self._keeper = asyncio.create_task(self._keep(), name="keep the console")
 
     async def _start(self) -> None:
+        # The console has its own process group: Ctrl-C at a terminal reaches only the broker, which then stops the console.
         self._process = process = await asyncio.create_subprocess_exec(
             *self._program, *self._arguments, stdin=PIPE, stdout=PIPE, env=self._environment, process_group=0
-        )  # a separate process group, so Ctrl-C at a terminal reaches only the broker, which then stops the console
+        )
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 words = await read_ready_words(process, _printed)
@@ -201,7 +203,8 @@ class ConsoleChild:
             self.address = words["console"]
             port = self.address.rpartition(":")[2]
             place = self._arguments.index("--port") + 1
-            self._arguments[place] = port  # a restart keeps the port, which users may have open in browsers
+            # A restart of the console keeps its port, which users may have open in browsers.
+            self._arguments[place] = port
         self.trouble = ""
 
     async def _keep(self) -> None:

@@ -105,7 +105,8 @@ class DelayStep:
         """Raise ``RefusedError`` if a message of a batch asks for a delay, because a batch is stored as a whole, at once."""
         if not batch.may_wait:
             return
-        marked = [one for one in batch.stored_properties if _MARK in one]  # the mark may lie in a value as well
+        # The name DELAY may also occur in another property's value, so the property itself is read.
+        marked = [one for one in batch.stored_properties if _MARK in one]
         (texts,) = stored_values(marked, [props.DELAY.encode()])
         if any(self.would_take({props.DELAY: text}) for text in set(texts) if text):
             raise illegal_message(

@@ -106,7 +106,7 @@ class ScheduleMessageService:
             self._offsets[level] = queue_offset + done
         if done < len(batch):
             return now_ms + RETRY_INTERVAL_MS
-        # A pass also ends at the end of a queue file.
+        # A pass that ends at the end of a queue file is continued at once.
         return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:

@@ -119,7 +119,7 @@ def property_of(name: str, position: int) -> Operand:
     return Operand(Kind.STRING, program, position, name=name)
 
 
-# --- text as Java reads it ---
+# --- conversion of texts to numbers, as in Java ---
 
 
 def _integer(text: str, parse: Callable[[str], int]) -> int:
@@ -324,7 +324,7 @@ def _unfit(_one: Any, _other: Any) -> bool:
     raise UnfitError
 
 
-# --- greater, less ---
+# --- the comparisons >, >=, < and <= ---
 
 
 def ordered(symbol: str, left: Operand, right: Operand) -> Operand:

@@ -148,7 +148,8 @@ class ConsumerFilterManager:
             self._live(old)
             return
         if not self._may_compile(wanted.sub_string):
-            return  # The next heartbeat repeats it. Until then pulls do not use an old filter, since its expression differs.
+            # The next heartbeat repeats the registration. Pulls do not use the old filter, since its expression differs.
+            return
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
         if old is not None:
             self._remove(old)
@@ -264,7 +265,8 @@ class ConsumerFilterManager:
         self._dead.pop(data.key, None)
         self._bytes -= data.size_bytes
         self._count -= 1
-        data.bloom = None  # a held pull with this filter must not use bit maps that are made from now on
+        # A held pull with the removed filter must not use bit maps that are made after the removal.
+        data.bloom = None
         self._changed(topic)
 
     def _changed(self, topic: str) -> None:
@@ -342,7 +344,7 @@ class ConsumerFilterManager:
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
         place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
-        for topic, groups in self._table.items():  # in the order of the file
+        for topic, groups in self._table.items():  # the groups of each topic get the order of the file
             self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))
         self.file.is_dirty = changes or len(self) != len(found)

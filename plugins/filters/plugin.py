@@ -112,7 +112,8 @@ class FilterService:
     async def _write_in_thread(self, parts: list[FilePart]) -> None:
         try:
             await self._api.work.background(self.table.file.write, parts)
-        except StoreError as error:  # Such as a full disk. The write is repeated, and heartbeats restore lost filters.
+        except StoreError as error:
+            # After an error such as a full disk, the write is repeated, and heartbeats restore lost filters.
             log.error("filters.write_failed", "the consumer filters are not written: %(error)s", error=error)
 
     def _forget_unwanted(self) -> None:

@@ -52,7 +52,7 @@ TEXT: Final = "a text"
 INTEGER: Final = "an integer"
 DECIMAL: Final = "a decimal number"
 
-# A line comment needs its end of line: without one, ``--`` is two minus signs.
+# A comment that begins with ``--`` needs a line end: without a line end, ``--`` is two minus signs.
 _SKIP: Final = re.compile(r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*(?:[^*]|\*(?!/))*\*/)+")
 _TOKEN: Final = re.compile(
     r"(?P<name>[A-Za-z_$][A-Za-z0-9_$]*)"

@@ -98,7 +98,8 @@ class HttpServer:
     def stop(self) -> None:
         """Accept no more requests, and wait until those under way are answered. Idempotent. Blocks."""
         if self._thread.is_alive() and self._serving is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            with contextlib.suppress(RuntimeError):
+                # The server's event loop has ended in the meantime.
                 self._loop.call_soon_threadsafe(self._serving.cancel)
             self._thread.join()
         elif not self._loop.is_closed():
@@ -123,7 +124,7 @@ class HttpServer:
                     connection, _peer = await self._loop.sock_accept(self._sock)
                 except OSError as error:
                     log.warning("metrics.not_taken", "a request for metrics could not be taken: %(error)s", error=error)
-                    await asyncio.sleep(_REST_S)  # no descriptor is left, most likely
+                    await asyncio.sleep(_REST_S)  # most likely, the process has no descriptor left
                     continue
                 task = self._loop.create_task(self._serve_one(connection))
                 self._open[task] = connection
@@ -167,9 +168,8 @@ class HttpServer:
                     await self._loop.sock_sendall(connection, part)
             connection.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(_LINGER_S):
-                await self._loop.sock_recv(
-                    connection, REQUEST_MAX_BYTES
-                )  # closing the socket while bytes are unread would reset the connection and lose the answer
+                # Closing a socket that has unread bytes would reset the connection and lose the answer.
+                await self._loop.sock_recv(connection, REQUEST_MAX_BYTES)
 
     async def _read_head(self, connection: socket.socket) -> bytes | None:
         """Return the request line and the headers, or None if they are too long.

@@ -162,9 +162,8 @@ class MetricsService:
             return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, self._waits_for)
         if trouble is None:
             return Answer.text(HTTPStatus.OK, "ok")
-        if (
-            trouble.reason == FULL
-        ):  # consumers are still served and must reach the broker, so that messages can be deleted
+        if trouble.reason == FULL:
+            # Consumers must reach the broker although the disk is full, so that messages can be deleted.
             return Answer.text(HTTPStatus.OK, f"ready for consumers, but {trouble.remark}")
         return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, trouble.remark)
 

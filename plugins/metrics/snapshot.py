@@ -89,15 +89,14 @@ class Snapshots:
             self._loop.call_soon_threadsafe(
                 _Gathering(self._loop, self._gather, future, Samples(self._series_max)).step
             )
-            if (
-                self._closed.is_set()
-            ):  # checked after self._asked is set: close() may have run before and missed the future
+            if self._closed.is_set():
+                # A close() that ran before ``_asked`` was set did not cancel the future.
                 future.cancel()
             return future.result(max(0.0, until_s - self._loop.time()))
         except NotInTime:
             future.cancel()
             raise NoSnapshotError(self._no_answer()) from None
-        except (CancelledError, RuntimeError):  # RuntimeError: the loop is closed
+        except (CancelledError, RuntimeError):  # RuntimeError: the broker's event loop is closed
             raise NoSnapshotError("the broker stops") from None
         finally:
             self._asked = None

@@ -131,7 +131,7 @@ class Registration:
             else:
                 await self._register_with(unsure)
             retry_s = min(retry_s * 2, _RETRY_MAX_S) if self._unsure() else _RETRY_S
-            # In this protocol each new topic sends all topics. The pause leaves time for other clients.
+            # For each new topic a broker registers all its topics. The pause leaves the broker time for its clients.
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
@@ -151,12 +151,11 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # If name servers contradict each other, the first one counts. Otherwise each answer would cause another registration.
+        # If name servers list different ordered topics, the first one counts. Otherwise each answer would cause a registration.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:
-                # The name server's configuration says which topics are ordered:
-                # docs/internals/algorithms.md, Topics and groups.
+                # The name server's configuration lists the ordered topics (docs/internals/algorithms.md, Topics and groups).
                 self._api.topics.update_order_topics(KVTable.decode(self._orders[first]).table.keys())
             except FlintError as error:  # a malformed body or a full disk does not end the registrations
                 log.warning(

@@ -98,7 +98,7 @@ class MasterLink:
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
             self.slave = LogState.from_bytes(frame.body)
             mine = self._log.state()
-            # The master agrees to any truncation ("always"), because the slave decides about its tail by its own setting.
+            # The master agrees to any truncation ("always"), because the slave's own setting decides about the slave's tail.
             agreement = agree(mine, self.slave, "always")
             self._answers += self._encode(FrameType.STATE, 0, 0, mine.to_bytes())
             self.next_offset_bytes = agreement.from_offset_bytes
@@ -114,7 +114,8 @@ class MasterLink:
                 "master, or this master was restored from an older copy. Choose the log to keep, and start the other broker "
                 "with an empty store"
             )
-        if self.stage is Stage.GREETING:  # a RocketMQ slave, whose first report is the request
+        if self.stage is Stage.GREETING:
+            # The first report of a RocketMQ slave is also its request for the log.
             last_file = end - end % self._log.file_bytes
             self.next_offset_bytes = held or max(self._log.min_offset_bytes, last_file)
         self.held_offset_bytes = held
@@ -161,7 +162,7 @@ class MasterLink:
 
     def is_dead(self, now_s: float) -> bool:
         """Return whether the slave has been silent longer than the limit, so that the connection must be closed."""
-        # A RocketMQ slave sends its first report only 5 s after it has connected.
+        # Without a secret, the slave may be RocketMQ's, which sends its first report only 5 s after it has connected.
         greeted = self.stage is Stage.TRANSFER or self._settings.secret is None
         if not greeted and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
             return True

@@ -87,7 +87,8 @@ class ReplicationService:
                 new.start()
                 await new.ready()
                 for directory in self._api.parts(MasterDirectory):  # type: ignore[type-abstract]
-                    await directory.register_all()  # name servers learn the port for slaves
+                    # The registration reports the port for slaves to the name servers.
+                    await directory.register_all()
         except (FlintError, ConfigError, OSError) as error:
             self._trouble = f"replication does not run since the role changed to {self._kind}: {error}"
             log.error(

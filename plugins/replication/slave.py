@@ -157,7 +157,8 @@ class SlaveReplication:
         configured, directory = self._api.settings.current.ha.master_address, self._directory()
         if configured is not None or directory is None:
             return configured
-        await directory.register_all()  # the answer has the master's current address
+        # A name server answers a registration with the master's current address.
+        await directory.register_all()
         return directory.master_ha_address or None
 
 
@@ -264,7 +265,7 @@ class HaSlaveService:
             self.tell("the master's address is unknown (ha.master_address, namesrv.addresses)")
             return
         host, _, port = address.rpartition(":")
-        # A report names an offset up to which the log is on disk, so bytes of the last connection are synced first.
+        # A slave reports an offset up to which its log is on disk, so bytes of the last connection are synced first.
         if await until_flushed(self.log.copy.flush()) is not FlushStatus.FLUSHED:
             self.tell("the log could not be synced", is_serious=True)
             return
@@ -383,7 +384,7 @@ class MasterConnection(asyncio.Protocol):
     def _flushed(self, end_offset_bytes: int, status: FlushStatus) -> None:
         """Report to the master that the log is on disk up to a physical offset. Called on the flush service's thread."""
         if status is FlushStatus.FLUSHED:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the connection
+            with contextlib.suppress(RuntimeError):  # the event loop has ended, and so has the connection
                 self._loop.call_soon_threadsafe(self._report, end_offset_bytes)
 
     def _report(self, end_offset_bytes: int) -> None:

@@ -126,7 +126,7 @@ class SlaveLink:
     def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
         checker = self._checker
         if checker is None:
-            # An empty log begins where the master's log begins, or, with a RocketMQ master, where its last file begins.
+            # An empty log begins at the begin of the master's log, or of the last file of a RocketMQ master's log.
             if offset_bytes % self._log.file_bytes:
                 raise ReplicationError(
                     f"the master begins at position {offset_bytes}, which is not the begin of a file of "
@@ -238,11 +238,12 @@ class RecordChecker:
         at = stored_ms = messages = size_bytes = 0
         while at < len(view):
             if start + at < self._blank_until:
-                at = len(view)  # the view ends with the file, and so does the blank
+                at = len(view)  # the received bytes end with the file, and so does the blank record
                 break
             if len(view) - at < BLANK_MIN_BYTES:
                 if room - at < BLANK_MIN_BYTES:
-                    at = len(view)  # no record fits there, so no queue refers to these bytes
+                    # No record fits in the last bytes of the file, so no queue refers to them.
+                    at = len(view)
                 break
             size, magic = SIZE_AND_MAGIC.unpack_from(view, at)
             if magic == MAGIC_BLANK:

@@ -174,7 +174,8 @@ class SlaveSynchronize:
                     master=address,
                     error=error,
                 )
-        except (ValueError, TypeError, AttributeError) as error:  # tables of another shape than expected
+        except (ValueError, TypeError, AttributeError) as error:
+            # The master's tables have another structure than expected.
             log.exception(
                 "replication.tables_wrong",
                 "the tables of the master at %(master)s cannot be taken over: %(error)s",
@@ -265,7 +266,8 @@ class SlaveSynchronize:
         self._held = None
         if held.offsets is not None:
             self._tables.replace_offsets(held.offsets)
-            for topic in self._deleted:  # the master may have sent the offsets before it deleted the topic
+            for topic in self._deleted:
+                # The master may have sent a topic's consumer offsets before it deleted the topic.
                 api.offsets.remove_topic(topic)
         if held.delays is not None:
             for service in api.parts(SupportsFollowing):  # type: ignore[type-abstract]

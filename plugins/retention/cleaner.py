@@ -120,7 +120,7 @@ class CleanCommitLogService:
         """Run a round; each step of the iterator is one slice."""
         policy = RetentionPolicy.of(self._files.settings.store)
         space = self.check_space()
-        self._bin.empty()  # files that could not be deleted in earlier rounds
+        self._bin.empty()  # deletes files whose deletion failed in earlier rounds
         self._index_bin.empty()
         yield
         yield from self._clean_commit_log(policy, space)
@@ -247,7 +247,7 @@ class CleanCommitLogService:
             return None
         return self._files.log.store_timestamp_ms(start_offset_bytes)
 
-    # messages that groups would lose
+    # warnings about messages that groups would lose
 
     def _warn(
         self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool
@@ -260,7 +260,8 @@ class CleanCommitLogService:
         elif kept:
             told, what = named, "it is kept (store.keep_for_groups)"
         else:
-            told = [one for one in unread if one.group not in policy.keep_for_groups]  # note_lost reports the others
+            # note_lost() reports the groups in keep_for_groups.
+            told = [one for one in unread if one.group not in policy.keep_for_groups]
             what = (
                 "it is deleted all the same (store.hold_max_bytes)"
                 if policy.hold_until_consumed
@@ -277,7 +278,7 @@ class CleanCommitLogService:
                 what=what,
             )
 
-    # queues and the index
+    # expiry in queues and the index
 
     def expire_topics(self) -> None:
         """Raise the minimum queue offset in topics with their own retention past expired messages (``topic_retention``).

@@ -178,7 +178,7 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # The wheel writes all of them to files: before its first turn, no minute has begun.
+            # During a restore the timer wheel writes all entries to files, because no minute begins before its first turn.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -234,7 +234,8 @@ class TimerMessageService:
             due_ms = _due_ms(record)
             if due_ms is None:
                 if not give_up(self._store, record, commit_log_offset_bytes, "it names no time of delivery"):
-                    end = queue_offset  # The dead letter cannot be stored now: read this message again later.
+                    # The dead letter cannot be stored now, so the message is read again later.
+                    end = queue_offset
                     break
                 self.discarded += 1
             elif not self._was_delivered(due_ms, queue_offset):
@@ -301,7 +302,8 @@ class TimerMessageService:
         done = self._done
         first = self.wheel.first_filed()
         if first is not None:
-            done = min(done, first)  # The clock was set back: entries in files must not count as delivered.
+            # After the clock was set back, entries in files must not count as delivered.
+            done = min(done, first)
         positions: dict[str, Any] = {
             "readQueueOffset": self._read,
             "lowQueueOffset": self.low_queue_offset(),

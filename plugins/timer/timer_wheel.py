@@ -152,7 +152,7 @@ class TimerWheel:
                 later.setdefault(slot, []).append(entry)
         for slot, entries in later.items():
             self._write(slot, entries)
-        # If a later write fails, entries already written stay in memory too: an entry that is there twice is returned once.
+        # If a write fails, entries that were written before stay in memory, too. An entry that exists twice is returned once.
         self._heap = sorted(entry for entry in self._heap if KEY.unpack_from(entry)[0] // SLOT_MS <= current)
         self._loaded = current
 

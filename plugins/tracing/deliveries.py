@@ -83,7 +83,8 @@ def deliveries(handed_out: HandedOut, piece: bytes, begin_ns: int, end_ns: int, 
     for values, body_at, topic_at, properties_at, end in _marked_records(piece):
         stored = piece[properties_at:end]
         context = sampled_context(stored)
-        if context is None:  # the bytes of the mark belong to the body, or to another property
+        if context is None:
+            # The bytes of the name ``traceparent`` belong to the body, or to another property.
             continue
         body_bytes = topic_at - 1 - body_at
         about = message_attributes(handed_out.topic, handed_out.queue_id, body_bytes, stored, is_held=False)
@@ -102,7 +103,7 @@ def _marked_records(piece: bytes) -> Iterator[Fields]:
     view, at, end = memoryview(piece), 0, 0
     for found in _SAMPLED.finditer(piece):
         if found.start() < end:
-            continue  # a second mark in the same record
+            continue  # the same record contains ``traceparent`` a second time
         while end <= found.start():
             at = end
             if len(piece) - at < RECORD_MIN_BYTES:

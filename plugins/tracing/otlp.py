@@ -112,9 +112,8 @@ class SpanPusher:
             self._exporter.shutdown()
 
     def _run(self) -> None:
-        otel.attach(
-            otel.set_value("suppress_instrumentation", True)
-        )  # otherwise a program that traces its HTTP requests would record spans of each push
+        # Without this value, a program that traces its HTTP requests would record spans of each push.
+        otel.attach(otel.set_value("suppress_instrumentation", True))
         while not self._is_stopping:
             self._wake.wait(self._interval_s)
             self._wake.clear()
@@ -128,7 +127,8 @@ class SpanPusher:
             try:
                 result = self._exporter.export([self._readable(span) for span in some])
                 trouble = "" if result is SpanExportResult.SUCCESS else "the collector did not take them"
-            except Exception as error:  # the next push may succeed, and this thread is the only one
+            except Exception as error:
+                # The only thread that pushes must not end, because its next push may succeed.
                 trouble = f"{type(error).__name__}: {error}"
             self._note(len(some), trouble)
             if trouble:

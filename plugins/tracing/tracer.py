@@ -112,7 +112,7 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                continue  # none of its properties needs handling, so it has no traceparent
+                continue  # none of the message's properties needs handling, so the message has no traceparent
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
                 self._places.add(one.position_bytes)
@@ -210,7 +210,7 @@ class MessageTracer:
             is_held = topic in self._api.topics.holding_topics
             about = message_attributes(topic, queue_id, len(message.body), stored, is_held=is_held)
             about["flintmq.queue_offset"] = result.queue_offset
-            # A message from the program that embeds the broker gets no answer over a connection. Its born host is the broker's.
+            # A message from the program that embeds the broker has the broker as born host, and gets no answer.
             is_answered = noted_one is not None and message.born_host != message.store_host
             yield _Traced(context, noted_one, about, result.commit_log_offset_bytes, is_answered, message.wait)
 
@@ -243,7 +243,8 @@ class MessageTracer:
         for one in promise.traced:
             one.settled_ns, one.error = now_ns, error
             durable_ns, flushed_ns = now_ns, promise.flushed_ns
-            if one.visible_ns:  # durability came before visibility, but another thread reported it later
+            if one.visible_ns:
+                # The message was durable before it was visible, but another thread reported the durability later.
                 durable_ns = min(durable_ns, one.visible_ns)
                 flushed_ns = min(flushed_ns, one.visible_ns) if is_synchronous else flushed_ns
             if flushed_ns:

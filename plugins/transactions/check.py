@@ -128,7 +128,7 @@ class TransactionalMessageCheckService:
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
-        self._round_end = None  # An exception must end the round.
+        self._round_end = None  # The round's end is cleared first, so that an exception ends the round of checks.
         try:
             for _ in range(SLICE_MESSAGES):
                 if table.position >= round_end or not self._step(table.position):
@@ -161,7 +161,7 @@ class TransactionalMessageCheckService:
             return True
         settings = self._settings
         times = half.check_times(properties)
-        # The producer's clock may be ahead, so the age counts from the earlier of its time and the record's.
+        # The producer's clock may be ahead, so the message's age counts from the earlier of its born and store timestamps.
         age_ms = self._clock.now_ms() - min(record.born_timestamp_ms, record.store_timestamp_ms)
         if times >= settings.check_max or age_ms > self._config().store.file_reserved_hours * _HOUR_MS:
             self._give_up(record, identity, times)

@@ -157,7 +157,8 @@ def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchReq
     place = copy.queue_offset, copy.commit_log_offset_bytes, record.store_timestamp_ms
     try:
         return b"".join(encode_record(shown, record_size(shown), *place))
-    except ValueError:  # another broker accepted it with an invalid topic; its producer may still roll it back
+    except ValueError:
+        # Another broker accepted the half message with an invalid topic. Its producer may still roll it back.
         return b"".join(encode_record(message, record_size(message), *place))
 
 

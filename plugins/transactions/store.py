@@ -72,7 +72,7 @@ class TransactionStore:
         except RefusedError as error:
             if error.code != ResponseCode.MESSAGE_ILLEGAL or len(messages) == 1:
                 raise
-        # Together they do not fit in a file. The first alone may fit, and the others are small.
+        # The messages together do not fit in a file. The first message alone may fit, and the other messages are small.
         return [request for message in messages for request in self._api.put([message], dispatch=False).requests()]
 
     def ensure_topic(self, topic: str) -> None:
