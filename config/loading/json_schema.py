@@ -74,7 +74,7 @@ class _Sections:
 
     def __init__(self, plugins: Mapping[str, type[Any]], role: Role) -> None:
         self._role: Role = role
-        # A name with dots is included only under an open section: in a file, other dots would be read as nested sections.
+        # A dotted plugin name is included only under an open section: in a file, other dots would be read as nested sections.
         self._plugins = {
             name: model_schema(model, 1)
             for name, model in plugins.items()

@@ -151,7 +151,7 @@ def _file_layer(content: bytes, name: str, role: Role) -> Layer:
         return _yaml_layer(content, name, role)
     except ConfigError as error:
         if error.key is None and has_rocketmq_keys(text, role):
-            # The error has no key, so the file is not YAML.
+            # An error without a key means that the file is not YAML.
             error.message += f"; if it is RocketMQ's file, this makes YAML of it: flintmq config import {name}"
         raise
 

@@ -55,7 +55,7 @@ class Key:
     @property
     def feature(self) -> str:
         """Return the name of the plugin that uses the setting; empty for a setting of every broker."""
-        # The metadata are read directly, faster than by spec_of(), because each start reads them for all keys.
+        # The field's metadata are read directly, faster than by spec_of(), because each start reads them for all keys.
         spec: FieldSpec = self.field.metadata.get(SPEC, NO_SPEC)
         return spec.feature or getattr(self.model, "FEATURE", "")
 

@@ -112,7 +112,7 @@ def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
 
 def _as_json(value: Any, spec: FieldSpec) -> Any:
     if value is attrs.NOTHING:
-        # The value is an item of a list, and cannot be written as JSON.
+        # attrs.NOTHING stands for an item of a list that cannot be written as JSON.
         return value
     if isinstance(value, enum.Enum):
         return str(value.value)
