@@ -72,7 +72,7 @@ class EventLog:
     def _write(self, level: int, event: str, text: str, exc_info: ExcInfo, fields: Mapping[str, object]) -> None:
         extra = {"event": event, "fields": fields}
         values = (fields,) if fields else ()
-        # With stacklevel 3, the record gets the file and line of the code that called the public method.
+        # With stacklevel 3, the record gets the file and line of the code that called the logger's public method.
         self._logger.log(level, text, *values, exc_info=exc_info, extra=extra, stacklevel=3)
 
 

@@ -175,7 +175,7 @@ class MessageOutlet:
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # A slave with reads switched off sends clients to its master. RocketMQ's answer makes clients skip messages.
+            # A slave with reads switched off sends clients to its master. RocketMQ's answer would make clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -449,7 +449,7 @@ class SubscriptionFilters:
         if len(self._compiled) >= _FILTERS_MAX:
             self._compiled.clear()
         if len(expression) <= FILTER_EXPRESSION_MAX_BYTES:
-            # Filters of longer expressions are not cached, because they would take too much memory.
+            # The filter of a very long expression is not cached, because it would take too much memory.
             self._compiled[key] = made
         return made
 
@@ -484,7 +484,7 @@ class SubscriptionFilters:
                 reason="filter.unknown",
                 measured=known,
             )
-        raise RefusedError(  # like RocketMQ, which checks enablePropertyFilter first
+        raise RefusedError(  # as in RocketMQ, which checks enablePropertyFilter before the filter's type
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {expression_type[:80]}",
             reason="filter.unknown",

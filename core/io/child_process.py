@@ -28,7 +28,7 @@ async def read_ready_words(process: Process, printed: Callable[[str], None]) -> 
     async for line in lines:
         if line.startswith("READY "):
             rest = asyncio.create_task(_follow(lines, printed), name=f"output of process {process.pid}")
-            # The set keeps the task, because the event loop keeps only weak references to tasks.
+            # The set ``_followed`` keeps the task alive, because the event loop keeps only weak references to tasks.
             _followed.add(rest)
             rest.add_done_callback(_followed.discard)
             return dict(word.partition("=")[::2] for word in line.split()[1:])
@@ -41,7 +41,7 @@ async def _lines(stream: StreamReader) -> AsyncIterator[str]:
         try:
             line = await stream.readline()
         except ValueError:
-            # The output has a line longer than the stream's limit. The first part of the line is lost.
+            # The child process printed a line longer than the stream's limit. The first part of the line is lost.
             continue
         if not line:
             return

@@ -110,7 +110,7 @@ class ConfigJournal:
                         self._disk.sync_folder(file.path.parent)
                         file.is_unnamed = False
                 except FileNotFoundError:
-                    # The journal's file was removed meanwhile, because the table's file contains its notes.
+                    # The journal's file was removed meanwhile, because the table's file now contains its changes.
                     continue
                 except OSError:
                     file.is_sound = False
@@ -149,7 +149,7 @@ class ConfigJournal:
         for file in (self._newer, self._older):
             found = list(self._lines(file.path))
             file.notes = len(found)
-            # A process that wrote the notes may have been killed before it synced the journal.
+            # An earlier process may have been killed before it synced the journal.
             file.is_unsynced = file.is_unnamed = bool(found)
             notes += found
         return notes

@@ -36,7 +36,7 @@ class _Loading:
 
     def begin(self) -> None:
         if not self._has_begun:
-            # Imported late: the module loads asyncio, which tools do not need.
+            # Imported late: the module ``threads`` loads asyncio, which tools do not need.
             from flintmq.core.io.threads import daemon_thread
 
             self._has_begun = True

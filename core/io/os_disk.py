@@ -35,7 +35,7 @@ class OsDisk:
                 unnamed.append(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 created = True
-                # Set the new file's size first: if the process is killed in between, the file is either empty or of full size.
+                # Set the new file's size first: a process killed during the creation leaves an empty file or one of full size.
                 os.ftruncate(fd, size)
                 backed = min(allocate, size)
                 if backed:
@@ -54,7 +54,7 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # Also remove the new folders: a later call would find these folders and not make their names durable.
+                # The new folders are removed, too: a later call would find these folders and not make their names durable.
                 self._unmake(path.parent, unnamed[0])
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
             if kind is StoreFullError:

@@ -168,7 +168,7 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # Cleared after the folders' sync: a concurrent call then repeats that sync instead of returning too early.
+            # The list is cleared after its folders' sync: a concurrent call repeats the sync instead of returning too early.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:

@@ -111,7 +111,7 @@ def _guarded(method: Callable[..., Any], name: str, shape: Shape, part: Part, wh
             if not isinstance(error, FlintError) or isinstance(error, PluginError):
                 part.failed(error, name, raised_on=True)
             if name == "close":
-                # An error of one part's close() is not raised, because the broker must still close the other parts.
+                # An error of a plugin's close() is not raised, because the broker must still close the other plugins.
                 return None
             if isinstance(error, SystemExit):
                 raise RuntimeError(f"{where}: {name} called sys.exit() ({shape.hook})") from error

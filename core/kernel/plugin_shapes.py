@@ -145,7 +145,7 @@ def wrong_call(function: object, arguments: Signature, returns: str = "") -> str
     if inspect.isgeneratorfunction(function) and not returns.startswith("Iterable"):
         return f"{_named(function)}, which has a 'yield': a call of it does nothing"
     try:
-        # The signature of a decorator is the one that counts.
+        # A call of a decorated function reaches the wrapper first, so the wrapper's signature counts.
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # a C function without a signature: only a call can show an error
         return ""

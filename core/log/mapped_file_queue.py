@@ -334,7 +334,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                # When the log needs the deleted file, it is created again, without zeros written in advance.
+                # The log creates the deleted file again when a record needs the file, without writing zeros in advance.
                 self._give_up(file)
                 raise
         return file
@@ -415,7 +415,7 @@ class MappedFileQueue:
             file.set_positions(position)
             keep.append(file)
         self.files = keep
-        # The last file is deleted first, so that a crash between two deletions leaves no gap.
+        # The last file is deleted first, so that a crash between two deletions leaves no gap between files.
         for file in reversed(go):
             if file.buffer is not None and self._pool is not None:
                 buffer, file.buffer = file.buffer, None

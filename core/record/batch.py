@@ -79,7 +79,7 @@ def look_into(batch: MessageBatch) -> Found:
 def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     """Yield functions that together do :func:`look_into`, to be called in order; for large batches, which take long."""
     all_stored = batch.stored_properties
-    # Properties that are alike are examined only once, so one part has them all.
+    # Messages with alike properties are examined only once, so these messages are not divided into parts.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
     parts: list[Found] = []
 
@@ -197,7 +197,7 @@ def _decode_all_alike(
     lengths = _HEAD_BYTES, body_length, key_at - body_end, key_length, total - key_end
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
-    # Rebuild the batch from all bodies and keys and the first item's other bytes. If it is equal, all items share those bytes.
+    # Each body and key gets the first item's other bytes around it. If the result equals the batch, all items share the bytes.
     parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]

@@ -192,7 +192,7 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                # If a run in bulk is not full, few records are left, or the next record is invalid.
+                # If fewer records than wanted were read in bulk, few records are left, or the next record is invalid.
                 bulk_from = bulk_from if is_all else never
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)
@@ -327,7 +327,7 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                return None  # the damaged part has no room for a record
+                return None  # the damaged part of the log has no room for a record
             fits = stored_ms >= self.last_ms
         else:
             lost = (part.start + at - bad) // rec.RECORD_MIN_BYTES

@@ -277,7 +277,7 @@ def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[l
 def _values(all_padded: list[bytes], name: bytes) -> list[str]:
     """Return the :func:`stored_value` of each, in a third of the time if the last entry of the name has a value."""
     mark = b"\x02%b\x01" % name
-    # If the name is missing, rpartition() returns the whole text, which begins with a separator, so the value is empty.
+    # If the property is missing, rpartition() returns the whole text, which begins with a separator, so the value is empty.
     values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]
     if all(values) and b"".join(values).isascii():
         return [value.decode() for value in values]
@@ -308,7 +308,7 @@ def stored_value(padded: bytes, name: bytes) -> str:
         begin = found + len(mark)
         end = padded.index(b"\x02", begin)
     if begin == end:
-        # All entries are searched at once, because a client can send thousands of entries without a value.
+        # All entries of the property are searched at once, because a client can send thousands of entries without a value.
         values = _VALUES_OF[name].findall(padded)
         return str(values[-1], "utf-8", "replace") if values else ""
     return str(padded[begin:end], "utf-8", "replace")

@@ -135,7 +135,7 @@ class _Planner:
 
     def plan(self) -> RecoveryPlan:
         found = self._found
-        # Pass 1: choose the first file to scan, and scan. Begin at an earlier file if queues or index lack its records.
+        # Pass 1: scan the log from the chosen file, or from an older file if the queues or the index lack older records.
         first, because, walked = self._walk()
         end, described_to = walked.end_offset_bytes, _described_end(found.queues)
         if found.is_safe:

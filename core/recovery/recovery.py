@@ -64,7 +64,7 @@ class Recovery(msgspec.Struct, frozen=True):
             _write_again(self.commit_log, plan.rewritten_from_offset_bytes, end)
         if plan.last_stop is not LastStop.CLEAN:
             for file in self.commit_log.queue.files:
-                # The file contains all writes of a killed process, but they may not be durable.
+                # The files contain all writes of a killed process, but the writes may not be durable.
                 if file.start >= plan.walked_from_offset_bytes:
                     file.region.sync()
         # Pass 3: rewind the checkpoint, which must not cover removed units. Then truncate queues to their valid units.

@@ -130,7 +130,7 @@ def table_fault(raw: bytes | None) -> str:
     if not (text.startswith(b"{") and text.endswith(b"}")):
         return "it is not a JSON object"
     if text.count(b"{") != text.count(b"}"):
-        # Strings in JSON may contain braces, so only a parser can decide.
+        # Strings in JSON may contain braces, so only a parser can decide whether the object is complete.
         try:
             fastjson.loads(raw)
         except JsonSyntaxError as error:

@@ -201,7 +201,7 @@ class MessageReader:
 
         Returns False, without a change, for any other pull. (Filler units of a gap exceed the size of every answer.)
         """
-        # _collect gives the same answer, but examines one unit at a time, which costs several times as much.
+        # The method _collect() could answer, too, but it examines one unit at a time, which costs several times as much.
         settings = self.settings
         count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
         if count <= 0:

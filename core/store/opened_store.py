@@ -269,7 +269,7 @@ def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files:
         files.callback(background.shutdown)
     queue = log_files(settings, commit_log_folders(settings), disk, spec.pool, background)
     parts.callback(queue.close)
-    files.callback(setattr, queue, "closing", True)  # Allocations that wait at the close create no more files.
+    files.callback(setattr, queue, "closing", True)  # When the store closes, waiting allocations create no file.
     checkpoint = StoreCheckpoint(disk, root / "checkpoint")
     parts.callback(checkpoint.close)
     lost = partial(may_be_lost, last_stop, checkpoint.min_timestamp_ms, notes.noted)

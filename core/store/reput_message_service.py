@@ -172,7 +172,7 @@ class ReputMessageService:
         """Return the next batch, from memory or read back record by record; None if there is none or it cannot be read."""
         try:
             units = self._take(readable)
-        except Exception as error:  # a damaged record can raise any exception in its reader
+        except Exception as error:  # reading a damaged record can raise any exception
             text = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             self._stand_still(StoreFormatError(text), "until the broker is restarted and recovers its log")
             return None
@@ -253,7 +253,7 @@ class ReputMessageService:
         except Exception:
             if not batch:
                 raise
-            # Return the records before the unreadable one, so that they are dispatched. The next call raises the error.
+            # The readable records before an unreadable record are returned and dispatched. The next call raises the error.
         return batch
 
     def _take_some(self, readable: int) -> list[AppendUnit]:

@@ -53,7 +53,7 @@ def _compact(rows: dict[str, msgspec.Struct]) -> bytes:
     try:
         return msgspec.json.encode(rows)
     except UnicodeEncodeError:
-        # A text has half of a surrogate pair. The table's file was not written by a broker.
+        # A string has half of a surrogate pair, so a program other than a broker wrote the table's file.
         return dumps(rows).encode("utf-8", "replace")
 
 
@@ -61,7 +61,7 @@ def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
     """Return rows as text with the indentation of a table in the file's object."""
     plain = _compact(rows)
     if b'\\"' in plain or b'": ' in plain:
-        # Removing the space after each colon could change strings that contain a quote or begin with a colon.
+        # In JSON, removing the space after each colon could change strings that contain a quote or begin with a colon.
         return dumps_pretty({"": rows}).encode("utf-8", "replace")[len('{\n\t"":{') : -len("\n\t}\n}")]
     lines = msgspec.json.format(plain, indent=1)[1:-2]
     lines = lines.replace(b'\n  "', b'\n\t\t\t"').replace(b"\n }", b"\n\t\t}").replace(b'\n "', b'\n\t\t"')
