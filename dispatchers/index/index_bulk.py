@@ -100,7 +100,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         joined = cls.joined(parts)
         if len(parts) == 1:
             return joined
-        # The stable sort keeps the order of a record's entries, all of which are in the same part.
+        # One part has all entries of a record, so a stable sort by position keeps the order of these entries.
         order = numpy.argsort(joined.physical, kind="stable")
         return cls(joined.key_hash[order], joined.physical[order], joined.store_timestamp_ms[order])
 

@@ -100,7 +100,7 @@ class IndexService:
         """Gather records, in log order, and write their entries if enough wait. Each form of a batch gives the same bytes."""
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
-            # The batch comes again because another dispatcher failed. build() skips entries that the files already have.
+            # The batch is dispatched again because another dispatcher failed. build() skips entries that the files have.
             batch = RecordBatch.of_requests([r for r in batch.requests() if r.commit_log_offset_bytes >= known])
         if batch.has_columns:
             self._gather_columns(batch)
@@ -158,7 +158,7 @@ class IndexService:
         taken_until = self._end()
         entries = self._entries_of(waiting, taken_until)
         if entries and entries[0][1] == taken_until:
-            # The last indexed record may lack some entries, because a file was deleted or was full.
+            # The last indexed record may lack some entries, because an index file was deleted or was full.
             have = self._count_at_end(taken_until)
             entries = [entry for at, entry in enumerate(entries) if at >= have or entry[1] != taken_until]
         while entries:
@@ -213,7 +213,7 @@ class IndexService:
     def _roll(self) -> None:
         previous = self.files[-1] if self.files else None
         if previous is not None:
-            # Like RocketMQ, sync a file when it is full, and only then move the checkpoint's index time.
+            # Like RocketMQ, sync an index file when the file is full, and only then move the checkpoint's index time.
             self._sync(previous)
             if not self._spoiled:
                 self._checkpoint.index_msg_timestamp_ms = previous.end_timestamp_ms

@@ -162,7 +162,7 @@ def read_feed(path: Path) -> FeedMarks | None:
         for _ in range(_TRIES):
             if len(data) != FEED_BYTES or data[:4] != FEED_MAGIC or not is_torn(data):
                 break
-            time.sleep(0)  # The broker is writing the feed, so give the processor to it.
+            time.sleep(0)  # The broker is writing the feed, so give the processor to the broker.
             data = os.pread(fd, FEED_BYTES + 1, 0)
     finally:
         os.close(fd)

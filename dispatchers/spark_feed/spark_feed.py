@@ -197,7 +197,7 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # ``dispatched`` is read first: the other positions only grow, so none is too old for the value of ``dispatched``.
+        # The position ``dispatched`` is read first: the other positions only grow, so none is too old in relation to it.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(
