@@ -152,7 +152,7 @@ class GroupCommit(ServiceThread):
             self.put_off(error)
             return
         except Exception as error:
-            # After any other error of a sync, the state of the disk is unknown: acknowledge no more messages.
+            # After a failed sync, the state of the disk is unknown: acknowledge no more messages.
             self._failure = error
             left = self._waiters.close()
             _LOG.critical(
