@@ -188,7 +188,7 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
         # For streams, Spark would disable adaptive execution and log a warning for each sink.
         conf = {"spark.sql.adaptive.enabled": "false", **conf}
     if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
-        # The master and the settings come from spark-submit.
+        # Spark's master and settings come from spark-submit.
         spark = SparkSession.builder.config(map=conf).getOrCreate()
         register(spark)
     else:

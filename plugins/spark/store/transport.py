@@ -71,7 +71,7 @@ class StoreTransport:
     # methods for the begin and the end of a read
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        self._view()  # reports an unusable store folder before missing topics are reported
+        self._view()  # The view reports an unusable store folder before missing topics are reported.
         self._check_topics()
         return self.places().start(default).of(Choice.of(self.options)).to_json()
 

@@ -129,7 +129,7 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # The server does not know the request of the other kind, so its address has the right kind.
+            # The server does not know the request, so the address is not that of the other kind of server.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
