@@ -344,7 +344,7 @@ class ConsumerFilterManager:
         for data in sorted(found, key=lambda data: data.dead_time_ms, reverse=True):
             self._load(data)
         place = {(data.topic, data.consumer_group): at for at, data in enumerate(found)}
-        for topic, groups in self._table.items():  # the groups of each topic get the order of the file
+        for topic, groups in self._table.items():  # sorts the groups of each topic in the order of the filters' file
             self._table[topic] = dict(sorted(groups.items(), key=lambda item: place[topic, item[0]]))
         self._dead = dict(sorted(self._dead.items(), key=lambda item: item[1].dead_time_ms))
         self.file.is_dirty = changes or len(self) != len(found)

@@ -178,7 +178,7 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # During a restore the timer wheel writes all entries to files, because no minute begins before its first turn.
+            # During a restore the wheel writes all entries to files, because no minute begins before the wheel's first turn.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -302,7 +302,7 @@ class TimerMessageService:
         done = self._done
         first = self.wheel.first_filed()
         if first is not None:
-            # After the clock was set back, entries in files must not count as delivered.
+            # After the clock was set back, entries in the timer wheel's files must not count as delivered.
             done = min(done, first)
         positions: dict[str, Any] = {
             "readQueueOffset": self._read,

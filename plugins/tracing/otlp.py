@@ -99,7 +99,7 @@ class SpanPusher:
         self._is_stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            if self._trouble:  # the last push failed, so another would probably fail as well, and take long
+            if self._trouble:  # the last push failed, so another push would probably fail as well, and take long
                 self._close()
             self._thread.join(STOP_S)
         self._close()

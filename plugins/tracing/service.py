@@ -40,7 +40,7 @@ class TracingService:
         self.step = TraceStep(api)
         """The intake step that chooses the messages to trace and keeps their trace contexts."""
         self._tracer = MessageTracer(api, self.step, self._pusher.put, settings.queue_max)
-        # With these methods the service implements :class:`flintmq.core.kernel.ports.FollowsMessages`.
+        # The methods ``on_…`` implement :class:`flintmq.core.kernel.ports.FollowsMessages`.
         self.on_stored = self._tracer.on_stored
         self.on_answered = self._tracer.on_answered
         self.on_handed_out = self._tracer.on_handed_out
