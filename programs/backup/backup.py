@@ -130,9 +130,8 @@ class _Backup:
     def make(self) -> BackupResult:
         plan, before = self._plan, self._before
         epochs = self._source.epochs()
-        positions = read_positions(
-            plan.store
-        )  # read before the log's position, so that none of them is past the position
+        # The consumer offsets are read before the log's position, so that no offset is past that position.
+        positions = read_positions(plan.store)
         made_at_ms = now_ms()
         position = self._source.position(before.end_offset_bytes if before is not None else 0, made_at_ms)
         if not plan.keep_damage:
@@ -194,7 +193,7 @@ class _Backup:
                 "flintmq store verify shows more; --keep-damage copies what lies before"
             )
 
-    # --- the previous backup ---
+    # --- the previous backup of the same store ---
 
     def _kept(self, epochs: Epochs | None, end: int) -> tuple[LoggedFile, ...]:
         """Return the log files of the previous backup that stay in this one.
@@ -248,7 +247,7 @@ class _Backup:
                 "again"
             )
 
-    # --- the log ---
+    # --- copies of the log's files ---
 
     def _copied(self, kept: tuple[LoggedFile, ...], position: Position) -> tuple[LoggedFile, ...]:
         """Copy the files that the backup lacks, and return all of its log files."""
@@ -279,7 +278,8 @@ class _Backup:
                 files = StoreFiles(self._plan.store, log_folders=self._source.folders)
                 fitted = fitting(BrokerConfig(), files)
                 break
-            except StoreError:  # a listed file has been deleted
+            except StoreError:
+                # A file that StoreFiles has listed was deleted before StoreFiles opened it.
                 if not tries_left:
                     raise
         default = BrokerConfig()

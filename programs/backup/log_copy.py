@@ -154,7 +154,8 @@ def _data_from(fd: int, begin: int, end: int) -> int:
     try:
         return os.lseek(fd, begin, os.SEEK_DATA)
     except OSError as error:
-        return end if error.errno == errno.ENXIO else begin  # only a hole follows
+        # ENXIO: the file has only a hole at and after `begin`.
+        return end if error.errno == errno.ENXIO else begin
 
 
 def _sync(fd: int, path: Path) -> None:

@@ -190,7 +190,7 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # The mark is in the log until all is restored, so no broker starts on leftover files.
+        # The log contains the mark until everything is restored, so no broker starts on files of a failed restore.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

@@ -103,10 +103,9 @@ class Source:
         for tries_left in reversed(range(_TRIES)):
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
-                found.pop()  # the broker is just creating this file
-            hole = next(
-                ((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None
-            )  # a file also seems to be missing while retention deletes listed files, so this is repeated
+                found.pop()  # An empty last file is a file that the broker is creating.
+            # The listing is repeated, because a file also seems to be missing if retention deletes files during the listing.
+            hole = next(((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None)
             if hole is None:
                 self.files = found
                 return
@@ -172,7 +171,8 @@ class Source:
             epochs = self.epochs()
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
-            # A broker that has just started may have cut the log and not yet written its feed.
+            # The feed of a broker that has just started may name positions that the broker has cut from the log.
+            # The log ends at the start of the first epoch that is newer than the feed's epoch.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()
@@ -187,7 +187,8 @@ class Source:
     def named_end(self) -> int:
         """Return the physical offset of the end of the newest message in any consume queue; 0 if all queues are empty."""
         named = 0
-        for _ in range(_TRIES):  # repeated, because a unit may be half written, or the broker may create a log file
+        # The queues are read again if a queue refers to a file that is new, or to a unit that is half written.
+        for _ in range(_TRIES):
             named = max((physical + size for physical, size in newest_units(self.root / "consumequeue")), default=0)
             self.look()
             if named <= self.end:
@@ -201,7 +202,8 @@ class Source:
         Raises:
             StoreFormatError: the log has messages, but no queue refers to a complete one.
         """
-        for _ in range(_TRIES):  # repeated, because a unit may be half written
+        # The queues are read again, because the newest unit of a queue may be half written.
+        for _ in range(_TRIES):
             units = newest_units(self.root / "consumequeue")
             self.look()
             for position, size in sorted(units, reverse=True):
@@ -209,7 +211,7 @@ class Source:
                     return position + size
             if not self._has_anything():
                 return self.begin
-            time.sleep(_PAUSE_S)  # a new store's first messages are about to be dispatched
+            time.sleep(_PAUSE_S)  # The broker will soon dispatch the first messages of a new store.
         raise StoreFormatError(
             f"{self.root}: a broker is writing, and the readable end is unknown, because no consume queue has a message. "
             "Add spark_feed to the broker's `dispatchers`, or stop the broker for the backup"
@@ -309,7 +311,8 @@ def _log_files(folders: Iterable[Path]) -> Iterable[SourceFile]:
     for folder in folders:
         for path in listed(folder):
             if is_file_name(path.name):
-                with reading(path), contextlib.suppress(FileNotFoundError):  # deleted after it was listed
+                with reading(path), contextlib.suppress(FileNotFoundError):
+                    # A file may be deleted after it was listed.
                     yield SourceFile(path, int(path.name), path.stat().st_size)
 
 

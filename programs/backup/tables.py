@@ -42,7 +42,7 @@ def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) ->
 
 def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
     """Return the tables that are read after the log's position. Raises StoreError."""
-    # Listed first, because a file that RocketMQ replaces is missing for a moment, while its backup exists.
+    # The tables' names are listed first: a table that RocketMQ is replacing is missing for a moment, but its backup exists.
     names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
     return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)
 
@@ -81,7 +81,7 @@ def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
             else:
                 return content
         sleep(_PAUSE_S)
-    content = _content(backup)  # a start would use the backup
+    content = _content(backup)  # A broker that starts uses the backup of a table that is damaged.
     if content is not None and content.strip():
         try:
             fastjson.loads(content)

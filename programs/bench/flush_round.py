@@ -114,7 +114,8 @@ class Writers:
                 await made
             except RefusedError:
                 self.errors += 1
-                await asyncio.sleep(0.001)  # flow control, or a fenced store: avoids a busy loop
+                # A refusal comes from flow control or a fenced store. The pause avoids a busy loop.
+                await asyncio.sleep(0.001)
                 now_s = clock()
                 continue
             done_s = clock()
@@ -124,12 +125,14 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            if unsynced > self.uncommitted_bytes:  # else it cannot exceed the previous maximum
+            # The maximum of uncommitted bytes can grow only if it is below the unsynced bytes, which include uncommitted bytes.
+            if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):
                 return
             if at_once:
-                await asyncio.sleep(0)  # a writer that never waits must let the others run
+                # A writer whose messages are acknowledged at once never waits, so it must let the other writers run.
+                await asyncio.sleep(0)
             now_s = clock()
 
 
@@ -152,7 +155,7 @@ async def run_round(plan: FlushPlan, contender: Contender, number: int, place: i
 async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, number: int, place: int) -> FlushRound:
     writers = Writers(broker, plan)
     store = broker.state.store
-    await broker.put([Message(TOPIC, b"")])  # creates the topic and the first file
+    await broker.put([Message(TOPIC, b"")])  # The first message creates the topic and the log's first file.
     if plan.warmup_s:
         await writers.run(plan.warmup_s)
     gc.collect()

@@ -144,7 +144,7 @@ def processes_of(pid: int) -> list[int]:
             children = (task / "children").read_text("ascii").split()
             found += [process for child in children for process in processes_of(int(child))]
         except (FileNotFoundError, ProcessLookupError):
-            continue  # a thread or a child has ended meanwhile
+            continue  # A thread or a child process has ended since it was listed.
     return found
 
 

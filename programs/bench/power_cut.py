@@ -88,7 +88,8 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         acknowledged: list[_Acknowledgement] = []
         async with Broker(loaded, plugins=plugins, disk=disk) as broker:
             marks = broker.state.store.watermarks
-            with contextlib.suppress(RefusedError):  # a strategy that cannot work on this disk is fenced here
+            # A flush strategy that cannot work on the simulated disk fails here, and the store is fenced.
+            with contextlib.suppress(RefusedError):
                 await broker.put([Message(TOPIC, b"")])
 
             def on_acknowledged(end: int) -> bool:

@@ -169,7 +169,7 @@ async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRout
 
     def of_broker(filled: list[MessageQueue]) -> MakeConnection:
         def make(tally: Tally, number: int) -> WindowConnection:
-            # If there are more connections than queues, some read the same queue; else each queue has one reader.
+            # Each queue has one reader, unless there are more connections than queues.
             mine = filled[number :: settings.connections] or [filled[number % len(filled)]]
             frames = [PullFrame(slot, queue, settings.batch, settings.access) for slot, queue in enumerate(mine)]
             return PullConnection(tally, frames, [offsets[queue] for queue in mine])

@@ -89,7 +89,7 @@ class Assembly:
         role = Role(config.broker.role, config.broker.id)
         stores = StoreAssembly(config, kernel, settings, disk, clock, role)
         store = stores.open()
-        # every file is synced in a thread, so the loop is not blocked
+        # Closing the store syncs every file, so it runs in a thread and does not block the event loop.
         held.push_async_callback(in_thread_to_its_end, store.close)
         counted = frozenset(topic.name for topic in features if topic.counts_queues)
         lacking = _check_small_files(store)
@@ -194,7 +194,8 @@ class Assembly:
         self._hand_over()
         try:
             await in_thread_to_its_end(self.state.store.end_writes)
-        except StoreError as error:  # offsets past the synced log are not written then
+        except StoreError as error:
+            # If the sync fails, the tables leave out consumer offsets that are past the end of the synced log.
             log.error("store.not_durable", "the log could not be made durable: %(error)s", error=error)
         self.services.persist()
 

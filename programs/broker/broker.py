@@ -205,7 +205,8 @@ class Broker(Service):
             await self._release()
 
     def _assemble(self, kernel: Kernel, settings: PluginSettings, address: BrokerAddress) -> Assembly:
-        self._kernel = kernel  # objects created below may start timers, which look up their plugin
+        # The kernel is set first: objects created by the assembly may start timers, which look up their plugin.
+        self._kernel = kernel
         self._assembly = Assembly(
             kernel,
             settings,
@@ -290,7 +291,8 @@ class Broker(Service):
             RefusedError: the group may not read, the topic or queue does not exist, or the expression is not valid.
             FlintError: the broker or its event loop does not run.
         """
-        from flintmq.programs.broker.in_process import Itself, pull_result  # imported late, as in put
+        # The import is in the method, because only an embedded broker has callers in its own process.
+        from flintmq.programs.broker.in_process import Itself, pull_result
 
         self._check_running()
         state = self.state
@@ -318,7 +320,7 @@ class Broker(Service):
     def _put_here(self, batch: list[Puttable]) -> PutBatch:
         self._check_running()
         if self._put is None:
-            # imported lazily: only an embedded broker has in-process callers
+            # The import is in the method, because only an embedded broker has callers in its own process.
             from flintmq.programs.broker.in_process import InProcessPut
 
             self._put = InProcessPut(self.state)
@@ -338,7 +340,7 @@ class Broker(Service):
             RemotingConnectError: the broker does not run or is stopping, this is a forked child process, or too many files are
                 open.
         """
-        # imported lazily: only an embedded broker has in-process clients
+        # The import is in the method, because only an embedded broker has clients in its own process.
         from flintmq.programs.broker.in_process_clients import pair
 
         try:
@@ -359,7 +361,8 @@ class Broker(Service):
         return ours
 
     def _join(self, sock: socket.socket, asks_for_routes: bool) -> None:
-        if not self._runs:  # the broker is stopping; the client sees the connection's end
+        # If the broker is stopping, the client sees the end of the connection.
+        if not self._runs:
             sock.close()
             return
         if self._clients is None:

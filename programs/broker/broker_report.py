@@ -109,7 +109,8 @@ def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
     for path in disk.list_files(folder) if disk.exists(folder) else ():
         try:
             made = QuarantinedFile(path.name, disk.size(path), disk.modified_ms(path))
-        except (OSError, StoreError):  # its operator has just removed the file
+        except (OSError, StoreError):
+            # The operator has removed the file from the quarantine since it was listed.
             continue
         why, reason = _WHY.get(path.suffix, ""), reasons.get(path.name)
         made.why = f"{why}; at the last start: {reason}" if reason else why

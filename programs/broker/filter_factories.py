@@ -30,7 +30,8 @@ def filter_factory(kernel: Kernel, expression_type: str) -> MessageFilterFactory
     """
     registered = kernel.registries.filters.pick(expression_type)
     factory = kernel.make(registered, registered.value, kernel.context(registered, PluginContext))
-    if registered.owner.built_in:  # its module is imported at the first subscription of this type
+    # A built-in filter is not checked, because its module is imported only at the first subscription of its type.
+    if registered.owner.built_in:
         return factory
     wrong = wrong_call(factory, ("expression", "codes"))
     if wrong:

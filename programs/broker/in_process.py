@@ -157,6 +157,7 @@ class InProcessPut:
         now_ms = state.clock.now_ms()
         single = state.intake.single
         select = state.topics.select
+        # All messages of the batch share this header, because no message keeps it.
         header = SendMessageRequestHeader(
             producer_group="",
             topic="",
@@ -166,7 +167,7 @@ class InProcessPut:
             sys_flag=0,
             born_timestamp_ms=now_ms,
             flag=0,
-        )  # shared by all messages, because it is not kept
+        )
         made_with = min(_DEFAULT_QUEUE_NUMS, state.config.topics.default_queue_nums)
         inner: list[Incoming] = []
         waits = False
@@ -192,7 +193,8 @@ class InProcessPut:
         """Count the result of a flush in the broker's statistics. Any thread."""
         faults = self._state.stats.faults
         if status is not FlushStatus.FLUSHED or faults.are_some:
-            with contextlib.suppress(RuntimeError):  # the broker's loop has ended
+            # RuntimeError: the broker's event loop has ended.
+            with contextlib.suppress(RuntimeError):
                 self._state.loop.call_soon_threadsafe(told_durable, status, faults)
 
 

@@ -67,7 +67,8 @@ class KeptConsumers:
             for client_id, queues in group.locks.items():
                 try:
                     clients.locks.keep(group.group_name, client_id, queues, KEPT_S)
-                except RefusedError as error:  # consumers renew or request their locks within 20 s
+                except RefusedError as error:
+                    # A lost lock is no error, because consumers renew or request their locks within 20 s.
                     log.warning(
                         "consumers.locks_not_known",
                         "locks of group %(group)s are not known again: %(reason)s",
@@ -111,7 +112,8 @@ class KeptConsumers:
         except (
             OSError,
             StoreError,
-        ) as error:  # the write is tried again, and the file keeps its old content until then
+        ) as error:
+            # The file of registrations keeps its old content until a later attempt to write it succeeds.
             if not self._is_failing:
                 log.error(
                     "consumers.not_written", "the registrations of consumers are not written: %(error)s", error=error

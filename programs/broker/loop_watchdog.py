@@ -119,14 +119,15 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            if self._stopped:  # checked between clearing and waiting, because a stop sets both
+            # A stop sets the flag and then the event, so the flag is checked between the clearing of the event and the wait.
+            if self._stopped:
                 return
             if self._loop.is_closed():
                 return
             asked_s = self._now_s()
             try:
                 self._loop.call_soon_threadsafe(self._beat.set)
-            except RuntimeError:  # the loop has just been closed
+            except RuntimeError:  # RuntimeError: the event loop was closed after the call of is_closed().
                 return
             busy_with = ""
             if not self._beat.wait(self._slow_s):

@@ -89,7 +89,8 @@ class Pools:
             found[size] = pool.waiting if pool is not None else 0
             found[capacity] = pool.capacity if pool is not None else 0
             if head_wait:
-                found[head_wait] = 0  # the loop handles a request as soon as it is read
+                # A request that the event loop handles never waits in a queue: it is handled as soon as it is read.
+                found[head_wait] = 0
         return found
 
     def measurements(self) -> Iterator[Measurement]:

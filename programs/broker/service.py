@@ -25,7 +25,7 @@ from flintmq.core.kernel.plugin_shapes import drop, shown
 from flintmq.core.kernel.ports.alarm import CRITICAL, Alarm
 from flintmq.core.log_events import event_log
 from flintmq.core.response_code import ResponseCode
-from flintmq.programs.broker.running import run_loop_named as run_loop_named  # programs know it here
+from flintmq.programs.broker.running import run_loop_named as run_loop_named
 from flintmq.programs.broker.running import run_to_end, to_its_end
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class Service(ABC):
         def live() -> None:
             try:
                 run_to_end(self.loop_name, self._live(started))
-            except BaseException as error:  # waiters for the start must get the error
+            except BaseException as error:
+                # Any exception is kept for the callers that wait for the broker's start.
                 self._failure = error
             finally:
                 started.set()
@@ -140,7 +141,8 @@ class Service(ABC):
         assert self._loop is not None
         assert self._stop_thread is not None
         assert self._thread is not None
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself; its error is raised below
+        # RuntimeError: the event loop has ended by itself. Its error is raised at the end of this method.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop_thread.set)
         self._thread.join()
         if self._failure is not None:
@@ -207,7 +209,8 @@ class Service(ABC):
         except RuntimeError as error:
             raise FlintError(f"the {name} has stopped") from error
         while not wait((future,), _STOPPED_POLL_S).done:
-            if not loop.is_running() and not future.done():  # the loop ended before it began, or no thread runs it
+            # The event loop ended before the call began, or no thread runs the loop.
+            if not loop.is_running() and not future.done():
                 begun = not future.cancel()
                 unknown = "; the call had begun, and its result is unknown" if begun else ""
                 raise FlintError(f"the {name} has stopped, or its event loop does not run{unknown}")
@@ -292,7 +295,8 @@ class Timers:
                 else:
                     times = self._failures.get(name, (0, ""))[0] + 1
                     self._failures[name] = times, f"{type(error).__name__}: {error}"
-                    if str(times).rstrip("0") == "1":  # the first, tenth, hundredth … time
+                    # Only the first, tenth, hundredth … failure of a timer is logged.
+                    if str(times).rstrip("0") == "1":
                         log.exception(
                             "timer.failed",
                             "the timer '%(timer)s' failed; its next call is in %(wait_s)s s",
@@ -301,7 +305,8 @@ class Timers:
                         )
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
-            else:  # the work has cancelled its timer
+            else:
+                # A timer without a handle was cancelled by its own function.
                 self._failures.pop(name, None)
 
         self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)

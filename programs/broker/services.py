@@ -186,7 +186,8 @@ class Services:
                 done, _ = await asyncio.wait((task,), timeout=LEFT_BEHIND_S)
                 if not done:
                     task.cancel()
-                    await asyncio.wait((task,), timeout=_CANCELLED_S)  # the cancelled method may clean up
+                    # A method of a service may clean up after its cancellation.
+                    await asyncio.wait((task,), timeout=_CANCELLED_S)
                     raise TimeoutError(f"{doing} does not end within {LEFT_BEHIND_S} s")
                 task.result()
             finally:
@@ -203,7 +204,8 @@ class Services:
                 with self._kernel.part(entry).counting("persist"):
                     try:
                         service.persist()
-                    except StoreError as error:  # the disk is full; the last written offsets still apply
+                    except StoreError as error:
+                        # If the disk is full, the positions that were last written still apply.
                         self._log.error(
                             "table.not_written",
                             "the newest positions of the service %(service)s are lost: %(error)s",

@@ -98,13 +98,15 @@ class StoreAssembly:
         """Return the enabled dispatchers, in order, each with its failures counted for its plugin."""
         try:
             opened.begin_tags_codes()
-        except StoreError as error:  # the disk is full; the last written notes still apply
+        except StoreError as error:
+            # If the disk is full, the notes on tags codes that were last written still apply.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
             made: CommitLogDispatcher
             name, part = entry.name, self._kernel.part(entry)
-            if entry.shape is INDEX_BUILDER:  # recovery needed it first
+            # The index already exists, because recovery needs the index before other dispatchers are made.
+            if entry.shape is INDEX_BUILDER:
                 made, name = opened.index, INDEX
             elif entry.name == CONSUME_QUEUE:
                 made = opened.consume_queues
@@ -148,7 +150,8 @@ class StoreAssembly:
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Make the dispatcher ``consume_queue`` of the configuration."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
-        make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)  # needs no open store
+        # Unlike other dispatchers, the consume queues are made from a FolderContext, which needs no open store.
+        make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
         made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)
         return cast("ConsumeQueues", made)

@@ -46,7 +46,8 @@ class UpkeepPlugin:
     def flintmq_services(self, register: RegisterService) -> None:
         for name, made in (("tables", TableKeeper), ("clients", ClientExpiry), ("held_pulls", HeldPulls)):
             register(name, partial(_made, made))
-        # Registered after held_pulls, and so withdrawn before: its file is written before held pulls are answered.
+        # The service kept_consumers is registered after held_pulls, because services stop in reverse order.
+        # At a stop, kept_consumers writes its file before held_pulls answers the held pulls.
         register("kept_consumers", partial(_made, KeptConsumers))
         register("statistics", partial(_made, Statistics))
 
@@ -115,7 +116,8 @@ class NotedTables:
             if table.noted:
                 try:
                     await table.compact()
-                except StoreError as error:  # the disk is full; the notes stay, and the write is repeated
+                except StoreError as error:
+                    # If the disk is full, the table's notes stay in their file, and the write is tried again later.
                     self._failed(name, error)
                 else:
                     self._done(name)
@@ -169,7 +171,8 @@ class TableKeeper:
         faults = self._api.figures.counts.faults
         try:
             await self._api.offsets.file.compact()
-        except StoreError as error:  # a full disk: the offsets stay in memory, and it is tried again
+        except StoreError as error:
+            # If the disk is full, the consumer offsets stay in memory, and the write is tried again later.
             faults.not_written("consumer offsets", error)
         else:
             faults.written("consumer offsets")
@@ -178,7 +181,8 @@ class TableKeeper:
 def _persist(what: str, table: _Table) -> None:
     try:
         table.persist()
-    except StoreError as error:  # the disk is full; the last written state still applies
+    except StoreError as error:
+        # If the disk is full, the state of the table that was last written still applies.
         log.error("table.lost", "the newest %(table)s are lost: %(error)s", table=what, error=error)
 
 

@@ -137,7 +137,8 @@ def _plugin(target: str) -> str:
         return target
     try:
         importlib.import_module(target)
-    except Exception as error:  # importing a plugin runs its code
+    except Exception as error:
+        # Importing a plugin runs the plugin's code, which can raise any exception.
         raise CommandError(f"--plugin {target}: {type(error).__name__}: {error}", ExitCode.USAGE) from error
     return ":".join(target.rsplit(".", 1))
 

@@ -129,7 +129,7 @@ def measured_options(command: F) -> F:
 def settings_of(bench: Literal["send", "consume"], asked: Measured) -> BenchSettings:
     """Return the settings of the load from the options."""
     known: dict[str, Any] = {name: value for name, value in asked.items() if name in attrs.fields_dict(BenchSettings)}
-    # A broker that is started gets the client credentials from its own settings.
+    # A broker that the benchmark starts takes the credentials of clients from the settings of the broker itself.
     signing = access() if asked["namesrv"] is not None else access_to_own(asked["settings"])
     return BenchSettings(bench=bench, access=signing, **known)
 

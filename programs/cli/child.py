@@ -55,7 +55,8 @@ class ServedChild:
                 self._running = stack.pop_all()
                 return self
             if line is not None:
-                process.wait(STOP_TIMEOUT_S)  # it ends by itself, and its exit code is the reason
+                # A broker that ends by itself reports the reason in its exit code.
+                process.wait(STOP_TIMEOUT_S)
         if line is None:
             raise CommandError(f"the broker was not ready within {self._start_timeout_s:g} s: {self.errors}")
         said = self.errors.splitlines()[-1:] or [f"it ended with exit code {self.exit_code}"]

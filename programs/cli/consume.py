@@ -84,7 +84,8 @@ def consume(
             concurrency=1,
             unreadable="deliver",
         )
-        await client.routes.route(topic)  # fails now if there is no such topic; a member would wait for it
+        # If the topic does not exist, the command fails here. A member of a group would wait for the topic.
+        await client.routes.route(topic)
         consumer = Consumer(group, listener=printer.take_unless_full, settings=settings, client=client)
         await consumer.subscribe(topic, tags)
         async with consumer:

@@ -86,7 +86,8 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
     try:
         outcome = work()
     except BrokenPipeError:
-        # The reader of the output has gone, as in `flintmq consume T | head`; the interpreter must not flush to it again.
+        # The reader of standard output has ended, as in `flintmq consume T | head`.
+        # Standard output is redirected, because the interpreter flushes it at the end of the process.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED

@@ -33,7 +33,8 @@ class LogFile(OwnOutput):
         try:
             self._open(os.O_NONBLOCK)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # a FIFO without a reader: opening it would wait for one
+            # ENXIO: the log file is a FIFO without a reader. Opening a FIFO without O_NONBLOCK would wait for a reader.
+            if error.errno != errno.ENXIO:
                 raise
 
     def _open(self, more_flags: int = 0) -> int:

@@ -46,8 +46,9 @@ def _plugin_commands() -> dict[str, click.Command]:
 
     if PLUGINS_VARIABLE not in os.environ and not importlib_metadata.entry_points(group="flintmq"):
         return {}
+    # Only commands of plugins need the settings and the kernel, which the two imports load.
     from flintmq.config import ConfigError, PluginRef, load_config
-    from flintmq.programs.cli.plugin_command import load_commands  # with the kernel, which only this needs
+    from flintmq.programs.cli.plugin_command import load_commands
 
     configured: tuple[PluginRef, ...] = ()
     if PLUGINS_VARIABLE in os.environ:
@@ -91,7 +92,8 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     exits.take_any_text()
     words = list(sys.argv[1:] if arguments is None else arguments)
     code = exits.finished(lambda: _run(words), _usage)
-    if "flintmq.programs.cli.serving_output" in sys.modules:  # only serving commands import it
+    # Only commands that serve, such as `broker`, import this module.
+    if "flintmq.programs.cli.serving_output" in sys.modules:
         from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
         SERVING_OUTPUT.end()

@@ -50,7 +50,8 @@ class SettingOption(FileTextOption):
 
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
         """Return the text in brackets in the help, which includes the setting's default."""
-        from flintmq.config.loading.schema import KEYS  # only the help needs it
+        # The settings are imported here, because only the help needs them.
+        from flintmq.config.loading.schema import KEYS
         from flintmq.config.loading.show import display
         from flintmq.config.sections.models import BrokerConfig
 
@@ -166,7 +167,8 @@ def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
                 type=click.Choice(["text", "json"]),
                 default="text",
                 expose_value=False,
-                is_eager=True,  # handled before the level, whose callback sets up the log
+                # click handles --log-format before --log-level, whose callback sets up the log.
+                is_eager=True,
                 callback=_noted(_FORMAT_KEY),
                 help="json: each line is JSON with the event's id and fields.",
             ),

@@ -51,7 +51,8 @@ class OutputThread:
         """Number of lines that were dropped since the output thread started."""
         self._write, self._lost, self._failed = write, lost, failed
         self._process = os.getpid()
-        self._lock = threading.RLock()  # garbage collection during put() may log, too
+        # The lock is reentrant, because garbage collection during put() may log, which calls put() again.
+        self._lock = threading.RLock()
         self._queue: SimpleQueue[bytes | threading.Event | None] = SimpleQueue()
         self._put_bytes = self._taken_bytes = 0
         self._is_full = False
@@ -167,7 +168,8 @@ def write_all(descriptor: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # another process that shares the descriptor made it non-blocking
+        except BlockingIOError:
+            # Another process that shares the file descriptor made it non-blocking.
             waiting = select.poll()
             waiting.register(descriptor, select.POLLOUT)
             waiting.poll(_RETRY_MS)

@@ -57,7 +57,7 @@ BATCH: Final = 500
 @options.as_json
 def run(file: Path, master: str | None, explain: bool, dry_run: bool, settings: tuple[str, ...], as_json: bool) -> None:
     loaded = load_pipeline(file, settings or ())
-    check_source(loaded)  # before a session is started, which takes seconds
+    check_source(loaded)  # The source is checked before a Spark session is started, which takes seconds.
     with pipeline_session(loaded, master) as spark:
         planned = plan(spark, loaded)
         if explain or dry_run:
@@ -207,7 +207,8 @@ def make_store(folder: Path, count: int) -> Path:
 async def _send(namesrv: str, bodies: list[bytes]) -> None:
     async with AdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
-        for _ in range(100):  # a name server learns of a new topic shortly after its broker
+        # A name server learns of a new topic later than the broker that creates it, so the request is repeated.
+        for _ in range(100):
             try:
                 await admin.topic_route(TOPIC)
                 break

@@ -52,8 +52,10 @@ class PluginCommand(Command):
         )
         self._where = COMMAND.where(registered.owner, registered.name)
         names = {parameter.name for parameter in self.params}
-        if "namesrv" in names:  # a client's command: it signs and encrypts as FlintMQ's own clients do
-            access = options.access(click.Command(None)).params  # in the reverse order, as decorators add them
+        # A plugin's command with the option --namesrv is a client, so it also gets the options to sign and encrypt requests.
+        if "namesrv" in names:
+            # Decorators add options in reverse order, so the list is reversed again.
+            access = options.access(click.Command(None)).params
             self.params += [one for one in reversed(access) if one.name not in names]
 
     def invoke(self, ctx: click.Context) -> object:

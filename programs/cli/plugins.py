@@ -89,7 +89,8 @@ def _trace(loaded: LoadedConfig, broker: str | None, as_json: bool) -> None:
     try:
         with _scratch(loaded) as scratch:
             asyncio.run(Broker(scratch).check(failures))
-    finally:  # the calls before an error show its cause
+    finally:
+        # The trace is also shown after an error, because the calls before the error show its cause.
         _show_trace([part.row() for part in failures.all()], as_json)
 
 

@@ -63,7 +63,8 @@ class StopSignals:
         """Request the stop. For the loop thread and signal handlers."""
         self.wanted = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: everything has stopped
+            # RuntimeError: the event loop is closed, so everything has already stopped.
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> None:
@@ -210,12 +211,15 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
             if stop.wanted:
                 manager.tell("STOPPING=1")
                 starting.cancel()
-                await asyncio.gather(starting, return_exceptions=True)  # the stack stops what has started
+                # After the cancellation, the exit stack stops the services that have already started.
+                await asyncio.gather(starting, return_exceptions=True)
                 return
             words = await starting
-            give_back_large_blocks()  # only now, because starting on a long log needs large blocks again and again
+            # Large blocks are given back after the start, because a start on a long log needs large blocks again and again.
+            give_back_large_blocks()
             give_back_free_memory()
-            gc.freeze()  # a full collection would visit all permanent objects and block the loop for tens of milliseconds
+            # Without gc.freeze(), a full collection visits all permanent objects, and blocks the loop for tens of milliseconds.
+            gc.freeze()
             print(f"READY {words} pid={os.getpid()}", flush=True)
             manager.tell("READY=1", f"STATUS={words}")
             await stopping

@@ -111,7 +111,8 @@ class ServingOutput:
             return False
         for name in _STREAMS:
             stream: TextIO | None = getattr(sys, name)
-            if stream is not None:  # None if the descriptor was closed before the process began
+            # sys.stdout or sys.stderr is None if its descriptor was closed before the process began.
+            if stream is not None:
                 stream.flush()
                 thread = self._thread(name, stream)
                 self._replaced[name] = stream
@@ -125,7 +126,8 @@ class ServingOutput:
     def _thread(self, name: str, stream: TextIO) -> OutputThread:
         try:
             descriptor = stream.fileno()
-        except (AttributeError, OSError, ValueError):  # an object in memory, as in tests
+        except (AttributeError, OSError, ValueError):
+            # A stream without a descriptor is an object in memory, as in tests.
 
             def write(data: bytes) -> None:
                 stream.write(data.decode(_encoding_of(stream), _errors_of(stream)))

@@ -78,7 +78,8 @@ def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
 )
 @on_engine
 def rebuild(store: Path, out: Path | None, settings: tuple[str, ...], runner: Engine, report: Report) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.rebuild import rebuild as make  # the engine has checked for the extra
+    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    from flintmq.plugins.spark.maintenance.rebuild import rebuild as make
 
     loaded = load_config(None, settings, {})
     return attrs.asdict(make(store, loaded.config, told_delays(loaded), runner, out=out, report=report))
@@ -104,7 +105,8 @@ def export(
     runner: Engine,
     **columns: Any,
 ) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.export import export as write  # the engine has checked for the extra
+    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    from flintmq.plugins.spark.maintenance.export import export as write
 
     written = write(
         _files(store, settings),
@@ -129,7 +131,8 @@ def export(
 def compact(
     store: Path, out: Path, topics: tuple[str, ...], settings: tuple[str, ...], runner: Engine, **columns: Any
 ) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.compact import compact as write  # the engine has checked for the extra
+    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    from flintmq.plugins.spark.maintenance.compact import compact as write
 
     only = frozenset(topics) or None
     written = write(_files(store, settings), out, runner, topics=only, end_offset_bytes=_end(store), **columns)
@@ -144,7 +147,8 @@ def compact(
 )
 @on_engine
 def audit(store: Path, settings: tuple[str, ...], runner: Engine, **how: Any) -> dict[str, Any]:
-    from flintmq.plugins.spark.maintenance.audit import audit as look  # the engine has checked for the extra
+    # The decorator on_engine has checked that the optional packages, such as pyarrow, are installed.
+    from flintmq.plugins.spark.maintenance.audit import audit as look
 
     return look(_files(store, settings), runner, end_offset_bytes=_end(store), **how)
 

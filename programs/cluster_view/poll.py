@@ -177,7 +177,8 @@ class Poller:
     async def _look_up_topic(self, broker: BrokerMemory, topic: str) -> None:
         try:
             queues = await self._admin.topic_stats_at(topic, broker.address)
-        except RefusedError:  # deleted a moment ago, or not permitted: shown as unknown
+        except RefusedError:
+            # The topic was deleted a moment ago, or the request is not permitted. The queues are shown as unknown.
             broker.ends.pop(topic, None)
             return
         now_s = self._now_s()
@@ -197,7 +198,7 @@ class Poller:
         client_ids = tuple(sorted({one.client_id for one in found.connection_set}))
         await self._look_up_beginning(broker, group, found)
         if not words and not is_flintmq(broker):
-            # RocketMQ's broker does not know conflicts, so the members are asked.
+            # RocketMQ's broker does not report conflicting subscriptions of a group's members, so the members are asked.
             addresses = dict.fromkeys(client_ids, broker.address)
             asked = await ask_members(self._admin, group, addresses, MEMBERS_ASKED_MAX) if len(client_ids) > 1 else []
             words = describe_conflicts(conflicts_of(asked))
@@ -219,7 +220,8 @@ class Poller:
             try:
                 stats.append(await self._admin.consume_stats_at(group, broker.address, topic))
             except RefusedError:
-                continue  # deleted a moment ago, or not permitted
+                # The topic was deleted a moment ago, or the request is not permitted.
+                continue
         broker.beginning[group] = advance(broker.beginning.get(group), stats, self._now_s())
 
 

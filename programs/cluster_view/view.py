@@ -181,7 +181,8 @@ class ClusterView:
     async def _looked(self) -> tuple[dict[str, TopicView], dict[str, GroupView]]:
         """Record the use of the view, and return all topics and groups, at most some seconds old."""
         if self._background is not None and self._background.done():
-            self._background.result()  # raises the error that ended it
+            # result() raises the error that ended the background task.
+            self._background.result()
         now_s = self._looked_s = self._now_s()
         good_s = self._pace.figures_s + PATIENCE_S if self._background is not None else TICK_S
         if now_s - self._refreshed_s >= good_s:

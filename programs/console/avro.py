@@ -107,7 +107,7 @@ class Schema:
             raise AvroError(f"the body does not end after its value; bytes left: {len(body) - self._at:,}")
         return found
 
-    # --- the schema ---
+    # --- reading the Avro schema ---
 
     def _note_names(self, schema: Any, space: str, depth: int) -> None:
         if depth > DEPTH_MAX:
@@ -141,7 +141,7 @@ class Schema:
         schema["_space"] = full.rpartition(".")[0]
         return str(schema["_space"])
 
-    # --- the body ---
+    # --- decoding the body of a message ---
 
     def _value(self, schema: Any, space: str, depth: int) -> Any:
         self._count()

@@ -69,7 +69,8 @@ def shown_body(body: bytes, form: Form = "auto", schema: str = "") -> ShownBody:
         problem = f"it is not JSON: {error}" if form == "json" else ""
         return _text(body, problem) or _hex(body, problem)
     if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _is_deep(value):
-        problem = f"it is JSON that nests deeper than {DEPTH_MAX}"  # each level indents every line in it
+        # Deep JSON is not formatted, because each level of nesting adds an indent to every line inside it.
+        problem = f"it is JSON that nests deeper than {DEPTH_MAX}"
         return _text(body, problem) or _hex(body, problem)
     return _value("json", body, value)
 
@@ -146,7 +147,8 @@ def _text(body: bytes, problem: str = "") -> ShownBody | None:
     except UnicodeDecodeError as error:
         if error.end < len(part) or len(body) <= SHOWN_MAX_BYTES:
             return None
-        text = part[: error.start].decode("utf-8")  # the cut is inside a character
+        # Only the cut at the maximum length is not valid UTF-8, because it is inside a character.
+        text = part[: error.start].decode("utf-8")
     if "\x00" in text:
         return None
     shown, is_cut = _bounded(text)

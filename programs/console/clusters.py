@@ -94,7 +94,7 @@ class ClusterAccess:
         failure: RemotingError | None = None
         for address in masters:
             try:
-                # Any account may send this request, and no client without one if the broker has accounts.
+                # A broker with accounts refuses this request only if the client has no account.
                 await self.client.ask(address, request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
             except RemotingError as error:
                 failure = error
@@ -132,7 +132,8 @@ class ClusterAccess:
             await self.check()
         except RemotingError as error:
             self._failure = error
-            if self._taken:  # the user may see what was visible before; the pages say that no broker answers
+            # While no broker answers, an accepted user may see earlier data. The pages say that no broker answers.
+            if self._taken:
                 self._checked_s = self.client.clock.monotonic_s()
         except RefusedError as error:
             self._failure, self._taken = None, not is_denied(error)
@@ -184,7 +185,7 @@ class Clusters:
 
     def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
         """Return the access of an account; the same object for the same keys. It is not checked yet."""
-        # The secret itself must not be a key of a table that a debugger or a traceback shows.
+        # The key of the table is a hash: a debugger or a traceback that shows the table must not show the secret.
         key = hashlib.sha256(f"{access_key}\0{secret_key}".encode("utf-8", "replace")).hexdigest()
         return self._find(key, access_key, AclSigner(access_key, Secret(secret_key)))
 

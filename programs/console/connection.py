@@ -45,7 +45,8 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""
         is_full = len(self.tasks) >= REQUESTS_MAX
-        if is_full:  # a closed request's task ends within the next iterations of the loop
+        # At the limit, the slowest request of another connection is cut. Its task ends within the next iterations of the loop.
+        if is_full:
             is_full = not _cut_slowest(one for one in self.connections if one is not self and one.has_request)
         self.limit_concurrency = 0 if is_full else None
         super().data_received(data)
@@ -100,7 +101,8 @@ class Connection(H11Protocol):
         if is_peers_turn and (state is h11.SEND_BODY or is_begin):
             if self._deadline is None:
                 self._deadline = self.loop.call_later(READ_TIMEOUT_S, self.cut)
-        elif self._deadline is not None:  # between two requests uvicorn's own timeout applies
+        # Between two requests of a connection, only uvicorn's own timeout applies.
+        elif self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 

@@ -31,7 +31,8 @@ _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # not no-referrer: browsers would send "Origin: null" with our own forms
+    # With the policy no-referrer, browsers would send "Origin: null" with the console's own forms.
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
@@ -95,7 +96,7 @@ class Guard:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return True  # an IP address cannot be redirected by DNS
+        return True  # An IP address as host name cannot be redirected by DNS.
 
 
 def host_name(host: str) -> str | None:

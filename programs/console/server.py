@@ -117,7 +117,8 @@ class ConsoleServer:
         try:
             asks_nothing = await self._console.clusters.anonymous().is_taken()
         except FlintError:
-            return  # the cluster does not answer yet; every page asks again
+            # If the cluster does not answer yet, each page asks again whether the cluster has access control.
+            return
         if asks_nothing:
             log.warning(
                 "console.open",

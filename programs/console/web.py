@@ -222,7 +222,8 @@ async def _access(console: Console, browser_id: str) -> ClusterAccess | None:
     access = console.clusters.anonymous() if session is None else session.access
     if await access.is_taken():
         return access
-    if session is not None:  # the account was deleted, or has a new secret key
+    # The cluster refuses a session's account if the account was deleted, or has a new secret key.
+    if session is not None:
         console.sessions.end_all_of(access)
     return None
 

@@ -44,7 +44,8 @@ def next_data(path: Path, position: int, size: int) -> int:
     with path.open("rb") as file:
         try:
             return os.lseek(file.fileno(), position, os.SEEK_DATA)
-        except OSError:  # nothing but a hole follows
+        except OSError:
+            # OSError: the file has only a hole at and after `position`.
             return size
 
 
@@ -86,7 +87,8 @@ def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> lis
     size = max((file.size for file in files), default=0)
     for number, file in enumerate(files):
         if file.size == 0 and number == len(files) - 1:
-            continue  # a crash left an empty file; a start creates it again
+            # An empty last file was left by a crash. A broker that starts creates the file again.
+            continue
         if file.size != size or file.size % unit_bytes:
             found.append((file.path, f"{file.size} bytes, where the others have {size}: a start refuses"))
         if number and file.start != files[number - 1].start + files[number - 1].size:

@@ -192,11 +192,12 @@ def rebuild(
         StoreLockedError: a broker runs on the store; nothing has changed.
         StoreError: the log cannot be read, or the disk is full. Run it again after fixing the cause.
     """
-    lock = StoreLock(root)  # taken before anything is moved
+    lock = StoreLock(root)  # The store is locked before any file is moved.
     try:
-        # For another maker's broker, only the queues may show the delays of messages.
+        # In the store of a broker by another maker, only the queues may show how long messages were delayed.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
-        # The checkpoint refers to the old queues. Without it, a start after a crash walks the whole log.
+        # The checkpoint is set aside, too, because it refers to the old queues.
+        # Without a checkpoint, a broker that starts after a crash walks the whole log.
         kept = set_aside(root)
         if damaged:
             (root / "abort").touch()

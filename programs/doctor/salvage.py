@@ -91,7 +91,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
     result = Salvaged()
     moved_delays = DelayTimes()
     (target / "commitlog").mkdir(parents=True)
-    # If the salvage is interrupted, a start must not take the target for a store that lost its end.
+    # After an interrupted salvage, a broker must not take the target folder for a store that has lost its end.
     (target / "abort").touch()
     if (files.root / "config").is_dir():
         shutil.copytree(files.root / "config", target / "config")
@@ -197,7 +197,8 @@ class Renumbering:
         if begins_again(queue_offset, old):
             new = 0
         if queue_offset < old:
-            steps.clear()  # stored offsets refer to the recreated topic
+            # The queue begins again because the topic was created again, so stored offsets refer to the new topic.
+            steps.clear()
         if queue_offset != old:
             steps.append((queue_offset, new))
         self._next[key] = (queue_offset + 1, new + 1)

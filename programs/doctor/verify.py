@@ -74,9 +74,8 @@ def _check_log(
             report.log_end_bytes = piece.end
             size = piece.end - piece.start
             if blank_bytes >= size + BLANK_MIN_BYTES:
-                expected.lose(
-                    blank_bytes
-                )  # the record would have fit before the blank, so another record was lost there
+                # This record would have fit into the file that the blank ends, so another record was lost there.
+                expected.lose(blank_bytes)
             blank_bytes = 0
             for what in _refused_by_readers(piece.record):
                 report.add(Level.ERROR, place, what, _UNREADABLE)

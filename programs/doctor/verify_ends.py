@@ -86,7 +86,8 @@ def _check_queues(files: StoreFiles, noted: Ends, report: Report) -> None:
         if gone is None:
             gone = gone_topics(OS_DISK, files.root, noted)
         where = files.queue_folder(end.topic, end.queue_id)
-        if end.topic not in gone:  # the check of the queues reports a deleted topic
+        # A deleted topic is left out, because check_queues() reports it.
+        if end.topic not in gone:
             what = f"it has {begin}..{have}, and had {end.min_queue_offset}..{end.max_queue_offset}"
             report.add(Level.WARNING if have > begin else Level.ERROR, where, what, _REBUILT)
 

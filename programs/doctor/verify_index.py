@@ -173,7 +173,8 @@ class _Keys:
         if not ahead:
             self._repeated += 1
             return same[-1]
-        if at >= 0 and ahead[0] > at:  # before the first entry nothing is missing: older files expire
+        # Keys before the first entry are not missing, because older index files expire.
+        if at >= 0 and ahead[0] > at:
             if not self._missing:
                 self._missing_at = self._positions[at]
             self._missing += ahead[0] - at

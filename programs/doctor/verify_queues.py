@@ -50,7 +50,7 @@ def described_end(units: bytes) -> int:
 def check_queues(files: StoreFiles, expected: Expected, report: Report) -> None:
     """Check every existing queue, and report queues that are missing."""
     queues = {(topic, queue_id): (parts, used_units(parts)) for topic, queue_id, parts in files.queues()}
-    # A start dispatches all messages after the newest message that any queue contains.
+    # A broker that starts dispatches all messages that come after the newest message in any queue.
     described = max((described_end(units) for _parts, units in queues.values()), default=-1)
     for key, (parts, units) in queues.items():
         report.queues += 1

@@ -187,7 +187,8 @@ class NameServer(Service):
             failures=new_failures(self.loaded),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
-        if whole.plugins:  # otherwise a section may belong to a plugin that a program passes only to its broker
+        # Without plugins, a section may belong to a plugin that the program passes only to its broker, so it is not checked.
+        if whole.plugins:
             settings.check()
         names = whole.namesrv_authenticators_in_force
         self._served = PluginServer(
@@ -232,7 +233,8 @@ class NameServer(Service):
         if self.kv.noted:
             try:
                 self.kv.persist()
-            except StoreError as error:  # the disk is full; the notes stay, and the next start reads them
+            except StoreError as error:
+                # If the disk is full, the notes stay in their file, and the next start reads them.
                 log.error("table.kv_write_failed", "the key-value configuration is not written: %(error)s", error=error)
 
     def _scan(self) -> float:

@@ -72,9 +72,11 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
     for number, name in enumerate(broker_names(config.broker.name, count)):
         settings = [f"broker.name={name}", f"store.path={folder / name}", f"namesrv.addresses={addresses}"]
         if config.console.enable:
-            settings.append("console.enable=false")  # the supervisor has one console for all of them
+            # The supervisor runs a single console for all brokers.
+            settings.append("console.enable=false")
         for key, first_port in ports.items():
-            if first_port:  # 0 is a free port, null the default
+            # Port 0 means a free port, and null means the default port. Neither is shifted for each broker.
+            if first_port:
                 settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")
         for key, folders in _shared_folders(config).items():
             settings.append(f"{key}={','.join(str(Path(folder) / name) for folder in folders)}")
@@ -82,7 +84,8 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
             moved = [_moved(entry, number * PORTS_APART, name) for entry in config.listen.advertised]
             settings.append(f"listen.advertised={','.join(moved)}")
         if has_free_port and config.listen.ha_port is None:
-            settings.append("listen.ha_port=0")  # a neighbor may use the port after the kept one
+            # The default HA port is the port after the broker's own port, which another broker may use.
+            settings.append("listen.ha_port=0")
         plans.append(BrokerPlan(name, folder / name, tuple(settings), has_free_port, free_ports))
     return plans
 
@@ -135,7 +138,8 @@ def check_single(folder: Path, name: str) -> None:
         StoreError: several brokers have their stores in it; says how to start them.
     """
     found = stores_in(folder)
-    if (folder / LOG).is_dir():  # a store may contain other folders of the operator
+    # A folder that is itself a store may also contain other folders of the operator.
+    if (folder / LOG).is_dir():
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:
             raise StoreError(

@@ -148,9 +148,10 @@ class SupervisedBroker:
         """
         words = [word for setting in self._settings for word in ("--set", setting)]
         supervised = ("--supervised", f"{self.restarts}:{self.last_end}")
+        # A broker has a separate process group: Ctrl-C at a terminal reaches only the supervisor, which then stops the brokers.
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command, *words, *supervised, stdin=PIPE, stdout=PIPE, process_group=0
-        )  # a separate process group: Ctrl-C at a terminal reaches only the supervisor, which then stops the others
+        )
         ready = await read_ready_words(process, self._printed)
         if "broker" not in ready:
             code = await process.wait()
@@ -158,9 +159,11 @@ class SupervisedBroker:
         self.ready_words = {name: word for name, word in ready.items() if name not in READY_WORDS}
         if not self.address:
             self.address = ready["broker"]
-            if self._keeps_port:  # clients know the port
+            # A restarted broker keeps its port, because clients know the port.
+            if self._keeps_port:
                 self._settings.append(f"listen.port={self.address.rpartition(':')[2]}")
-            for key, name in self._kept_ports.items():  # readers of services know these ports
+            # A restarted broker keeps the ports of its services, because readers of those services know the ports.
+            for key, name in self._kept_ports.items():
                 if name in self.ready_words:
                     self._settings.append(f"{key}={self.ready_words[name].rpartition(':')[2]}")
 
@@ -232,7 +235,8 @@ class SupervisedBroker:
 def how_it_ended(code: int) -> str:
     """Return how a process ended, in words that follow its name. ``code`` is negative for a signal, as in :mod:`subprocess`."""
     if code < 0:
-        known = -code in {number.value for number in signal.Signals}  # real-time signals have no names
+        # Real-time signals have no names in signal.Signals.
+        known = -code in {number.value for number in signal.Signals}
         return f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
     reasons = {ExitCode.OK: "a stop that nobody here asked for", ExitCode.FENCED: "its store is fenced"}
     reason = reasons.get(ExitCode(code)) if code in set(ExitCode) else None

@@ -132,7 +132,8 @@ class TopApp(App[None]):
         return self.screen_stack[0].query_one(f"#{title}", DataTable)
 
     def _draw(self) -> None:
-        if self._seen is None or not self.screen_stack:  # the program was closed during the request
+        # The screen stack is empty if the program was closed during the request.
+        if self._seen is None or not self.screen_stack:
             return
         overview = self._seen.overview
         state = "PAUSED" if self._paused else f"{age_text(overview.age_s)} ago"

@@ -60,7 +60,8 @@ class DetailScreen(Screen[None]):
             return
         async with self._asking:
             parts = await self._ask()
-            if not self.is_attached:  # the screen was closed during the request
+            # The screen was closed while the request for its data was under way.
+            if not self.is_attached:
                 return
             self.query_one("#parts", Static).update(Group(*(_shown(part) for part in parts)))
 

@@ -56,7 +56,8 @@ async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
             if is_denied(error):
                 raise
             return None, "The brokers do not list accounts: access control is off, or acl.list_accounts is."
-        except RemotingError:  # Apache removed this request, so RocketMQ 4.9 may not answer it
+        except RemotingError:
+            # RocketMQ 4.9 may not answer the request for accounts, because Apache removed that request.
             continue
         except msgspec.MsgspecError:
             return None, "The broker's list of accounts cannot be read."

@@ -68,7 +68,8 @@ async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
             errors.append(f"{broker.name}: {error}")
             continue
         for queue, end in sorted(ends.items()):
-            level = queue.queue_id + 1  # as in RocketMQ, level 1 is queue 0
+            # Delay level 1 is in queue 0 of its topic, as in RocketMQ.
+            level = queue.queue_id + 1
             waits = end.max_queue_offset - max(positions.get(level, 0), end.min_queue_offset)
             if waits > 0:
                 found.append(Waiting(broker.name, level, waits))
@@ -81,7 +82,8 @@ async def _half(visitor: Visitor) -> tuple[int | None, str]:
         stats = await visitor.access.admin.consume_stats(HALF_GROUP, TRANS_HALF_TOPIC)
     except FlintError as error:
         if isinstance(error, RefusedError) and "AclException" not in error.remark:
-            return 0, ""  # there was never a transaction
+            # The broker refuses the request if no transaction was ever begun.
+            return 0, ""
         return None, str(error)
     return sum(map(lag_of, stats.offset_table.values())), ""
 

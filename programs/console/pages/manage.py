@@ -171,7 +171,7 @@ async def delete_group(visitor: Visitor) -> Response:
     return visitor.render("done.html", what="Deleted", text=f"Group {name} is deleted.", back=to("/groups"))
 
 
-# --- shared by topics and groups ---
+# --- functions for the pages of topics and of groups ---
 
 
 async def _preview(kind: Managed[Config], visitor: Visitor) -> Response:

@@ -170,7 +170,7 @@ async def _show(visitor: Visitor, message_id: str, form: str, schema: str) -> Re
     wanted: Form = form if form in FORMS else "auto"
     async with visitor.console.looking:
         found = await found_message(visitor, message_id)
-        # 0: unknown, because only decompressing all of it would show its size
+        # Size 0 stands for unknown: only decompressing the whole body would show the body's size.
         size_bytes = 0 if found.body_error == PACKED else len(found.body)
         found = await asyncio.to_thread(shortened, found, READ_MAX_BYTES)
         is_read = found.body_error in ("", CUT)
@@ -278,7 +278,8 @@ async def body(visitor: Visitor) -> Response:
         raise FormError("Too many downloads are in progress: try again when one of them has ended.", 503)
     await visitor.console.downloading.acquire()
     return _Download(
-        body_parts(found),  # a thread makes each part when the previous one has been taken
+        # A thread makes each part of the body when the previous part has been sent.
+        body_parts(found),
         visitor.console.downloading.release,
         media_type="application/octet-stream",
         headers={
@@ -297,9 +298,8 @@ class _Download(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self.stream_response(
-                send
-            )  # the body has a bound, and the connection is closed if the peer does not take it
+            # The response ends: the body has a maximum size, and a connection whose peer does not read is closed.
+            await self.stream_response(send)
         finally:
             self._ended()
 
