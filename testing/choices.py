@@ -64,13 +64,13 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
             return True
         return False
 
-    # 1. Find how many of the first decisions matter.
+    # 1. Remove decisions from the end, as long as the run still fails.
     length = len(best)
     while length > 1:
         length //= 2
         while len(best) > length and attempt(best[:-length]):
             pass
-    # 2. Set blocks of decisions to 0, or remove them, each time of half the size; repeat while that simplifies.
+    # 2. Set blocks of decisions to 0, or remove the blocks; halve the size of the blocks, and repeat while a run still fails.
     before: list[int] = []
     while best != before and tries > 0:
         before = list(best)

@@ -66,7 +66,7 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
                 properties=properties,
             )
         )
-        # At the end of a file there is a hole between two physical offsets.
+        # The physical offsets have a gap in the middle, like the gap at the end of a log file.
         physical += 200 + number + (512 if number == count // 2 else 0)
     return requests
 

@@ -47,7 +47,7 @@ class FakeLog:
         self.calls_after_fence = 0
         """Number of syncs that were requested after a sync had failed."""
 
-    # The methods that a flush service calls.
+    # --- methods that a flush service calls ---
 
     @property
     def wrote_offset_bytes(self) -> int:
@@ -107,7 +107,7 @@ class FakeLog:
             self._changed.notify_all()
             return end
 
-    # The methods that a test calls.
+    # --- methods that a test calls ---
 
     def append(self, size_bytes: int) -> int | None:
         """Append bytes; return the new end, or None, with nothing appended, when the pool has no buffer for them."""

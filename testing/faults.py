@@ -28,7 +28,7 @@ class Faults:
         self._master_wire: FaultyWire | None = None
         self._crashes = 0
 
-    # --- used by the embedded broker ---
+    # --- methods that the embedded broker calls ---
 
     def master_wire(self, host: str, port: int) -> FaultyWire:
         """Return the proxy through which a slave connects to its master's replication port."""
@@ -43,7 +43,7 @@ class Faults:
             if wire is not None:
                 wire.close()
 
-    # --- the disk ---
+    # --- faults of the disk ---
 
     def fail_sync(self, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
         """Make the n-th sync from now on fail with EIO: its messages are never acknowledged, and the store is fenced.
@@ -66,7 +66,7 @@ class Faults:
         """Fill the disk until the fault is undone: no file can be created or grow, and the broker sees no free space."""
         return self.disk.fill(FullDisk(for_ever=True))
 
-    # --- the network ---
+    # --- faults of the network ---
 
     def drop_answer(self, code: int, nth: int = 1, *, for_ever: bool = False) -> Fault:
         """Lose the answer to the n-th request of a code from now on; the broker has carried out the request.
@@ -108,7 +108,7 @@ class Faults:
             raise ValueError("this broker has no master: only slaves of an EmbeddedCluster can be cut off from theirs")
         return self._master_wire.cut(Cut(silently))
 
-    # --- the process ---
+    # --- faults of the broker's process ---
 
     def crash(self, *, tear: bool = False) -> None:
         """Cut the power: connections end, and unsynced data is lost. Then the broker starts again, at its address.

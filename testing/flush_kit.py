@@ -89,8 +89,7 @@ class FlushBench:
         self.log.release_syncs()
         self.service.stop()
         if kind is None:
-            # An event loop elsewhere in the process, such as the synchronous client's, may have started helper threads
-            # meanwhile.
+            # Threads of asyncio do not count: an event loop elsewhere in the process may have started helper threads.
             new = {one for one in threading.enumerate() if not one.name.startswith("asyncio_")} - self._threads_before
             left = [one for one in new if one.is_alive()]
             expect(not left, "stop ends the service's threads", left)
@@ -145,7 +144,8 @@ def check_flush_service(
         return FlushBench(factory, settings, clock, pool)
 
     if synchronous:
-        check_no_answer_before_the_sync(bench)  # the most important rule: its breach is reported before any other
+        # The most important rule is that no answer precedes its sync, so a breach of it is reported first.
+        check_no_answer_before_the_sync(bench)
     check_becomes_durable(bench)
     check_rolls_over_files(bench)
     check_watermark_and_statistics(bench)
@@ -395,7 +395,7 @@ def check_failed_commit(bench: Bench) -> None:
 
 def _expect_fenced(b: FlushBench, rule: str) -> None:
     """Wait until a submit is FENCED: the service may need a moment to notice the failure."""
-    # The service's own thread sets the state after the log has raised: submit again until it has, for PATIENCE_S at most.
+    # The service's thread fences the service some time after a sync has failed, so submit() is called for up to PATIENCE_S.
     gate = threading.Event()
     for _ in range(int(PATIENCE_S / 0.002)):
         status = b.service.submit(b.log.wrote_offset_bytes + _RECORD_BYTES).status

@@ -176,7 +176,8 @@ class JournaledFiles:
             try:
                 self.operate("sync", path, "sync", file)
             except OSError as error:
-                if not is_exhausted(error):  # Without a free file descriptor, no sync was attempted.
+                # If no file descriptor was free, no sync was attempted.
+                if not is_exhausted(error):
                     self.keep("failed", file)
                 raise
             if self.during_sync is not None:
@@ -273,7 +274,7 @@ class JournalReplay:
         elif kind == "synced":
             self._files[operation[1]].synced()
         elif kind == "failed":
-            # The kernel marks the pages clean: they are in memory, and no later sync brings them to the disk.
+            # After a failed sync, the kernel marks the pages as clean: no later sync writes the pages to the disk.
             self._files[operation[1]].pending.clear()
         elif kind == "names":
             self._sync_names(operation[1])

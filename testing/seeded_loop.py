@@ -201,7 +201,7 @@ class SeededLoop(_LoopSettings):
                 heapq.heappop(self._timers)
             if not self._timers:
                 return False
-            # A timer runs a little after its time, as on a real loop, so code that compares the clock finds the time passed.
+            # A timer runs slightly after its time, as on a real event loop, so code that reads the clock finds the time passed.
             self._now_s = max(self._now_s, self._timers[0][0]) + CLOCK_STEP_S
             self._moved_at_step = self.steps
             self._take_due()
@@ -251,7 +251,8 @@ class SeededLoop(_LoopSettings):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        gc.collect()  # Dropped tasks and futures now report the exceptions that nobody has read.
+        # The collection deletes dropped tasks and futures, which report exceptions that nobody has retrieved.
+        gc.collect()
 
     async def shutdown_asyncgens(self) -> None:
         """Do nothing: generators are closed when they are collected."""
@@ -333,7 +334,8 @@ class SeededLoop(_LoopSettings):
                 return
             try:
                 result = func(*args)
-            except BaseException as failure:  # A real executor passes every exception to the future, too.
+            except BaseException as failure:
+                # A real executor also passes exceptions of every type to the future.
                 done.set_exception(failure)
             else:
                 done.set_result(result)
@@ -357,7 +359,8 @@ class SeededTask(asyncio.Task[Any]):
     """A task whose hash is its creation number, not its address, so that sets iterate in the same order in each run."""
 
     def __init__(self, coro: Any, *, loop: SeededLoop, **options: Any) -> None:
-        self._number = next(loop.numbers)  # The constructor below adds the task to a set.
+        # The number is set first, because the constructor of asyncio.Task adds the task to a set, which needs the hash.
+        self._number = next(loop.numbers)
         super().__init__(coro, loop=loop, **options)
 
     def __hash__(self) -> int:

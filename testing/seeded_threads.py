@@ -96,7 +96,8 @@ class InlineExecutor(Executor):
         done: Future[Any] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
-        except BaseException as failure:  # A thread of a real executor passes every exception to the future, too.
+        except BaseException as failure:
+            # A thread of a real executor also passes exceptions of every type to the future.
             done.set_exception(failure)
         return done
 

@@ -73,14 +73,15 @@ class SimulatedDisk(JournaledFiles):
         try:
             self.resize_file(path, file, size)
             if allocate:
-                self.operate("resize", path)  # posix_fallocate may fail, but does not change the size
+                # posix_fallocate() may fail, but does not change the size of the file.
+                self.operate("resize", path)
         except OSError:
             del self._names[path.parent][path.name]
             self.keep("unlink", path)
             raise
         return min(allocate, size)
 
-    # folders and small files
+    # --- folders and small files ---
 
     def make_folder(self, folder: Path) -> None:
         with self._lock:
@@ -153,7 +154,7 @@ class SimulatedDisk(JournaledFiles):
                 del self._names[path.parent][path.name]
 
     def lock(self, path: Path) -> Callable[[], object]:
-        return lambda: None  # no other process has this disk
+        return lambda: None  # No other process uses a simulated disk.
 
     def replace(self, source: Path, target: Path) -> None:
         with self._lock:

@@ -201,7 +201,7 @@ class SimulatedTransport(asyncio.Transport):
         """Number of bytes that were written at this end of the connection and not yet delivered to the other end."""
         self._is_writing_paused = False
 
-    # --- what happens at this end ---
+    # --- events that occur at this end of a connection ---
 
     def deliver(self, event: Callable[[], object], delay_s: float = 0.0) -> None:
         """Deliver an event at this end, after ``delay_s`` and after the events delivered before."""
@@ -262,12 +262,11 @@ class SimulatedTransport(asyncio.Transport):
         self._network.connections.discard(self)
         if self._is_made:
             self.deliver(lambda: self._protocol.connection_lost(error))
-        elif (
-            self.connecting is not None and not self.connecting.done()
-        ):  # The protocol is not notified of a connection that was never made.
+        # A protocol is not notified if the connection was never made; the caller that connects gets the error.
+        elif self.connecting is not None and not self.connecting.done():
             self.connecting.set_exception(error or ConnectionResetError(104, "connection reset by peer"))
 
-    # --- what a protocol may do ---
+    # --- methods of a transport that a protocol calls ---
 
     def write(self, data: Any) -> None:
         if self._is_closing:

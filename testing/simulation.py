@@ -44,7 +44,7 @@ class Simulation:
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result. Exceptions of :meth:`.SeededLoop.run` are passed on."""
-        # Otherwise a real thread would import numpy, and code would switch to numpy at a moment that no seed decides.
+        # numpy is loaded first. A real thread would import numpy later, at a moment that the seed does not decide.
         lazy_numpy.load()
         with chance.decided_by(random.Random(self.choices.seed)), opaques_from_one():
             return self.loop.run(main)

@@ -63,7 +63,8 @@ class ImmediateFlush:
         """Do nothing: there is no thread to start."""
 
     def stop(self) -> None:
-        with contextlib.suppress(StoreFencedError):  # The log has already notified the store of its fence.
+        # If the log is fenced, the log has already notified the store.
+        with contextlib.suppress(StoreFencedError):
             self.sync(self._log.wrote_offset_bytes)
 
     def submit(self, end_offset_bytes: int) -> CompletedWaiter:

@@ -145,7 +145,8 @@ class _Link:
         host, port = self.wire.target
         try:
             await asyncio.get_running_loop().create_connection(lambda: self.server, host, port)
-        except OSError:  # If the server is down, the client sees a closed connection.
+        except OSError:
+            # If the server is down, the client sees a closed connection.
             self.abort()
         else:
             self.client.pause(is_paused=False)
@@ -173,7 +174,8 @@ class _Link:
         """Return whether a frame is to be forwarded now; if not, apply the fault of the answer that it contains."""
         try:
             command = decode_command(frame)
-        except FrameError:  # The receiver reports a frame that cannot be decoded.
+        except FrameError:
+            # A frame that cannot be decoded is forwarded, because the receiver reports it.
             return True
         if side is self.client:
             if not command.is_response and (fault := self.wire.fault_of(command.code)) is not None:
