@@ -66,7 +66,8 @@ _CHECKS_MAX: Final = 8
 
 __all__ = []
 __all__ += aio.__all__
-__all__.remove("ClientInstance")  # ClientInstance and RemotingClient work only on an event loop
+# ClientInstance and RemotingClient are not exported, because both classes work only on an event loop.
+__all__.remove("ClientInstance")
 __all__.remove("RemotingClient")
 
 
@@ -110,7 +111,7 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
 
-        # not the loop's default executor: it also resolves host names for all clients, which slow checks would delay
+        # Checks have separate threads: slow checks in the loop's default executor would delay the resolution of host names.
         threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
@@ -138,7 +139,8 @@ class TransactionProducer(Producer):
         See :meth:`flintmq.remoting.client.transaction_producer.TransactionProducer.send_in_transaction`.
         """
         sent = self.send_half(message, queue, timeout_ms=timeout_ms)
-        is_stored = sent.status is SendStatus.SEND_OK  # if the half message may be lost, the local part must not run
+        # If the half message may be lost, the local transaction must not run.
+        is_stored = sent.status is SendStatus.SEND_OK
         return self.end(sent, local(message, sent.msg_id) if is_stored else TransactionState.ROLLBACK)
 
     send_half: Final = blocking(aio.TransactionProducer.send_half)
@@ -230,7 +232,8 @@ class Consumer(Blocking[aio.Consumer]):
             while (message := self._wait(loop.next_message())) is not None:
                 yield message
         finally:
-            with contextlib.suppress(RuntimeError):  # at the end of the program the loop has already stopped
+            # RuntimeError: the event loop of the clients has already stopped, at the end of the program.
+            with contextlib.suppress(RuntimeError):
                 self._wait(returned(loop.end))
 
 
