@@ -130,7 +130,8 @@ async def make_topics(broker: ServedChild, count: int) -> list[str]:
     async with AdminClient([broker.namesrv]) as admin:
         for name in names:
             await admin.create_topic(name, queues=QUEUES)
-        while True:  # the name server learns of the topics at the next registration
+        # A name server learns of new topics at the broker's next registration.
+        while True:
             try:
                 await admin.client.routes.route(names[-1], max_age_s=0)
                 return names
@@ -147,7 +148,8 @@ def connected(broker: ServedChild, queue: MessageQueue, count: int) -> Iterator[
         frame = bytes(SendFrame(0, queue, b"", 1).next(b"1" * 13, 0))
         for _ in range(count):
             sock = stack.enter_context(socket.create_connection((host, int(port))))
-            sock.sendall(frame)  # a connection that has never sent a request is soon closed
+            # Each connection sends a request, because the broker soon closes a connection that has never sent a request.
+            sock.sendall(frame)
             sock.recv(65_536)
         yield
 
@@ -169,7 +171,8 @@ async def run(options: argparse.Namespace, brokers: list[ServedChild]) -> None:
         await compare(f"{options.connections} idle connections", rows, brokers, rounds)
     topics = await make_topics(brokers[1], options.topics)
     over = {"4 x 250 over all topics": (spread(["Growth"], seconds), spread(topics, seconds))}
-    await over["4 x 250 over all topics"][1](brokers[1])  # the first message of each topic creates its queue's file
+    # Messages are sent before the measurement, because the first message of each topic creates the file of a queue.
+    await over["4 x 250 over all topics"][1](brokers[1])
     await compare(f"{options.topics} topics", over | rows, brokers, rounds)
     fill = BenchSettings(
         bench="send",

@@ -155,7 +155,8 @@ def main() -> None:
         spark = engines["spark"] = SparkEngine(f"local[{options.workers}]")
         session_s = time.monotonic() - began_s
         java = spark._spark.sparkContext._gateway.proc.pid
-        spark.run(abs, list(range(options.workers)), [1] * options.workers, None)  # the workers have started now
+        # The workers of Spark are started before the measurement.
+        spark.run(abs, list(range(options.workers)), [1] * options.workers, None)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in names}
     identical: dict[str, bool] = {}

@@ -178,7 +178,7 @@ async def acknowledgements(
             if without.errors or held.errors:
                 raise SystemExit(f"{kind.name}: sends failed: {without.error_codes} {held.error_codes}")
             if not number:
-                continue  # the first round warms both up
+                continue  # The first round is not counted, because it warms up the brokers.
             round_ = {
                 "alone_rate": without.rate, "alone_p50_ms": without.p50_ms, "alone_p99_ms": without.p99_ms,
                 "alone_cpu_us": without.broker_cpu_us, "sync_rate": held.rate, "sync_p50_ms": held.p50_ms,
@@ -229,7 +229,8 @@ async def measure(kind: Kind, work: Path, options: argparse.Namespace) -> None:
         kind.start(work / "master", "sync_master") as master,
         kind.start(work / "slave", "slave", master) as slave,
     ):
-        # The topic is there before the measurement, and the slave follows: without one, the first sends to a sync master fail.
+        # The topic is created, and the slave follows its master, before the measurement begins.
+        # Without a slave that follows, sends to a sync master fail.
         deadline_s = time.monotonic() + PATIENCE_S
         await run_bench(load(1, 1, 0.2), alone.name_server, None)
         while (await run_bench(load(1, 1, 0.2), master.name_server, None)).errors:

@@ -96,7 +96,7 @@ def main() -> None:
         for number in range(arguments.rounds + 1):
             for name, run in runs.items():
                 result = measured(run)
-                if number:  # the first round warms up
+                if number:  # The first round is not counted, because it warms up Spark.
                     times[name].append(result)
         spark.stop()
     seconds = {name: round(statistics.median(one[0] for one in found), 3) for name, found in times.items()}

@@ -145,7 +145,8 @@ async def look_up(namesrv: str, count: int) -> dict[str, float]:
     async with AdminClient([namesrv]) as admin:
         stats = {}
         deadline_s = time.monotonic() + 60
-        while not stats:  # the broker has registered, but the name server may not know its topics yet
+        # The broker has registered, but the name server may not know the broker's topics yet.
+        while not stats:
             try:
                 stats = await admin.topic_stats(TOPIC)
             except Exception:
@@ -182,7 +183,8 @@ def free_ports(count: int) -> list[int]:
 
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections in TIME_WAIT do not matter
+        # With SO_REUSEADDR, a port counts as free even if connections in TIME_WAIT use it.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError:

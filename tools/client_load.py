@@ -65,7 +65,8 @@ async def produce(words: argparse.Namespace) -> dict[str, float]:
             while time.monotonic() < until_s:
                 await send()
                 meter.messages += messages
-                if kind == "oneway":  # a one-way send never waits: the loop needs a turn to write
+                # A one-way send never waits, so the event loop needs an iteration to write the frames.
+                if kind == "oneway":
                     await asyncio.sleep(0)
 
         for seconds in (WARMUP_S, words.seconds):

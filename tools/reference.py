@@ -90,7 +90,7 @@ def cli_reference() -> str:
     return "\n".join(lines) + "\n"
 
 
-# --- the client ---
+# --- reference of the client ---
 
 
 def _class(one: type) -> Iterator[str]:
@@ -165,7 +165,8 @@ def _written(annotation: Any) -> str:
 
 def _plain(text: str) -> str:
     """Return an annotation or a default as an author would write it."""
-    text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): [^>]*>", r"\1", text)  # a member of an enumeration
+    # The text of a member of an enumeration is replaced by its name.
+    text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): [^>]*>", r"\1", text)
     text = re.sub(r"<[^>]*? object at 0x[0-9a-f]+>", "…", text)
     text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)
     text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)
@@ -249,7 +250,7 @@ def _inline(text: str) -> str:
     return _DOC_PAGE.sub(r"[\1](\1)", _ROLE.sub(r"`\1`", text)).replace("``", "`")
 
 
-# --- the commands ---
+# --- reference of the commands ---
 
 
 def _commands(

@@ -170,7 +170,7 @@ def free_port(width: int) -> int:
             return port
 
 
-# --- well-behaved clients ---
+# --- clients that use the protocol as intended ---
 
 
 async def send_for_ever(seen: Seen, address: str, number: int) -> None:
@@ -236,7 +236,8 @@ async def use_names(seen: Seen, address: str, worker: int, names: int) -> None:
                 life += 1
                 topic, group = f"Name{worker}-{life % names}", f"group{worker}-{life % names}"
                 with note_errors(seen, "name"):
-                    kept.append((topic, group))  # before it is created: a cancelled call may have created it
+                    # The names are noted before the creation, because a cancelled call may have created the topic.
+                    kept.append((topic, group))
                     await admin.create_topic(topic, queues=2)
                     await admin.create_group(SubscriptionGroupConfig(group_name=group))
                     for _ in range(10):
@@ -298,7 +299,7 @@ async def trouble_the_slave(seen: Seen, slave: Server) -> None:
             seen.counts["slave paused"] += 1
 
 
-# --- rude peers ---
+# --- peers that send broken or excessive requests ---
 
 
 async def rude_peer(seen: Seen, port: int, number: int) -> None:
@@ -367,7 +368,7 @@ def _many_pulls(writer: asyncio.StreamWriter, chance: random.Random) -> None:
         writer.write(_frame(RequestCode.PULL_MESSAGE, fields))
 
 
-# --- the run ---
+# --- one run of the soak test ---
 
 
 async def soak(

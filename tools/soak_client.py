@@ -102,7 +102,8 @@ async def soak(words: argparse.Namespace) -> int:
                 try:
                     measured.append(await measure(observed))
                 except TimeoutError:
-                    break  # nothing would work any more; it is reported with the earlier faults
+                    # A measurement that times out ends the soak test. The timeout is reported with the earlier faults.
+                    break
                 rounds.append({**said, **attrs.asdict(measured[-1])})
                 warn(f"round {len(rounds)}: {json.dumps(rounds[-1])}, faults: {observed.faults.total()}")
             troubles = await broker.calm()
@@ -140,7 +141,7 @@ def report(
     print("nothing was found" if not observed.faults else f"{len(observed.faults)} kinds of faults")
 
 
-# --- the other process ---
+# --- the process with the troubled broker ---
 
 
 class Broker:
@@ -187,7 +188,7 @@ async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
         await process.wait()
 
 
-# --- a round ---
+# --- a round of the soak test ---
 
 
 class Round:
@@ -304,7 +305,7 @@ class Round:
             text = "".join(traceback.format_exception(failure))
             self._observed.fault(f"{name} raised {type(failure).__name__}: {failure}", text)
 
-    # --- the checks ---
+    # --- checks at the end of a round ---
 
     async def _check_stored(self, world: World) -> int:
         """Check the messages that are stored. Returns their number."""
@@ -346,7 +347,7 @@ class Round:
         """Let one more member take the rest of its group's messages, and check that the group was given everything."""
         ledger, group = self._ledger, group_of(way, self._ledger)
         if group not in ledger.delivered:
-            return  # no client of this round consumed in this way
+            return  # No client of this round consumed messages in the given way.
 
         async def note(message: MessageExt) -> None:
             ledger.heard(group, [message])

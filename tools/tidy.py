@@ -126,7 +126,8 @@ def missing_pages(sources: Sources) -> set[str]:
     found = set()
     for path in sources.modules:
         if all((ROOT / page).exists() for page in _PAGE.findall(sources.texts[path])):
-            continue  # skip the split into comments, strings and code, which takes most of the time
+            # Splitting a file into comments, strings and code is slow, so files that name no missing page are skipped.
+            continue
         for token in tokenize.generate_tokens(StringIO(sources.texts[path]).readline):
             if token.type in (tokenize.COMMENT, tokenize.STRING):
                 found |= {f"{path}:{page}" for page in _PAGE.findall(token.string) if not (ROOT / page).exists()}
@@ -252,7 +253,7 @@ class Symbols:
             module = module.rpartition(".")[0]
         origin = self._imported[module].get(base.partition(".")[0], f"{module}.{base}")
         if not origin.startswith("flintmq"):
-            return True  # a class of another package: its members are not looked up
+            return True  # Members of a class from another package are not looked up.
         return origin in self._members and self._has(origin, rest, seen | {owner})
 
 
@@ -311,7 +312,7 @@ def _own(node: ast.AST) -> Iterator[ast.stmt]:
             yield from _own(part)
 
 
-# the lists of exceptions
+# --- the lists of exceptions to the rules ---
 
 
 def read_exceptions() -> dict[str, set[str]]:

@@ -74,7 +74,8 @@ class Observed:
             self.faults[what] += 1
             is_new = what not in self.details
             self.details.setdefault(what, detail[-FAULT_CHARS:])
-        if is_new:  # at once, because the next call may hang
+        # A new fault is printed at once, because the next call may hang.
+        if is_new:
             warn(what)
 
     def logged(self, text: str) -> None:
@@ -190,7 +191,8 @@ def check_flat(rounds: Sequence[Measured], observed: Observed) -> None:
         ("rss_mib", MEMORY_GROWTH_MIB, 0.05),
         ("objects", OBJECTS_GROWTH, 0.02),
         ("descriptors", 0, 0.0),
-        ("threads", 6, 0.0),  # executors of the loops start their threads one by one
+        # Up to six threads may be added, because executors of the event loops start their threads one by one.
+        ("threads", 6, 0.0),
         ("tasks", 0, 0.0),
     ):
         before, after = grown(figure)

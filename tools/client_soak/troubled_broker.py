@@ -106,7 +106,7 @@ class Proxy:
                 target.write(some)
                 await target.drain()
         except OSError:
-            pass  # one end is closed, so the other one is closed, too
+            pass  # If one end of the proxied connection is closed, the other end is closed, too.
         finally:
             for end in ends:
                 self._ends.discard(end)
@@ -145,7 +145,7 @@ class TroubledBroker:
     async def _start_broker(self) -> None:
         port, namesrv_port = free_port(), free_port()
         words = ["--store", str(self._folder / "store"), "--log-level", "warning"]
-        # READY names the advertised port, which is the proxy's: so the broker's own port is given to it.
+        # The broker's own port is chosen here, because the READY line names only the advertised port, which is the proxy's.
         words += ["--port", str(port), "--namesrv-port", str(namesrv_port)]
         advertised = ("listen.advertised_host=127.0.0.1", f"listen.advertised_port={self._broker_port}")
         for setting in (*SETTINGS, *advertised):
@@ -186,7 +186,8 @@ class TroubledBroker:
 
     async def _make_trouble(self) -> None:
         while not await self._is_calm_within(QUIET_S):
-            if not self._deck:  # each fault occurs once before any of them is repeated
+            # Each kind of fault occurs once before any kind is repeated.
+            if not self._deck:
                 self._deck = list(self._faults)
                 self._chance.shuffle(self._deck)
             name = self._deck.pop()
@@ -238,7 +239,8 @@ class TroubledBroker:
     async def _stalled(self, proxy: Proxy) -> None:
         proxy.flows.clear()
         await self._is_calm_within(FAULT_S)
-        if self._chance.random() < 0.5:  # the bytes that were held up are lost, or arrive late
+        # In half of the cases, the bytes that were held up are lost. Otherwise the bytes arrive late.
+        if self._chance.random() < 0.5:
             proxy.cut()
         proxy.flows.set()
 
