@@ -28,10 +28,11 @@ def test_a_name_server_answers_the_counts_request(tmp_path: Path) -> None:
 
     async def counts() -> bytes:
         loaded = flintmq.load_config(None, settings, {})
+        # The name server finds the plugin by its entry point, as the broker does.
         async with (
             flintmq.NameServer(loaded) as server,
             RemotingClient() as client,
-        ):  # the plugin is found there as well
+        ):
             return (await client.invoke(server.address, request(COUNTS, {}), 5_000)).body
 
     assert json.loads(asyncio.run(counts()))["requests"] == {str(COUNTS): 1}
@@ -44,7 +45,8 @@ def test_requests_of_a_broker_are_counted_or_refused(tmp_path: Path, capsys: pyt
     loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})
 
     async def live() -> None:
-        async with flintmq.Broker(loaded) as broker:  # found by its entry point
+        # The broker finds the plugin by its entry point.
+        async with flintmq.Broker(loaded) as broker:
             client = RemotingClient()
             refused = await client.invoke(broker.address, request(28, {}), 5_000)
             assert "request_watch.refused_codes" in (refused.remark or "")

@@ -43,7 +43,8 @@ class SyncedWriter:
         """Number of calls of ``pwrite`` that the writer has made."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
-        whole_pages = len(buffer) % PAGE_BYTES == 0  # otherwise the last page would make the file longer
+        # If the file's size is not a multiple of a page, writing whole pages would make the file longer.
+        whole_pages = len(buffer) % PAGE_BYTES == 0
         if path != self._path:
             self.close()
             self._fd = self._open(path, direct=self._direct and whole_pages)
@@ -52,7 +53,8 @@ class SyncedWriter:
             begin -= begin % PAGE_BYTES
             end += -end % PAGE_BYTES
         while begin < end:
-            with buffer[begin:end] as piece:  # released at once: a stored exception must not keep the memory
+            # The slice is released at once, because a stored exception must not keep the buffer's memory.
+            with buffer[begin:end] as piece:
                 written = os.pwrite(self._fd, piece, begin)
             self.writes += 1
             if written < min(PAGE_BYTES, end - begin):

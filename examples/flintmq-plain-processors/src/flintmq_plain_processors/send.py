@@ -61,7 +61,8 @@ class PlainSend(DeclaredProcessor):
         api.log.check_writeable()
         try:
             message = self._message(request, header)
-        except StoreError as error:  # the send creates a topic, and the disk refuses it
+        except StoreError as error:
+            # The send had to create its topic, and the disk failed.
             raise not_stored(error) from error
         stored = api.put([message])
         (result,) = stored.results

@@ -60,7 +60,8 @@ def run(folder: Path, end: threading.Event) -> None:
             billed.add(message.body.decode())
 
         with Producer("shop", broker) as producer:
-            producer.send(Message("Orders", b"opening"))  # the topic must exist before the consumer starts
+            # The first message creates the topic, which must exist before the consumer starts.
+            producer.send(Message("Orders", b"opening"))
             with consumers:
                 produce(producer, sent, end)
     sent.close()
@@ -79,7 +80,7 @@ def produce(producer: Producer, sent: Journal, end: threading.Event) -> None:
         for _ in workers:
             orders.put(None)
     for worker in workers:
-        worker.result()  # raises the exception that ended the thread, if any
+        worker.result()  # result() raises the exception that ended the worker's thread, if any.
 
 
 def main() -> None:

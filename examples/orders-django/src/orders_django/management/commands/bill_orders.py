@@ -39,4 +39,5 @@ def bill(message: MessageExt) -> None:
     try:
         Bill.objects.get_or_create(order_id=int(message.body))
     finally:
-        connection.close()  # listeners run in threads, and each thread has its own connection
+        # Listeners run in threads, and each thread has its own connection to the database.
+        connection.close()
