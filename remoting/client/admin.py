@@ -290,7 +290,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         kept: dict[str, MessageExt] = {}
         for answer in await self._ask_topic(topic, RequestCode.QUERY_MESSAGE, header, ResponseCode.QUERY_NOT_FOUND):
             for message in await unpacked_messages(answer.body, packed=self.client.bodies_stay_packed):
-                if message.queue_offset == UNKNOWN_PLACE:  # The broker found a damaged record by its key.
+                # UNKNOWN_PLACE marks a damaged record, which the broker found by its key.
+                if message.queue_offset == UNKNOWN_PLACE:
                     found[f"damaged {len(kept)} {len(found)}"] = message
                 elif message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes
                     found[message.offset_msg_id] = message

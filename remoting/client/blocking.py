@@ -119,13 +119,13 @@ class LoopThread:
             cancelling = self.start(_cancel_all())
             try:
                 cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
-            except concurrent.futures.TimeoutError:  # A timeout is logged below as client.loop_busy.
+            except concurrent.futures.TimeoutError:  # The timeout is logged later, as the event client.loop_busy.
                 cancelling.cancel()
         finally:
             self._is_stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(BUSY_TIMEOUT_S)
-            # A thread that is still alive is a daemon thread, so it ends with the process.
+            # The thread of the event loop is a daemon thread: if it is still alive, it ends with the process.
             if self._thread.is_alive():
                 log.warning(
                     "client.loop_busy",

@@ -59,7 +59,8 @@ class JsonCodec(Generic[T]):
         """
         try:
             return self._decode(body)
-        except Exception as failure:  # pydantic and a model's validators raise exceptions of any type
+        except Exception as failure:
+            # pydantic and the validators of a model can raise exceptions of any type.
             raise CodecError(
                 f"a body of {len(body)} bytes does not decode as {self._name}: {told(failure)}"
             ) from failure

@@ -246,7 +246,7 @@ class ClientConnection(asyncio.Protocol):
                 waiting.answered.set_exception(timed_out(self.address, waiting.code, waiting.timeout_ms))
         if self._silent_since_s is not None and now_s - self._silent_since_s >= SILENCE_S:
             self._reason = f"no answer for {now_s - self._silent_since_s:.1f} s"
-            # RocketMQ's client closes a silent connection, too (clientCloseSocketIfTimeout). The next request opens another.
+            # Like RocketMQ's client, close a silent connection (clientCloseSocketIfTimeout); the next request opens a new one.
             self.abort()
             return
         left = [waiting.deadline_s for waiting in self.waiting.values() if not waiting.answered.done()]

@@ -121,7 +121,7 @@ class ConsumeService:
     def start(self) -> None:
         """Start the workers. An orderly consumer has none, because the tasks that pull also consume."""
         self._is_ending = False
-        # Brokers deliver messages that an earlier close() abandoned again, so those messages need no record here.
+        # Messages that an earlier close() abandoned are delivered again by their brokers, so their entries are removed.
         self._begun.clear()
         self.iteration.begin()
         self._brokers.begin()

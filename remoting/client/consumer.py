@@ -104,7 +104,7 @@ class Consumer(InstanceUser):
         )
         self.rebalancer: Rebalancer = Rebalancer(self.member, self._offsets, self.consumption.run)
 
-    # --- start and close ---
+    # --- start and close of the consumer ---
 
     async def start(self) -> None:
         """Join the group and begin to consume. After :meth:`close` it can be started again; it keeps its subscriptions.

@@ -138,7 +138,7 @@ class ProduceAccumulator:
         if alone and queue is None and sharding_key is None:
             return None
         if len(message.body) > self._preparer.max_message_bytes:
-            return None  # A message that is too long gets its error from the caller's own send.
+            return None  # If a message is too long, the caller's own send raises the error.
         if self.is_closed:
             raise RemotingConnectError("this producer is closed")
         loop = self._loop
@@ -362,11 +362,11 @@ class ProduceAccumulator:
                 for entry in entries:
                     entry.fail(_copy(refused))
                 return
-            # The broker stored nothing of the refused batch. A single message may be the reason, so send each by itself.
+            # The broker stored nothing of the refused batch. A single message may be the reason, so each is sent by itself.
             for entry in entries:
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)
-        except Exception as failure:  # Each caller also gets a copy of an exception that a hook raised.
+        except Exception as failure:  # If a hook raises an exception, each caller gets it.
             for entry in entries:
                 entry.fail(_copy(failure))
         else:

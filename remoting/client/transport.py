@@ -251,7 +251,7 @@ class RemotingClient:
         if connection is not None and connection.is_open:
             return connection
         connecting = self._connecting.get(address)
-        # A task that is done without an open connection has failed, or its connection is lost.
+        # A connection task that is done without an open connection has failed, or its connection was lost.
         # Awaiting a task that is done would not suspend: a caller that retries in a loop would block the event loop.
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(address))

@@ -42,7 +42,7 @@ class BrokerServer:
         self._server = server
         self.pool = pool
         self.authenticators = authenticators
-        # The server's methods are bound once, because the code for each message calls them.
+        # The server's methods are bound once, because they are called for every request.
         self.at_turn_end = server.postponed.at_turn_end
         self.flush_soon = server.flush_soon
         self.must_wait = server.postponed.must_wait

@@ -134,7 +134,8 @@ class ServerChannel(asyncio.Protocol):
         if not pending_bytes:
             self.partial_since_s = None
         elif frames or self.partial_since_s is None:
-            self.partial_since_s = self.active_s  # The bytes of this read begin the incomplete frame.
+            # The incomplete frame began with the latest read, whose time is active_s.
+            self.partial_since_s = self.active_s
         if self._out:
             self.flush()
 

@@ -56,7 +56,7 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
                 try:
                     typed = decoder.decode(frame[4:end])
                 except (msgspec.MsgspecError, RecursionError, UnicodeError):
-                    pass  # The general decoder below reads unusual headers, and reports errors in headers.
+                    pass  # The general decoder reads headers that msgspec rejects, and reports errors.
                 else:
                     if not typed.flag & 1:
                         return Request(

@@ -121,7 +121,7 @@ class RegisterBrokerBody(PlainBody):
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
 
 
-# --- offsets and statistics ---
+# --- bodies with offsets and statistics ---
 
 
 class TopicOffset(PlainBody):

@@ -76,7 +76,8 @@ def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.
         try:
             value = msgspec.json.decode(data, type=model, strict=False)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            pass  # The lenient fastjson reader below accepts the body, or reports the error.
+            # The lenient fastjson reader accepts a body that msgspec rejects, or reports the error.
+            pass
         else:
             check_depth(data)
             return value
