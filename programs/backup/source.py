@@ -172,7 +172,7 @@ class Source:
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
             # The feed of a broker that has just started may name positions that the broker has cut from the log.
-            # The log ends at the start of the first epoch that is newer than the feed's epoch.
+            # The backup ends at the start of the first epoch that is newer than the feed's epoch, if there is any.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()
@@ -211,7 +211,8 @@ class Source:
                     return position + size
             if not self._has_anything():
                 return self.begin
-            time.sleep(_PAUSE_S)  # The broker will soon dispatch the first messages of a new store.
+            # A new store may have messages that the broker has not dispatched yet, so the queues are read again later.
+            time.sleep(_PAUSE_S)
         raise StoreFormatError(
             f"{self.root}: a broker is writing, and the readable end is unknown, because no consume queue has a message. "
             "Add spark_feed to the broker's `dispatchers`, or stop the broker for the backup"

@@ -157,7 +157,7 @@ class InProcessPut:
         now_ms = state.clock.now_ms()
         single = state.intake.single
         select = state.topics.select
-        # All messages of the batch share this header, because no message keeps it.
+        # All messages of the batch share this header, because a message keeps no reference to the header.
         header = SendMessageRequestHeader(
             producer_group="",
             topic="",

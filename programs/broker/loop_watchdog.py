@@ -119,7 +119,7 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            # A stop sets the flag and then the event, so the flag is checked between the clearing of the event and the wait.
+            # stop() sets _stopped and then _beat, so _stopped is checked after _beat is cleared and before the wait for _beat.
             if self._stopped:
                 return
             if self._loop.is_closed():

@@ -46,7 +46,7 @@ def _plugin_commands() -> dict[str, click.Command]:
 
     if PLUGINS_VARIABLE not in os.environ and not importlib_metadata.entry_points(group="flintmq"):
         return {}
-    # Only commands of plugins need the settings and the kernel, which the two imports load.
+    # Only commands of plugins need the settings and the kernel, so both are imported here.
     from flintmq.config import ConfigError, PluginRef, load_config
     from flintmq.programs.cli.plugin_command import load_commands
 
@@ -92,7 +92,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     exits.take_any_text()
     words = list(sys.argv[1:] if arguments is None else arguments)
     code = exits.finished(lambda: _run(words), _usage)
-    # Only commands that serve, such as `broker`, import this module.
+    # The module serving_output is imported only by commands that serve, such as `broker`.
     if "flintmq.programs.cli.serving_output" in sys.modules:
         from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 

@@ -73,7 +73,7 @@ def serving_options(section: str) -> Callable[[F], F]:
 def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
     """Return the number of cores that this process may use, by its affinity and by its container's or unit's quota."""
     count = len(os.sched_getaffinity(0))
-    # The quota is ignored without a cgroup of version 2, and if the quota is "max", which means unlimited.
+    # The CPU quota is ignored if there is no cgroup of version 2, or if the quota is "max", which means unlimited.
     with contextlib.suppress(OSError, ValueError):
         group = own.read_text().rpartition("0::/")[2].strip()
         quota, period = (cgroups / group / "cpu.max").read_text().split()

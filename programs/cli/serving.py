@@ -215,7 +215,7 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
                 await asyncio.gather(starting, return_exceptions=True)
                 return
             words = await starting
-            # Large blocks are given back after the start, because a start on a long log needs large blocks again and again.
+            # Large blocks of memory are given back after the start, because a start on a long log needs them repeatedly.
             give_back_large_blocks()
             give_back_free_memory()
             # Without gc.freeze(), a full collection visits all permanent objects, and blocks the loop for tens of milliseconds.

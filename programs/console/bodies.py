@@ -147,7 +147,7 @@ def _text(body: bytes, problem: str = "") -> ShownBody | None:
     except UnicodeDecodeError as error:
         if error.end < len(part) or len(body) <= SHOWN_MAX_BYTES:
             return None
-        # Only the cut at the maximum length is not valid UTF-8, because it is inside a character.
+        # Only the last character is incomplete, because the body was cut at the maximum length.
         text = part[: error.start].decode("utf-8")
     if "\x00" in text:
         return None

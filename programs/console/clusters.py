@@ -94,7 +94,7 @@ class ClusterAccess:
         failure: RemotingError | None = None
         for address in masters:
             try:
-                # A broker with accounts refuses this request only if the client has no account.
+                # A broker with accounts refuses the request for system topics only if the client has no account.
                 await self.client.ask(address, request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
             except RemotingError as error:
                 failure = error

@@ -234,7 +234,7 @@ class NameServer(Service):
             try:
                 self.kv.persist()
             except StoreError as error:
-                # If the disk is full, the notes stay in their file, and the next start reads them.
+                # If the disk is full, the next start reads the changes of the key-value configuration from the file of notes.
                 log.error("table.kv_write_failed", "the key-value configuration is not written: %(error)s", error=error)
 
     def _scan(self) -> float:

@@ -298,7 +298,7 @@ class _Download(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            # The response ends: the body has a maximum size, and a connection whose peer does not read is closed.
+            # The response always ends: the body has a maximum size, and a connection whose peer does not read is closed.
             await self.stream_response(send)
         finally:
             self._ended()
