@@ -82,7 +82,8 @@ class FaultyDisk(SimulatedDisk):
             replay = JournalReplay(self).advance(len(self.journal))
             left = replay.torn(LOG) if tears else replay.synced()
         for fault in self._sync_faults:
-            fault.undo()  # The undone fault ends the delay of a sync, which then fails because of the power cut.
+            # undo() ends the delay of a sync. The sync then fails because of the power cut.
+            fault.undo()
         return left
 
     def sync_file(self, path: Path, file: int) -> None:

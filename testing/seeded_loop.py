@@ -313,7 +313,7 @@ class SeededLoop(_LoopSettings):
         if self._is_closed:
             raise RuntimeError("Event loop is closed")
 
-    # --- futures, tasks and threads ---
+    # --- creation of futures, tasks and threads ---
 
     def create_future(self) -> asyncio.Future[Any]:
         return SeededFuture(loop=self)

@@ -81,7 +81,7 @@ class SimulatedDisk(JournaledFiles):
             raise
         return min(allocate, size)
 
-    # --- folders and small files ---
+    # --- operations on folders and small files ---
 
     def make_folder(self, folder: Path) -> None:
         with self._lock:

@@ -63,7 +63,7 @@ class ImmediateFlush:
         """Do nothing: there is no thread to start."""
 
     def stop(self) -> None:
-        # If the log is fenced, the log has already notified the store.
+        # StoreFencedError means that the log is fenced, and has already notified the store.
         with contextlib.suppress(StoreFencedError):
             self.sync(self._log.wrote_offset_bytes)
 
