@@ -111,7 +111,7 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
 
-        # Checks have separate threads: slow checks in the loop's default executor would delay the resolution of host names.
+        # Transaction checks have separate threads: in the loop's default executor, slow checks would delay name resolution.
         threads = DaemonThreads(f"{group}-check", _CHECKS_MAX)
 
         async def check_in_thread(message: MessageExt) -> TransactionState:
