@@ -165,7 +165,7 @@ def _written(annotation: Any) -> str:
 
 def _plain(text: str) -> str:
     """Return an annotation or a default as an author would write it."""
-    # The text of a member of an enumeration is replaced by its name.
+    # A member of an enumeration, shown as <Enum.NAME: value>, is replaced by Enum.NAME.
     text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): [^>]*>", r"\1", text)
     text = re.sub(r"<[^>]*? object at 0x[0-9a-f]+>", "…", text)
     text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)

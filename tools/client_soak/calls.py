@@ -120,7 +120,7 @@ def _producer_call(client: Any, world: World, chance: random.Random) -> Call:
     message = ledger.message(chance)
     several = [ledger.message(chance) for _ in range(chance.randint(1, 20))]
     timeout_ms = chance.choice((300, 1_000, 3_000))
-    # The bound also applies to send_all(), because a single batch contains all of its messages.
+    # The time limit also applies to send_all(), because a single batch contains all of its messages.
     bound_s = timeout_ms / 1000
 
     def acknowledged(result: Any) -> None:
