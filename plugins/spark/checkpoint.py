@@ -33,7 +33,7 @@ class CheckpointEntry:
     """Offsets at which the batch ends, as JSON, one for each source of the query. The text ``-`` stands for a source without an
     offset."""
     is_done: bool
-    """Whether the batch is committed."""
+    """Whether Spark has committed the batch."""
 
     @property
     def place(self) -> int:

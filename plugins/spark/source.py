@@ -161,9 +161,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Offset at which the last planned batch ends; None before the first batch."""
         self._batch_at_s = time.monotonic()
         self._stands_at: Offset | None = None
-        """The query's current offset. It is used with a PySpark that does not pass the offset to :meth:`latestOffset`."""
+        """The query's current offset, which is used only with a PySpark that does not pass the offset to
+        :meth:`latestOffset`."""
         self._is_limited = False
-        """Whether the next batch gets the default limit. It is used with a PySpark that passes no limit to
+        """Whether the next batch gets the default limit, which is used only with a PySpark that passes no limit to
         :meth:`latestOffset`."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name

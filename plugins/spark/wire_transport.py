@@ -67,7 +67,7 @@ class WireTransport:
         self._fresh_edges: Edges | None = None
         """First and last queue offsets that :meth:`latest` found; the next call of :meth:`limited` uses them."""
         self._planned: Offset | None = None
-        """Offset at which the last batch ends that this object planned."""
+        """Offset at which the last batch ends that this transport has planned."""
         self._average_bytes: int | None = None
         self._committed: dict[MessageQueue, int] = {}
 

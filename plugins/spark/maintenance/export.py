@@ -25,8 +25,8 @@ from flintmq.plugins.spark.ports import Range
 from flintmq.programs.doctor.files import StoreFiles
 
 SLACK_MS: Final = 600_000
-"""Time in ms by which store times may decrease along the log, as after a correction of a broker's clock. An export by time
-leaves out a piece only if all its store times are farther than this from the time range."""
+"""Time in ms by which store times may decrease along the log, as after a correction of a broker's clock. An export by time also
+reads pieces whose store times are outside the time range by at most this time."""
 
 
 @attrs.frozen

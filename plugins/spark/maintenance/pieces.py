@@ -38,7 +38,7 @@ class Piece:
 
     path: str
     base: int
-    """Physical offset of the file's first byte."""
+    """Physical offset of the first byte of the file that contains the piece."""
     at: int
     """Position in the file of the first record of the piece."""
     end_at: int

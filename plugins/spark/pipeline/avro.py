@@ -48,8 +48,8 @@ _LOGICAL: Final = {
     "time-micros": "StringType",
     "uuid": "StringType",
 }
-"""Spark types, keyed by the logical types that fastavro decodes; decimals are handled elsewhere. A value of another logical
-type gets the Spark type of its underlying Avro type."""
+"""Spark types, keyed by the logical types that fastavro decodes. The logical type ``decimal`` has no entry, because its Spark
+type depends on the precision. A value of another logical type gets the Spark type of its underlying Avro type."""
 _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 

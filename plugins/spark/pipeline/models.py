@@ -61,8 +61,8 @@ class DecodeSection:
     """Whether the fields of the decoded struct become columns beside the message's columns, instead of the single column
     ``into``."""
     on_error: Literal["fail", "null", "drop", "reject"] = "fail"
-    """The treatment of a body that cannot be decoded: the run fails and names the message, ``into`` is null, the row is
-    dropped, or the row goes to the view ``rejects``."""
+    """Treatment of a body that cannot be decoded. ``fail`` ends the run and names the message, ``null`` sets the column
+    ``into`` to null, ``drop`` drops the row, and ``reject`` moves the row to the view :attr:`rejects`."""
     rejects: str = _view("rejects")
     """Name of the view of the rejected messages, for steps and sinks. The view's column ``badRecord`` has the reason."""
     schema: str | None = None
@@ -73,7 +73,8 @@ class DecodeSection:
     message: str | None = None
     """For Protobuf: name of the message type with its package, such as ``shop.Order``."""
     framing: Literal["plain", "confluent", "single_object"] = "plain"
-    """For Avro and Protobuf: the header before each body: none, a schema registry's, or Avro's single-object header."""
+    """For Avro and Protobuf: header before each body. ``plain`` means no header, ``confluent`` a schema registry's header, and
+    ``single_object`` Avro's single-object header."""
     options: Mapping[str, str] = attrs.field(factory=dict)
     """For JSON: options of Spark's ``from_json``, keyed by name."""
 

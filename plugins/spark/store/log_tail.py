@@ -30,9 +30,9 @@ class LogTail:
 
     log: LogFiles
     starts: Ints
-    """Physical offsets of the records, ascending."""
+    """Physical offsets of the records in the log's newest files, ascending."""
     end: int
-    """Physical offset of the last record's end."""
+    """Physical offset just past the last record of the log."""
     is_whole: bool
     """Whether only zeros follow the last record."""
 

@@ -22,8 +22,8 @@ from flintmq.plugins.spark.store.queue_units import STEP_UNITS, Ints, QueueUnits
 _SMALL_BYTES = 8 * 1024 * 1024
 """Size in bytes below which a task is not divided if the only reason is to keep more processors busy (docs/spark.md)."""
 _SLACK = 32
-"""Denominator of the fraction 1/32 by which a part may exceed its target size. This avoids a task for a small rest at the end
-of a log."""
+"""Denominator of the fraction 1/32 by which a part may exceed its target size. The excess avoids a task for a small rest at the
+end of a log."""
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ class Piece:
 
     path: str
     file_start: int
-    """Physical offset of the file's first byte."""
+    """Physical offset of the first byte of the file that contains the piece."""
     start: int
     """Physical offset of the first record of the piece."""
     end: int

@@ -43,8 +43,8 @@ from flintmq.plugins.spark.store.log_tail import walked_tail
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
 
 IN_FLIGHT: Final = 2_048
-"""Maximum number of messages that FlintMQ passes to its dispatchers at once. The dispatcher writes the units of these messages
-queue by queue."""
+"""Maximum number of messages that FlintMQ passes to its dispatchers at once. The consume queue units of these messages are
+written queue by queue, so some units may be missing."""
 _FEED_MAX_AGE_MS: Final = 30_000
 """Age in ms from which on a broker's feed is ignored. A running broker writes its feed once a second, and the clocks of two
 machines may differ a little."""
