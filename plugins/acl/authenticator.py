@@ -61,7 +61,7 @@ class AclAuthenticator:
         """Function that returns the topic of a record in the commit log. The broker sets the function after it has opened its
         store."""
         self.refused = 0
-        """Number of refused requests."""
+        """Number of requests that access control has refused since the start."""
         self.reload_interval_s = reload_interval_s
         self._trace_topic = trace_topic
         self._extra = extra
