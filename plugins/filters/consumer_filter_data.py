@@ -47,7 +47,7 @@ class ConsumerFilterData:
     """Time in ms since 1970 at which a client of the group made the subscription. An older subscription does not replace the
     filter."""
     dead_time_ms: int = 0
-    """Time in ms since 1970 at which the group's last member left; 0 while it has members."""
+    """Time in ms since 1970 at which the group's last member left; 0 while the group has members."""
 
     @property
     def is_dead(self) -> bool:
