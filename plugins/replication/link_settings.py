@@ -30,7 +30,8 @@ class LinkSettings:
     secret: bytes | None = attrs.field(default=None, repr=False)
     """Secret that master and slave share; None to use RocketMQ's stream, which needs no secret."""
     truncate: Truncate = "proven"
-    """For a slave: when the end of its log may be removed that the master's log lacks (setting ``ha.truncate``)."""
+    """For a slave: condition on which the slave may remove the end of its log that the master's log lacks (setting
+    ``ha.truncate``)."""
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:

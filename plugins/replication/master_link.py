@@ -49,7 +49,7 @@ class MasterLink:
         self.next_offset_bytes = 0
         """Physical offset of the next byte to send to the slave; valid in stage TRANSFER."""
         self.held_offset_bytes = 0
-        """Physical offset up to which the slave has the log, from its last report."""
+        """Physical offset up to which the slave has received the log, according to the slave's last report."""
         self.slave: LogState | None = None
         """State of the slave's log; None for a slave that is a RocketMQ broker, because it sends no state."""
         self._greeting = b""

@@ -83,8 +83,8 @@ class SlaveSynchronize:
         self._told = ""
         self._wanted = asyncio.Event()
         self._held: _Offsets | None = None
-        """Offsets from the master that are not applied yet, because the slave's log does not reach the end that the master's
-        log had; None if there are no such offsets."""
+        """Offsets from the master that are not applied yet, because the slave's log has not reached the position at which the
+        master's log ended; None if no offsets wait."""
         self._deleted: set[str] = set()
         """Topics whose deletion the slave has read in the log since it last requested the master's offsets."""
         self._may_be_left = True
