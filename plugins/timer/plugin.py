@@ -151,8 +151,7 @@ class TimerService:
         self.wheel = TimerWheel(folder, api.folder.disk)
         self.timers = TimerMessageService(store, self.wheel, self.positions)
         self._seen_offset_bytes = -1
-        """Visible end of the log, in bytes, when the last timer before it had been read; -1 while further timers must be
-        read."""
+        """Visible end of the log, in bytes, at the last run that left no timers to read; -1 while there are timers to read."""
 
     @property
     def takes_messages(self) -> bool:
