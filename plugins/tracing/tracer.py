@@ -61,7 +61,7 @@ class _Traced(msgspec.Struct, eq=False):
     begin_ns: int = 0
     appended_ns: int = 0
     settled_ns: int = 0
-    """Time at which the message became durable or its durability failed, in ns since 1970; 0 before this time."""
+    """Time at which the message became durable or failed to become durable, in ns since 1970; 0 before this time."""
     visible_ns: int = 0
     """Time from which on consumers could see the message, in ns since 1970; 0 before this time."""
     error: str = ""
