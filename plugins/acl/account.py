@@ -48,7 +48,8 @@ class Account:
     secret: Secret = attrs.field(repr=False)
     white: AddressPatterns
     """Address patterns of the account. With ``acl.compat: safe``, requests from other addresses are refused, unless the account
-    has no patterns. With ``acl.compat: strict``, requests from these addresses need neither a signature nor permissions."""
+    has no patterns. With ``acl.compat: strict``, requests that name the account need neither a signature nor permissions if
+    they come from these addresses."""
     admin: bool
     default_topic: Permission
     default_group: Permission
