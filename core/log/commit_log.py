@@ -72,7 +72,7 @@ class Appender:
         self._clock = clock
         self._tags_codes = tags_codes
         self.next_queue_offset: dict[tuple[str, int], int] = {}
-        """The queue offset of the next message, keyed by (topic, queue id); 0 if absent."""
+        """Queue offset of the next message of each queue, keyed by (topic, queue id); a missing queue begins at 0."""
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
         """Append messages in order.
@@ -432,9 +432,9 @@ class CommitLog(LogReader):
     ) -> None:
         super().__init__(queue, watermarks, tags_codes)
         self.appender = Appender(queue, watermarks, clock, tags_codes)
-        """The writer at the log's end, which also assigns queue offsets."""
+        """The appender, which writes records at the log's end and assigns queue offsets."""
         self.durability = Durability(queue, watermarks, checkpoint, clock, on_progress, on_fenced)
-        """The part that commits and syncs for the flush service, and records slow operations."""
+        """The part of the log that commits and syncs for the flush service, and records slow operations."""
 
     @property
     def wrote_offset_bytes(self) -> int:

@@ -49,7 +49,7 @@ _ENTRIES_MAX: Final = 100_000
 _OFFSET_MAX: Final = 2**63 - 1
 
 MakeId = Callable[[int], str]
-"""A function that returns random bytes as hexadecimal digits, from the number of bytes."""
+"""Function that returns random bytes as hexadecimal digits, given the number of bytes."""
 
 
 def random_id(length_bytes: int) -> str:
@@ -65,7 +65,7 @@ class Epoch(msgspec.Struct, frozen=True):
     start_offset_bytes: int
     """Physical offset of the epoch's first byte."""
     id: str
-    """A random id that distinguishes it from the epoch of the same number in a copy of the store."""
+    """Random id that distinguishes the epoch from the epoch with the same number in a copy of the store."""
     cause: str
     """The reason why the epoch began: ``created``, ``recovered`` or ``master``."""
 

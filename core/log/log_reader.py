@@ -21,7 +21,7 @@ from flintmq.core.record.java_hash import tags_hash
 log = event_log("flintmq.store")
 
 _BATCH: Final = 2_048
-"""Number of records in a batch that is read record by record."""
+"""Number of records in a batch when the log is read record by record."""
 
 
 class LogReader:

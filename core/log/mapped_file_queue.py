@@ -28,12 +28,13 @@ log = event_log("flintmq.store")
 
 OS_PAGE_BYTES = 4096
 HEAD_BYTES = 8
-"""Number of bytes at the start of an append that are written last, see :meth:`MappedFile.append`."""
+"""Number of bytes at the start of an append that are written after the rest of the append, see :meth:`MappedFile.append`."""
 IN_ORDER_BYTES = 8 * 1024
-"""Size from which an append uses a system call, which writes in order and is faster than a copy into the map."""
+"""Size in bytes from which an append uses a system call, which writes in order and is faster than a copy into the file's
+map."""
 _WARM_BYTES = 16 * 1024 * 1024
 _GAP_BYTES = 64 * 1024 * 1024 * 1024
-"""Size of a gap between two files above which a crash cannot be its cause."""
+"""Size in bytes above which a gap between two files of a log cannot be caused by a crash."""
 
 
 class MappedFile:
@@ -62,17 +63,17 @@ class MappedFile:
         self.region = region
         self.view = region.view
         self.buffer: memoryview | None = None
-        """The buffer of the transient pool that receives appends; None if they go to the map."""
+        """The buffer of the transient pool that receives the file's appends; None if appends go to the file's map."""
         self._step = step
         self.grown = 0
         """Position up to which this object has made sure that the file is backed by disk."""
         self.named = False
-        """Whether a sync has made the file's name durable too."""
+        """Whether a sync has made the file's name durable."""
         self.wrote = 0
         self.committed = 0
         self.flushed = 0
         self.unsynced = False
-        """Whether there may be unsynced bytes below ``flushed``: writes of a crashed process, or a cut."""
+        """Whether bytes below ``flushed`` may be unsynced, because a crashed process wrote them or a cut changed them."""
 
     def grow(self, end: int) -> None:
         """Back the file by disk up to a position, in steps. Raises StoreFullError, without a change, if the disk is full."""
@@ -194,13 +195,13 @@ class MappedFileQueue:
         self._step_bytes = min(step_bytes, file_bytes)
         self._pool = pool
         self.pooled = pool is not None
-        """Whether files can have buffers of a transient pool."""
+        """Whether files of the queue can have buffers of a transient pool."""
         self._ahead = ahead
         self._warm = warm
         self._holds = holds
         self._size_key = size_key
         self.closing = False
-        """Whether the queue is about to be closed, so that warming a file is abandoned."""
+        """Whether the queue is about to be closed. If so, warming a file is abandoned."""
         self._next: Future[MappedFile] | None = None
         self.files: list[MappedFile] = []
 

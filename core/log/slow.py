@@ -17,7 +17,7 @@ from flintmq.core.log_events import event_log
 SLOW_S: Final = 0.5
 """Duration in seconds above which an operation is logged as slow."""
 _PAUSE_S: Final = 1.0
-"""Minimum time between two lines of the same kind, in seconds."""
+"""Minimum time in seconds between two log lines about slow operations of the same kind."""
 
 log = event_log("flintmq.store")
 

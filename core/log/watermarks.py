@@ -19,16 +19,17 @@ class Watermarks:
     def __init__(self, *, synchronous: bool) -> None:
         self.wrote = 0
         self.tail: tuple[int, int] = (0, 0)
-        """``wrote`` and the store time of the record that ends there, as a consistent pair for the flush service's thread."""
+        """The position ``wrote`` and the store time of the record that ends at this position, as a consistent pair for the
+        flush service's thread."""
         self.committed = 0
         self.flushed = 0
         self.replicated: int | None = None
         """The physical offset up to which slaves have acknowledged the log; None if reads do not wait for slaves."""
         self.dispatched = 0
         self.synchronous = synchronous
-        """Whether only synced records are acknowledged and readable, so that no record is read that a crash could lose."""
+        """Whether only synced records are acknowledged and readable. If so, a crash cannot lose a record that was read."""
         self.fence_reason: str | None = None
-        """The reason why no record is acknowledged any more (the fence); None if there is none."""
+        """Reason why the store acknowledges no more records (the fence); None if the store is not fenced."""
 
     @property
     def readable(self) -> int:

@@ -51,7 +51,7 @@ class MessageBatch(msgspec.Struct, gc=False):
     queue_id: int
     flags: Sequence[int]
     bodies: Sequence[bytes]
-    """Bodies, at least one. All columns have the same length."""
+    """Bodies of the batch's messages, at least one. All columns of the batch have the same length."""
     stored_properties: Sequence[bytes]
     """Stored properties of each message, in UTF-8."""
     born_timestamp_ms: int
@@ -59,14 +59,14 @@ class MessageBatch(msgspec.Struct, gc=False):
     """The sender's address and port, packed in 8 or 20 bytes."""
     store_host: bytes
     sys_flag: int = 0
-    """The system flag of all messages; a batch cannot contain transactional messages."""
+    """System flag of all messages of the batch; a batch cannot contain transactional messages."""
     reconsume_times: int = 0
     wait: bool = True
     """Whether the sender waits for durability (property WAIT)."""
     may_wait: bool = True
-    """False if no message asks for a delay, a time of delivery or a transaction (:func:`.properties.may_wait`)."""
+    """False if no message of the batch asks for a delay, a time of delivery or a transaction (:func:`.properties.may_wait`)."""
     found: Found | None = None
-    """The cached result of :func:`look_into`; None before its first call."""
+    """Cached result of :func:`look_into` for the batch; None before the first call."""
 
 
 def look_into(batch: MessageBatch) -> Found:

@@ -37,7 +37,7 @@ _SYS_FLAG_AT: Final = HEAD_AT["sys_flag"]
 _CRC_MASK: Final = 0x7FFFFFFF
 
 Records = tuple[Sequence[bytes], Sequence[int]]
-"""The bytes of consecutive records in pieces to join, and the physical offset of each record."""
+"""Bytes of consecutive records, in pieces that are to be joined, and the physical offset of each record."""
 
 
 def record_sizes(batch: MessageBatch) -> list[int]:

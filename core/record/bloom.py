@@ -31,11 +31,11 @@ class BloomFilterData(msgspec.Struct, frozen=True):
     """A group's positions in the bit maps of one topic."""
 
     bit_num: int
-    """Length of the bit map, in bits."""
+    """Length of a bit map of the topic, in bits."""
     bit_pos: tuple[int, ...]
-    """The group's positions, in the order of their hash functions."""
+    """Positions of the group's bits in a bit map, in the order of the hash functions that computed them."""
     mask: int = 0
-    """The integer with the bits of all positions set; computed from ``bit_pos``."""
+    """Integer in which the bits at all positions of the group are set; computed from :attr:`bit_pos`."""
 
     def __post_init__(self) -> None:
         mask = 0

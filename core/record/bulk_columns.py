@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ROWS_FIRST: Final = 1_024
 
 RequestAt = Callable[[int], "DispatchRequest"]
-"""A function that reads the single record at a position in a file. Raises RecordError."""
+"""Function that reads the single record at a position in a file. It raises ``RecordError`` if the record is not valid."""
 
 
 class RecordColumns(msgspec.Struct, frozen=True, eq=False):
@@ -55,7 +55,8 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
     tags_code: Column
     """Tags code of each record, as stored in the consume queue."""
     key_row: Column
-    """Row of each key's record, in ascending order; a record's keys are in the order of :func:`.message_keys.index_keys`."""
+    """Row of the record to which each key belongs, in ascending order. A record's keys are in the order of
+    :func:`.message_keys.index_keys`."""
     key_hash: Column
     """Hash of each key, as stored in the index."""
     end_offset_bytes: int

@@ -26,19 +26,20 @@ if TYPE_CHECKING:
     """A numpy array with one value per record."""
 
 ROWS_MAX: Final = 8_192
-"""The number of records that are scanned at a time: their columns stay in the processor's cache."""
+"""Number of records that are scanned together. The columns of this number of records stay in the processor's cache."""
 ROWS_MIN: Final = 48
-"""The least number of rows for numpy. Fewer rows are read faster one by one."""
+"""Minimum number of records for which numpy is used. Fewer records are read faster one by one."""
 BYTES_MIN: Final = 64 * 1024
-"""The least size of a part of a log for numpy. A smaller part is read faster record by record."""
+"""Minimum size in bytes of a part of a log for which numpy is used. A smaller part is read faster record by record."""
 BYTES_WORTH_NUMPY: Final = 8 * 1024 * 1024
-"""A log of this size is worth the import of numpy."""
+"""Minimum size in bytes of a log for which the import of numpy pays off."""
 _ROWS_BYTES: Final = 16 * 1024 * 1024
 _TOPICS_TRIED: Final = 12
 _ROWS_TRIED: Final = 64
 """Number of records from which the mean record size is estimated."""
 _SMALL_BYTES: Final = 512
-"""Mean record size up to which searching for the magic is faster than following sizes."""
+"""Mean record size in bytes up to which searching a log for the magic of records is faster than following the sizes of
+records."""
 _MAGIC_FIRST_BYTE: Final = rec.MAGIC_V1 >> 24
 
 

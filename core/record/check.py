@@ -38,7 +38,7 @@ _BODY_AT: Final = HEAD_V4.size
 _CRC_MASK: Final = 0x7FFFFFFF
 _TOPICS_MAX: Final = 65_536
 _NUMBERED_MAX: Final = 8_192
-"""Maximum number of topics to keep numbers for; every bulk check costs a little for each of them."""
+"""Maximum number of topics that get a number. Every bulk check costs a little for each numbered topic."""
 _ANYWHERE: Final = Path()
 
 Plain = tuple[int, int, int, int]

@@ -29,11 +29,11 @@ class DispatchRequest(msgspec.Struct, gc=False):
     """Java hash of TAGS as a signed 64-bit number, 0 without tags; in the schedule topic, the delivery time in ms."""
     store_timestamp_ms: int
     queue_offset: int
-    """The message's number in its queue, from 0."""
+    """Number of the message in its queue, from 0."""
     keys: str
-    """The property KEYS, with keys separated by blanks; empty if there is none."""
+    """Property KEYS of the message, with keys separated by blanks; empty if the message has no KEYS."""
     uniq_key: str
-    """The property UNIQ_KEY; empty if there is none."""
+    """Property UNIQ_KEY of the message; empty if the message has no UNIQ_KEY."""
     sys_flag: int
     prepared_transaction_offset_bytes: int
     properties: Mapping[str, str]
@@ -53,24 +53,24 @@ class AppendedBatch(msgspec.Struct, gc=False):
     topic: str
     queue_id: int
     commit_log_offset_bytes: int
-    """Physical offset of the first record."""
+    """Physical offset of the batch's first record."""
     message_size_bytes: int
-    """Total size of all records, in bytes."""
+    """Total size of all records of the batch, in bytes."""
     store_timestamp_ms: int
     queue_offset: int
-    """Queue offset of the first message; the others have the following offsets."""
+    """Queue offset of the batch's first message; the other messages have the following queue offsets."""
     sys_flag: int
     positions: Sequence[int]
-    """Physical offsets of the records, at least one. All columns have the same length."""
+    """Physical offsets of the batch's records, at least one. All columns of the batch have the same length."""
     sizes: Sequence[int]
-    """Sizes of the records, in bytes."""
+    """Sizes of the batch's records, in bytes."""
     tags_codes: Sequence[int]
     all_keys: Sequence[str]
-    """KEYS of each message, with keys separated by blanks; empty if there are none."""
+    """KEYS of each message of the batch, with keys separated by blanks; empty for a message without KEYS."""
     keys: str
-    """KEYS of all messages, joined; used only for their total length."""
+    """KEYS of all messages of the batch, joined; used only for their total length."""
     uniq_keys: Sequence[bytes]
-    """UNIQ_KEY of each message in UTF-8; empty if there is none."""
+    """UNIQ_KEY of each message of the batch in UTF-8; empty for a message without UNIQ_KEY."""
     all_stored_properties: Sequence[bytes]
 
     def __len__(self) -> int:

@@ -34,7 +34,8 @@ class Heads(msgspec.Struct):
     """
 
     raw: NDArray[Any]
-    """Structured array of the fixed fields, laid out with IPv4 hosts; the hosts themselves are wrong if one is IPv6."""
+    """Structured array of the records' fixed fields, laid out for IPv4 hosts. In a record with an IPv6 host, the hosts in this
+    array are wrong."""
     start: Ints
     size: Ints
     sys_flag: NDArray[numpy.int32]
@@ -43,7 +44,7 @@ class Heads(msgspec.Struct):
     """Mask of the records with an IPv6 born host; None if no host of any record is IPv6."""
     store_v6: Bools | None
     shift: Ints | None
-    """Number of bytes by which IPv6 hosts shift the fields after both hosts; None if no host is IPv6."""
+    """Number of bytes by which a record's IPv6 hosts shift the fields after both hosts; None if no record has an IPv6 host."""
     body_at: Ints
     body_length: Ints
     topic_at: Ints
@@ -51,7 +52,7 @@ class Heads(msgspec.Struct):
     properties_at: Ints
     properties_length: Ints
     bad: Bools | None
-    """Mask of the heads that are not valid records; None if all are valid."""
+    """Mask of the items that are not valid records; None if all records are valid."""
 
     def __len__(self) -> int:
         return len(self.start)

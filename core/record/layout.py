@@ -25,9 +25,9 @@ class Field(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    """The type of an integer, ``host``, or ``bytes`` for a field of variable length."""
+    """Type of the field: an integer type, ``host``, or ``bytes`` for a field of variable length."""
     length: str = ""
-    """The name of the field with the length of a ``bytes`` field."""
+    """For a field of the type ``bytes``, the name of the field that contains its length; otherwise empty."""
 
     @property
     def size_bytes(self) -> int:
@@ -65,7 +65,7 @@ HEAD_AT: Final = dict(
 )
 """The position of each field of :data:`HEAD` in a record with IPv4 hosts, keyed by field name."""
 V6_MORE_BYTES: Final = V6_BYTES - V4_BYTES
-"""Number of bytes by which an IPv6 host shifts the fields after it."""
+"""Number of bytes by which an IPv6 host shifts the following fields of a record."""
 
 
 def head_format(sys_flag: int = 0, first: str = "size", last: str = "body_length") -> str:

@@ -12,7 +12,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 _STRIDE_LEAST_BYTES: Final = 64 * 1024
 _STRIDE_MOST_BYTES: Final = 16 * 1024 * 1024
 _OVERLAP_BYTES: Final = 3
-"""Number of bytes by which a magic can extend past the end of a chunk."""
+"""Number of bytes by which a record's magic can extend past the end of a chunk."""
 _ZEROS: Final = bytes(_CHUNK_BYTES + _OVERLAP_BYTES)
 _MAGICS: Final = re.compile(
     b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (rec.MAGIC_V1, rec.MAGIC_V2, rec.MAGIC_BLANK))

@@ -35,7 +35,7 @@ from flintmq.core.record.log_part import LogPart, is_blank, is_file_end, is_zero
 
 NEVER: Final = 2**63 - 1
 _ROWS_FIRST: Final = 256
-"""Number of records to check at first and after damage; small, so that frequent damage does not cost many checksums."""
+"""Number of records to check at first and after damage. It is small, so that frequent damage does not cost many checksums."""
 _PHYSICAL: Final = picked("physical_offset")
 Place = tuple[int, int]
 """The index of a file, and a position in that file."""
@@ -85,9 +85,9 @@ class Stretch(msgspec.Struct, frozen=True):
     start: int
     end: int
     reason: str = ""
-    """The reason why the bytes are not a valid record; for a BLANK, what is wrong with it, if anything."""
+    """Reason why the bytes of the stretch are not a valid record; for the kind BLANK, the fault of the blank, if it has one."""
     run: Run | None = None
-    """The records, for the kind RECORD; otherwise None."""
+    """Records of the stretch, for the kind RECORD; otherwise None."""
 
 
 def holds_zero(properties: bytes, _end_offset_bytes: int) -> bool:
@@ -102,17 +102,20 @@ class WalkPolicy(msgspec.Struct, frozen=True):
     """The rules by which a scan accepts records as valid, and chooses where the log continues after damage."""
 
     check_crc: bool = True
-    """Whether to compare bodies with their CRCs; after damage they are always compared."""
+    """Whether to compare the bodies of records with their CRCs. After damage, bodies are always compared."""
     trusted_ms: int = NEVER
-    """The store time up to which records are known to be completely written, while times ascend; NEVER: all records are."""
+    """Store time up to which records are known to be completely written, as long as store times ascend. With NEVER, all records
+    are known to be completely written."""
     is_torn: Callable[[bytes, int], bool] = holds_zero
-    """A function that returns whether properties are torn, from the properties and the physical offset of their end."""
+    """Function that returns whether a record's properties are torn, given the properties and the physical offset of their
+    end."""
     next_queue_offsets: Mapping[tuple[str, int], int] | None = None
-    """The next queue offset of each queue, keyed by topic and queue id, which the user of the scan updates; or None.
+    """Next queue offset of each queue, keyed by topic and queue id, which the user of the scan updates; or None.
 
-    With it, the log continues after damage at a record that is followed by another valid record, or whose queue offset can be
-    the next of its queue. That record may be older than the last good one if a younger one follows. With None, the log
-    continues at any valid record that is not older than the last good one.
+    With this mapping, the log continues after damage at a record that is followed by another valid record, or whose queue
+    offset can be the next of its queue. The record may be older than the last valid record before the damage if a younger
+    record follows. With None, the log continues at any valid record that is not older than the last valid record before the
+    damage.
     """
 
 
@@ -129,15 +132,17 @@ class LogWalk:
         self._policy = policy
         self._checks = RecordCheck(check_crc=policy.check_crc)
         self.last_ms = 0
-        """Store time of the last record, in ms since 1970."""
+        """Store time of the last scanned record, in ms since 1970."""
         self.newest_ms = 0
-        """Latest store time of the records, kept only if ``trusted_ms`` is set; a caller may set it back."""
+        """Latest store time of the scanned records, kept only if :attr:`WalkPolicy.trusted_ms` is set. A caller may set it back
+        to an earlier time."""
         self._saw_older = False
-        """Whether the search after damage has found valid records that are older than the last good one."""
+        """Whether the search after damage has found valid records that are older than the last valid record before the
+        damage."""
         self._ahead_of: int | None = None
-        """Physical offset of the damage, in a copy made by :meth:`ahead`; otherwise None."""
+        """In a copy of the scan made by :meth:`ahead`, the physical offset of the damage; otherwise None."""
         self._younger: tuple[int, int] = (-1, 0)
-        """Physical offset and store time of a known record further ahead."""
+        """Physical offset and store time of a valid record that the search after damage found further ahead."""
 
     def stretches(self, index: int = 0, at: int = 0) -> Iterator[Stretch]:
         """Yield the stretches of the log from a position to its end, in time proportional to the log's size.

@@ -8,7 +8,8 @@ from typing import Final, Protocol
 from flintmq.core.record.properties import KEY_SEPARATOR
 
 MORE_KEYS: Final[tuple[str, ...]] = ()
-"""Names of further properties whose value is one key. RocketMQ has none: an entry makes an index that differs from its own."""
+"""Names of further properties whose value is one key of the index. RocketMQ indexes no such properties, so with a name in this
+tuple the index differs from RocketMQ's."""
 
 
 class Keyed(Protocol):

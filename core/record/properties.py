@@ -36,32 +36,34 @@ CLUSTER: Final = "CLUSTER"
 MSG_REGION: Final = "MSG_REGION"
 TRACE_ON: Final = "TRACE_ON"
 CORRELATION_ID: Final = "CORRELATION_ID"
-"""The id of the request that a reply answers."""
+"""Property with the id of the request that a reply answers."""
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
-"""The client id of the requester."""
+"""Property with the client id of the client that sent a request and waits for the reply."""
 TTL: Final = "TTL"
-"""The time that the requester waits for the reply, in ms."""
+"""Property with the time that the requester waits for the reply, in ms."""
 MSG_TYPE: Final = "MSG_TYPE"
-"""The message type: ``reply`` for a reply, absent otherwise."""
+"""Property with the message type: ``reply`` for a reply, absent from other messages."""
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
-"""The time at which the broker forwarded a reply, in ms since 1970."""
+"""Property with the time at which the broker forwarded a reply, in ms since 1970."""
 ARRIVE_TIME: Final = "ARRIVE_TIME"
-"""The time at which a reply arrived at the requester, in ms since 1970."""
+"""Property with the time at which a reply arrived at the requester, in ms since 1970."""
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-"""The requested delivery time, in ms since 1970."""
+"""Property with the requested delivery time, in ms since 1970."""
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-"""The time at which a waiting message is due, in ms since 1970; set by the broker."""
+"""Property with the time at which a waiting message is due, in ms since 1970; set by the broker."""
 KEY_SEPARATOR: Final = " "
 _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
 _REMEMBERED_MAX_BYTES: Final = 512
-"""Maximum size of properties whose parsed values are cached; clients determine the size, so longer ones are not cached."""
+"""Maximum size of properties whose parsed values are cached. Clients determine the size, so larger properties are not
+cached."""
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
 _VALUES_OF: Final = {
     name: re.compile(rb"\x02%b\x01([^\x02]+)" % name) for name in (b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"TRAN_MSG")
 }
-"""Patterns of entries with a value, keyed by name. They search forward, which is faster than a regex search from the end."""
+"""Patterns that find a property with a value in stored properties, keyed by the property's name. The patterns search forward,
+which is faster than a regex search from the end."""
 
 
 def string_to_properties(text: str) -> dict[str, str]:
@@ -114,9 +116,11 @@ class _StoredProperties(msgspec.Struct, gc=False):
 
 Mapping.register(_StoredProperties)
 stored_properties: Final = cast("Callable[[bytes], Mapping[str, str]]", _StoredProperties)
-"""Return a mapping of stored properties, which is parsed at first access; for most messages that never happens.
+"""Return a mapping of stored properties. The properties are parsed at the first access, which for most messages never happens.
 
-It is a msgspec class, because those are created in half the time and are not tracked by the garbage collector."""
+The mapping is a msgspec class, because objects of such a class are created in half the time and are not tracked by the garbage
+collector.
+"""
 
 
 class AlikeProperties(Sequence[bytes]):
@@ -129,11 +133,12 @@ class AlikeProperties(Sequence[bytes]):
 
     def __init__(self, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> None:
         self.before = before
-        """The common bytes before the value of UNIQ_KEY."""
+        """Bytes before the value of UNIQ_KEY, which all messages have in common."""
         self.uniq_keys = uniq_keys
-        """The values of UNIQ_KEY, at least one, all ASCII without NUL and of the same length."""
+        """Values of the messages' UNIQ_KEY, at least one, all ASCII without NUL and of the same length."""
         self.behind = behind
-        """The common bytes after the value: empty, or a separator and further entries."""
+        """Bytes after the value of UNIQ_KEY, which all messages have in common: empty, or a separator and further
+        properties."""
         self.length = len(before) + len(uniq_keys[0]) + len(behind)
         """Size of each message's properties, in bytes."""
 
@@ -221,7 +226,7 @@ def nul_error() -> ValueError:
 
 
 _WAITING_MARKS: Final = (b"DELAY\x01", b"TIMER_D", b"TRAN_MSG\x01")
-"""The beginnings of entries by which a message asks for a delay, a time of delivery or a transaction."""
+"""Beginnings of the stored properties by which a message asks for a delay, a time of delivery or a transaction."""
 
 
 def may_wait(all_stored: Sequence[bytes]) -> bool:
@@ -242,7 +247,8 @@ def _may_wait(before: bytes, behind: bytes) -> bool:
 
 
 IndexColumns = tuple[Sequence[str], Sequence[str], Sequence[bytes]]
-"""Three columns with an item per message, empty if absent: TAGS, KEYS, and UNIQ_KEY in UTF-8."""
+"""Three columns with an item per message: TAGS, KEYS, and UNIQ_KEY in UTF-8. An item is empty if the message lacks the
+property."""
 
 
 def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:

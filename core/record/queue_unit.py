@@ -11,15 +11,17 @@ from typing import Final
 UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = UNIT.size
 FILLER_SIZE: Final = 0x7FFFFFFF
-"""The size in a filler unit, which has no message: before a queue's first message, or in place of a lost one.
+"""Size in a filler unit of a consume queue. A filler unit has no message: it stands before a queue's first message, or in place
+of a lost message.
 
-The physical offset in such a unit is 0."""
+The physical offset in a filler unit is 0.
+"""
 
 MAX_ADDRESS: Final = -(2**31) - 1
-"""The greatest value in place of a tags code that is an address in the files of ``consumequeue_ext``."""
+"""Greatest value in place of a unit's tags code that is an address in the files of ``consumequeue_ext``."""
 
 Unit = tuple[int, int, int]
-"""Physical offset, size in bytes and tags code of a message."""
+"""Unit of a consume queue: physical offset, size in bytes and tags code of a message."""
 
 
 def is_filler(unit: Unit) -> bool:

@@ -41,9 +41,10 @@ RECORD_MIN_BYTES: Final = sum(field.size_bytes for field in FIELDS if field.kind
 
 SIZE_AND_MAGIC: Final = picked("size", "magic")
 HEAD_V4_BYTES: Final = HEAD_V4.size
-"""Size of the fields before the body, in a record with IPv4 hosts."""
+"""Size in bytes of the fields before the body, in a record with IPv4 hosts."""
 pack_head_v4: Final = HEAD_V4.pack
-"""Return the packed fields before the body, with IPv4 hosts; struct.error if a value does not fit its field."""
+"""Return the packed fields before the body of a record with IPv4 hosts. Raises ``struct.error`` if a value does not fit its
+field."""
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">h")
@@ -66,7 +67,8 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     body: bytes
     properties: Mapping[str, str]
     properties_bytes: bytes
-    """The properties to store, in UTF-8; they can have entries that ``properties`` lacks (store-format.md, Properties)."""
+    """Properties of the message to store, in UTF-8; they can have entries that ``properties`` lacks (store-format.md,
+    Properties)."""
     born_timestamp_ms: int
     born_host: bytes
     """The sender's address and port, packed in 8 or 20 bytes."""
@@ -78,9 +80,10 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     wait: bool = True
     """Whether the sender waits for durability (property WAIT)."""
     about: About | None = None
-    """Values already known for queues and index, or None.
+    """Values of the message that are already known for queues and index; None if they are not known.
 
-    A message with them is not delayed or transactional, and its properties contain no NUL."""
+    A message with known values is not delayed or transactional, and its properties contain no NUL.
+    """
 
     @property
     def tags_code(self) -> int:

@@ -51,9 +51,9 @@ class RecordBatch:
         self._columns = columns
         self._length = -1
         self.begin_offset_bytes = 0
-        """Physical offset of the first record."""
+        """Physical offset of the batch's first record."""
         self.end_offset_bytes = 0
-        """Physical offset just past the last record."""
+        """Physical offset just past the batch's last record."""
         if columns is not None:
             self._length = len(columns)
             self.begin_offset_bytes = int(columns.physical[0]) if self._length else 0

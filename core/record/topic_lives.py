@@ -27,11 +27,13 @@ from flintmq.core.record.record_batch import RecordBatch
 
 _NOWHERE: Final = pack_host("0.0.0.0", 0)
 _MARK: Final = -1
-"""The preparedOffset of a deletion.
+"""Value of preparedOffset in the record of a topic's deletion.
 
-Brokers write 0 for clients' messages, and the physical offset of the half message when a transaction is committed."""
+In other records, brokers write 0 for clients' messages, and the physical offset of the half message when a transaction is
+committed.
+"""
 DELETIONS: Final = (DELETED_TOPIC, 0)
-"""The (topic, queue id) of all deletions."""
+"""Topic and queue id of the records of all deletions of topics."""
 
 
 class _Told(Protocol):
