@@ -46,7 +46,7 @@ class ResponseCode(enum.IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
-    """Too many requests; only brokers of RocketMQ 5 send it."""
+    """Response code for too many requests; only brokers of RocketMQ 5 send this code."""
 
 
 # RocketMQ: ``RemotingCommand.RPC_TYPE``, ``RPC_ONEWAY``.

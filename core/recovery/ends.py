@@ -57,14 +57,14 @@ class Tail(msgspec.Struct, frozen=True, array_like=True):
     end_bytes: int
     """Position in the file just past its used bytes."""
     crc32: int
-    """CRC of the last used bytes, at most :data:`.TAIL_BYTES`."""
+    """CRC of the last used bytes of the file, at most :data:`.TAIL_BYTES`."""
 
 
 class FileNote(msgspec.Struct, frozen=True, array_like=True):
     """The recorded size and checksum of a small file."""
 
     size_bytes: int
-    """Size in bytes; -1 if only the file's existence is recorded, as while a broker runs."""
+    """Size of the small file in bytes; -1 if only the file's existence is recorded, as while a broker runs."""
     crc32: int
 
 
@@ -73,7 +73,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     is_stop: bool = False
-    """Whether they were recorded at a clean stop, so that they are exact; otherwise they are lower bounds."""
+    """Whether the ends were recorded at a clean stop, so that they are exact; otherwise the recorded ends are lower bounds."""
     log_begin: int = 0
     log_end: int = 0
     tails: list[Tail] = []
@@ -84,11 +84,12 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
     epochs: str = ""
     """The content of ``flint/epochs``."""
     files: dict[str, FileNote] = {}
-    """Small files, keyed by path relative to the store: tables, the checkpoint, and files of features in ``flint``."""
+    """Sizes and checksums of small files, keyed by path relative to the store: tables, the checkpoint, and files of features in
+    ``flint``."""
     counters: dict[str, int] = {}
     """Change counters of tables, keyed by path relative to the store."""
     is_synchronous: bool = False
-    """Whether the flush strategy was synchronous, so that queues only describe synced records."""
+    """Whether the flush strategy was synchronous, so that consume queues only describe synced records."""
     is_accepted: bool = False
     """Whether the operator has accepted the loss of data (``flintmq store repair``)."""
 
@@ -117,9 +118,9 @@ class EndsFile:
         self._disk = disk
         self.path = ends_path(root)
         self.damage = ""
-        """The reason why the file cannot be read; empty if it can, or does not exist."""
+        """Reason why the file ``flint/ends`` cannot be read; empty if it can be read, or does not exist."""
         self.noted: Ends | None = None
-        """The recorded ends; None if there are none."""
+        """Ends of the store's files that were read from ``flint/ends``; None if there are none."""
         self.was_in_use = False
         """Whether a broker used the store after the ends were recorded."""
         self._size_bytes = 0

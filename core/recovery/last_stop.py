@@ -20,9 +20,9 @@ class LastStop(enum.Enum):
     CLEAN = "clean"
     """The broker stopped cleanly and removed its ``abort`` file."""
     KILLED = "killed"
-    """The broker's process was killed, and the machine has run ever since, so that all its writes are there."""
+    """The broker's process was killed, and the machine has run ever since, so that no write of the broker is lost."""
     CRASHED = "crashed"
-    """The machine may have stopped with the broker, so that only synced data is certain to be there."""
+    """The machine may have stopped with the broker, so that only synced data is certain to be in the files."""
 
 
 class StoreMarks:

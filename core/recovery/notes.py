@@ -26,15 +26,15 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
     root: Path
     """The store's folder."""
     ends: EndsFile
-    """The file with the recorded ends."""
+    """File with the recorded ends of the store's files."""
     noted: Ends | None
-    """The ends recorded before this start; None if there are none."""
+    """Ends of the store's files that were recorded before this start; None if none were recorded."""
     changed: tuple[str, ...]
     """Names of small files that differ from their recorded state."""
     mended: list[str]
-    """Descriptions of parts that this start found damaged or lost, and rebuilt or continued without."""
+    """Descriptions of parts of the store that this start found damaged or lost, and rebuilt or continued without."""
     lost: list[QueueEnd]
-    """Recorded ends of the queues that had lost units, as found before any dispatch."""
+    """Recorded ends of the consume queues that had lost units before this start dispatched any record."""
 
     @classmethod
     def read(cls, disk: Disk, root: Path) -> Self:

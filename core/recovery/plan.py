@@ -42,22 +42,23 @@ class FoundStore(msgspec.Struct, frozen=True):
     commit_log: CommitLog
     """The log, with its files mapped."""
     queues: ConsumeQueues
-    """The loaded queues; each ends after its last valid unit."""
+    """The loaded consume queues; each queue ends after its last valid unit."""
     index: IndexBuilder | None
-    """The loaded index, with its trusted files; None if no dispatcher feeds it."""
+    """The loaded index, with its trusted files; None if no dispatcher feeds the index."""
     trusted_ms: int
     """The store time up to which the checkpoint covers log and queues, in ms since 1970."""
     epoch_start_offset_bytes: int
     """Physical offset of the start of the current epoch."""
     check_crc: bool
-    """Whether the scan compares bodies with their CRCs."""
+    """Whether the scan of the log compares the bodies of records with their CRCs."""
     is_safe: bool
-    """Whether ``store.compat`` is ``safe``.
+    """Whether the setting ``store.compat`` is ``safe``.
 
-    If so, the log continues after damage if valid records follow, and a missing log is an error. Otherwise the log ends at the
-    damage, and the queues of a missing log are deleted, as in RocketMQ."""
+    With ``safe``, the log continues after damage if valid records follow, and a missing log is an error. With any other value,
+    the log ends at the damage, and the queues of a missing log are deleted, as in RocketMQ.
+    """
     noted: Ends | None = None
-    """The ends recorded before this start; None if there are none."""
+    """Ends of the store's files that were recorded before this start; None if none were recorded."""
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):
@@ -69,19 +70,21 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
     because: str
     """The reason why the scan of the log begins at :attr:`walked_from_offset_bytes`."""
     walked: Recovered | None
-    """The findings of the scan: the log's end, the cut and the holes; None without a log."""
+    """Findings of the scan of the log: the log's end, the cut and the holes; None if there is no log."""
     described_to_offset_bytes: int
     """End of the newest message in any consume queue; -1 if there is none."""
     begins_epoch: bool
     """Whether a new epoch begins at the log's end, because records that may have been read are missing there."""
     rewritten_from_offset_bytes: int | None
-    """Start of the part of the log that is rewritten to disk, because its sync may have failed; None: no part."""
+    """Start of the part of the log that is rewritten to disk, because its sync may have failed; None if no part is
+    rewritten."""
     rewinds_checkpoint_to_ms: int | None
-    """The store time to which the checkpoint is rewound before queue units are removed; None: it does not change."""
+    """Store time to which the checkpoint is rewound before queue units are removed; None if the checkpoint does not change."""
     dispatched_from_offset_bytes: int
     """End of the consume queues after the recovery, from which records are dispatched to all dispatchers."""
     indexed_from_offset_bytes: int | None
-    """Start of the records before :attr:`dispatched_from_offset_bytes` that the index lacks; None if it lacks none."""
+    """Start of the records before :attr:`dispatched_from_offset_bytes` that the index lacks; None if the index lacks no
+    record."""
 
     @property
     def changes_log(self) -> bool:

@@ -33,7 +33,7 @@ class Recovery(msgspec.Struct, frozen=True):
     checkpoint: StoreCheckpoint
     epochs: EpochFile
     mark_in_use: Callable[[], None]
-    """Function called before bytes of the log change; it creates the ``abort`` file if there is none."""
+    """Function called before bytes of the log change; it creates the ``abort`` file if the store has none."""
 
     def run(self, plan: RecoveryPlan) -> Recovered | None:
         """Carry out a plan that was computed for the current state of the store.

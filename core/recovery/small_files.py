@@ -26,7 +26,7 @@ _NEEDED: Final = {
     "subscriptionGroup.json": "the settings of groups would be lost",
 }
 _OWN: Final = ("flint/epochs", "flint/feed", "checkpoint")
-"""Files that every start checks separately."""
+"""Small files of the store that every start checks by other means than their recorded state."""
 
 
 def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]:

@@ -22,11 +22,11 @@ from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 MARK_EVERY: Final = 4_096
 CLOCK_SLACK_MS: Final = 1_000
 _UNWRITTEN: Final = re.compile(rb"\x00{16}")
-"""Pattern of bytes that an interrupted copy into the file has not written."""
+"""Pattern of zeros that an interrupted copy into a file of the log has not overwritten."""
 _NO_HEAD: Final = bytes(HEAD_BYTES)
-"""The first bytes of an interrupted append, whose head is written last."""
+"""First bytes of an interrupted append: zeros, because the first bytes of an append are written last."""
 _APPEND_MOST: Final = 65_536
-"""Upper limit of the number of records in one append."""
+"""Maximum number of records in one append."""
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -37,11 +37,12 @@ class Cut(msgspec.Struct, frozen=True):
     reason: str
     """The reason why the first removed bytes are not a valid record."""
     damaged: bool
-    """Whether valid, younger records follow, so that it is damage in the middle and not a torn tail."""
+    """Whether valid, younger records follow the first removed bytes, so that the log is damaged in the middle and not torn at
+    its end."""
     stale: bool
-    """Whether valid, older records follow, left by an earlier recovery of RocketMQ."""
+    """Whether valid, older records follow the first removed bytes, left by an earlier recovery of RocketMQ."""
     quarantine: Path | None
-    """Path of the copy of the removed bytes; None if they were zeros."""
+    """Path of the copy of the removed bytes; None if the removed bytes were zeros."""
 
 
 class Hole(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class Hole(msgspec.Struct, frozen=True):
     store_timestamp_ms: int
     """Store time of the last valid record before the damage, in ms since 1970."""
     quarantine: Path | None = None
-    """Path of the copy of the damaged bytes; None if they were zeros."""
+    """Path of the copy of the damaged bytes; None if the damaged bytes were zeros."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -66,13 +67,13 @@ class Recovered(msgspec.Struct, frozen=True):
     """Physical offset from which records are counted."""
     end_offset_bytes: int
     store_timestamp_ms: int
-    """Store time of the last record, in ms since 1970; 0 if there is none."""
+    """Store time of the log's last record, in ms since 1970; 0 if there is no record."""
     records: int
     """Number of all scanned records."""
     queued: int
     """Number of counted records that have units in queues."""
     cut: Cut | None
-    """The bytes to remove after the log's end; None if there are only zeros, or nothing."""
+    """The bytes to remove after the log's end; None if only zeros, or no bytes, follow the end."""
     holes: tuple[Hole, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
     """Pairs of a physical offset and the number of queued records before it, one pair for every 4,096 records."""
@@ -80,9 +81,9 @@ class Recovered(msgspec.Struct, frozen=True):
     """Physical offset of the first record that the checkpoint does not cover, and the number of queued records before it; None
     if the checkpoint covers all records."""
     clock_went_back: bool = False
-    """Whether store times went backward, so that they do not give the order of records."""
+    """Whether store times went backward in the log, so that they do not give the order of records."""
     newest_ms: int = 0
-    """Latest store time of the counted records, in ms since 1970; 0 if there is none."""
+    """Latest store time of the counted records, in ms since 1970; 0 if no records are counted."""
 
     @property
     def unchanged_to_offset_bytes(self) -> int:

@@ -15,7 +15,8 @@ import msgspec
 from flintmq.config.sections.store import StoreSection
 
 DELETE_FILES_MAX: Final = 10
-"""Largest number of commit log files that one round deletes. Each takes the disk some time, and rounds are frequent."""
+"""Maximum number of commit log files that one round of retention deletes. Deleting a file takes the disk some time, and rounds
+are frequent."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -23,7 +24,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     """The settings of retention, in the units of the rules."""
 
     reserved_ms: int
-    """Time for which messages are kept, in ms."""
+    """Time for which retention keeps messages, in ms."""
     delete_hours: frozenset[int]
     """Hours of the day, in local time, at which expired files are deleted even if the disk has space."""
     max_used_ratio: float
@@ -33,21 +34,23 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     full_ratio: float
     """Used share of the disk above which writes are refused."""
     min_free_bytes: int
-    """Free space in bytes below which writes are refused even if the ratios allow them; 0 switches this off."""
+    """Free space in bytes below which writes are refused even if the ratios of used space allow writes; 0 switches this limit
+    off."""
     enough_free_bytes: int
-    """Free space in bytes from which on the ratios for a full and nearly full disk do not count; 0 switches this off."""
+    """Free space in bytes from which on the ratios for a full and a nearly full disk do not count; 0 makes the ratios always
+    count."""
     clean_forcibly: bool
     """Whether files that have not expired may be deleted if the disk is nearly full."""
     retention_bytes: int
-    """Size of the log in bytes above which its oldest files are deleted; 0 switches this off."""
+    """Size of the log in bytes above which its oldest files are deleted; 0 switches this limit off."""
     hold_until_consumed: bool
-    """Whether files with messages that a group has not consumed are kept."""
+    """Whether files of the log with messages that any group has not consumed are kept."""
     hold_max_bytes: int
-    """Size of the log in bytes up to which files with unread messages are kept."""
+    """Size of the log in bytes up to which files with messages that a group has not consumed are kept."""
     keep_for_groups: frozenset[str] = frozenset()
-    """Groups for which files with messages that they have not consumed are kept."""
+    """Names of the groups for which files with messages that the group has not consumed are kept."""
     keep_at_most_ms: int = 0
-    """Age in ms of its newest message from which on a file is no longer kept for groups."""
+    """Age in ms of a file's newest message from which on the file is no longer kept for groups that have not consumed it."""
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:
@@ -80,7 +83,8 @@ class DiskUsage(msgspec.Struct, frozen=True):
     total_bytes: int
     used_bytes: int
     free_bytes: int
-    """Bytes that the broker may still write. The number is less than ``total - used`` if blocks are reserved for root."""
+    """Number of bytes that the broker may still write to the disk. The number is less than ``total - used`` if blocks are
+    reserved for root."""
 
     @property
     def used_ratio(self) -> float:
@@ -103,11 +107,11 @@ class Space(msgspec.Struct, frozen=True):
     """The measures that the usage of disks requires."""
 
     delete: bool = False
-    """Whether expired files are deleted at any hour."""
+    """Whether expired files are deleted at any hour of the day."""
     forcibly: bool = False
     """Whether the oldest files are deleted even if they have not expired."""
     full: DiskFull | None = None
-    """The reason why writes are refused; None if they are accepted."""
+    """The reason why writes are refused; None if writes are accepted."""
 
     def __or__(self, other: Space) -> Space:
         """Return the measures that either of two requires."""
@@ -154,7 +158,8 @@ class LogFile(msgspec.Struct, frozen=True):
     start_offset_bytes: int
     size_bytes: int
     newest_ms: int | None
-    """Store timestamp of the newest message, in ms since 1970. If it is unknown, it is None and the file does not expire."""
+    """Store timestamp of the file's newest message, in ms since 1970. If the timestamp is unknown, the value is None and the
+    file does not expire."""
 
     @property
     def end_offset_bytes(self) -> int:
@@ -172,7 +177,7 @@ class Moment(msgspec.Struct, frozen=True):
     """Physical offset up to which the log is synced and dispatched. A file that ends after it is still needed."""
     space: Space = Space()
     manual: bool = False
-    """Whether an administrator requested this round (request code 329)."""
+    """Whether an administrator requested this round of retention (request code 329)."""
 
 
 class Reason(enum.Enum):

@@ -15,7 +15,8 @@ from flintmq.core.limits import KV_CONFIG_ENTRIES_MAX, KV_CONFIG_MAX_BYTES
 from flintmq.core.response_code import ResponseCode
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The namespace of ordered topics; its keys are topics, its values order configurations such as ``broker-a:4;broker-b:4``."""
+"""The namespace of ordered topics. Its keys are topics, and its values are order configurations such as
+``broker-a:4;broker-b:4``."""
 
 
 class _StoredKeyValues(msgspec.Struct, rename="camel"):
@@ -56,7 +57,7 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         super().__init__(file, {}, journal)
         self._size_bytes = 0
         self._counter = 0
-        """Change counter of the newest note; the file itself has no counter."""
+        """Change counter of the newest note of a change; ``kvConfig.json`` itself has no counter."""
 
     def __len__(self) -> int:
         return sum(map(len, self._table.values()))

@@ -30,7 +30,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The addresses of a master and its slaves, which share a broker name."""
 
     broker_addrs: dict[Long, str] = field(default_factory=dict)
-    """Addresses, keyed by broker id; id 0 is the master."""
+    """Addresses of the brokers with this broker name, keyed by broker id; id 0 is the master."""
     broker_name: str = ""
     cluster: str = ""
 
@@ -46,7 +46,7 @@ class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     broker_datas: list[BrokerData] = field(default_factory=list)
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
-    """Filter servers, keyed by broker address."""
+    """Addresses of filter servers, keyed by broker address."""
     order_topic_conf: str | None = None
     """Order configuration of an ordered topic, such as ``broker-a:4;broker-b:4``; None for other topics."""
     queue_datas: list[QueueData] = field(default_factory=list)
@@ -63,7 +63,7 @@ class RegisterResult(msgspec.Struct, frozen=True):
     """The answer to a broker's registration; both values are None for a master."""
 
     ha_server_address: str | None = None
-    """The address from which a slave replicates."""
+    """Address from which a slave replicates its master's log; None for a master."""
     master_address: str | None = None
 
 
@@ -73,7 +73,7 @@ class TopicQueueTable:
     def __init__(self) -> None:
         self._table: dict[str, dict[str, QueueData]] = {}
         self.size = 0
-        """Number of entries: each topic is counted once for each broker that has it."""
+        """Number of entries of the table. Each topic is counted once for each broker that has the topic."""
         self._wiped: set[str] = set()
         """Names of brokers whose topics have no write permission, whatever the brokers register."""
 

@@ -41,14 +41,15 @@ def _full(text: str, measured: int) -> RefusedError:
 
 
 BROKER_EXPIRY_S = 120.0
-"""Seconds without a registration after which a broker is removed."""
+"""Seconds without a registration after which a name server removes a broker."""
 
 
 LEFT_KEPT_S = 24 * 3600.0
 """Seconds for which the topics of a removed broker are remembered, for readers that need to know of missing brokers."""
 LEFT_BROKERS_MAX = 100
 LEFT_TOPICS_MAX = REGISTERED_TOPICS_IN_ALL_MAX
-"""Maximum number of remembered topics of removed brokers; beyond it the brokers that left first are dropped."""
+"""Maximum number of remembered topics of removed brokers. Beyond this number, the brokers that left first are dropped with
+their topics."""
 
 
 class _LeftBroker(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ class EndsNoter:
         is_mended = opened.recovered is not None and bool(opened.recovered.holes)
         noted = opened.notes.noted
         self._full: dict[int, Tail] = {}
-        """Tails of full files, which no longer change, keyed by the physical offset of the file's start."""
+        """Tails of full files of the log, which no longer change, keyed by the physical offset of the file's start."""
         if noted is not None and not is_mended:
             self._full = {tail.start_offset_bytes: tail for tail in noted.tails}
         self._deleted: deque[tuple[str, int]] = deque()

@@ -26,7 +26,7 @@ from flintmq.core.steps import run_steps
 
 _SCAN_UNITS: Final = 800
 _READ_S: Final = 0.010
-"""Seconds that one pull may read records to apply a client's filter; the client's next pull continues from there."""
+"""Seconds that one pull may read records to apply a client's filter. The client's next pull continues where this pull ended."""
 _READ_STEP: Final = 8
 
 
@@ -333,7 +333,7 @@ class GetMessageResult(msgspec.Struct):
 
     status: GetMessageStatus
     next_begin_offset: int
-    """The queue offset for the next read."""
+    """Queue offset at which the next read begins."""
     min_offset: int
     """The queue offset of the queue's oldest message."""
     max_offset: int
@@ -343,4 +343,4 @@ class GetMessageResult(msgspec.Struct):
     message_count: int = 0
     size_bytes: int = 0
     suggest_slave: bool = False
-    """Whether the messages are too old to be presumed in memory, so that a slave should be read next."""
+    """Whether the read messages are too old to be presumed in memory, so that the next read should use a slave."""

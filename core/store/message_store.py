@@ -39,10 +39,11 @@ from flintmq.core.store.store_services import StoreServices
 log = event_log("flintmq.store")
 
 MakeDispatchers = Callable[[OpenedStore], Iterable[CommitLogDispatcher]]
-"""A function that returns the dispatchers of records, in the order of dispatch.
+"""Function that returns the dispatchers of records, in the order of dispatch.
 
-They include the store's ``consume_queues``, and its ``index`` if it is used, or wrappers of them. The store closes them in
-reverse order."""
+The dispatchers include the store's ``consume_queues``, and the store's ``index`` if it is used, or wrappers of these objects.
+The store closes the dispatchers in reverse order.
+"""
 
 
 def open_store(spec: StoreSpec, make_dispatchers: MakeDispatchers) -> MessageStore:
@@ -126,29 +127,30 @@ class MessageStore:
         """The executor with one thread for slow file work; None if no file work runs in the background."""
         self.started_clean = opened.started_clean
         self.recovered = opened.recovered
-        """The findings of the recovery; None if it did not scan the log."""
+        """Findings of the recovery; None if the recovery did not scan the log."""
         self.recovery_plan = opened.recovery_plan
-        """The steps of the recovery and their reasons."""
+        """Steps of the recovery, and the reasons for these steps."""
         self.recovery_s = opened.recovery_s
         """Duration of the recovery, in seconds."""
         self.catch_up_s = catch_up_s
-        """Time that the dispatchers took to catch up with the log, in seconds."""
+        """Time that the dispatchers took at the start to catch up with the log, in seconds."""
         self.quarantine = opened.quarantine
         """The folder that keeps the bytes removed from the log."""
         self.progressed = opened.progressed
-        """Event that more records became readable; published on the flush service's thread."""
+        """Event published on the flush service's thread when more records have become readable."""
         self.fenced = opened.fenced
-        """Event that a sync failed, with the reason; published once, on the flush service's thread."""
+        """Event published with the reason when a sync has failed; published once, on the flush service's thread."""
         self.appended: Event[[]] = Event()
-        """Event that messages were appended; published after each append, on the loop thread."""
+        """Event published on the loop thread after each append of messages."""
         self.disk_full: DiskFull | None = None
-        """The reason why writes are refused for lack of disk space, or None; set and cleared by the cleaner."""
+        """Reason why writes are refused for lack of disk space; None if the space suffices. The cleaner of retention sets and
+        clears it."""
         self.noted = opened.notes.noted
-        """The noted ends of the store's files from before this start; None if there were none."""
+        """Ends of the store's files that were recorded before this start; None if none were recorded."""
         self.changed = opened.notes.changed
-        """Small files that differed from their noted state when the store was opened."""
+        """Names of small files that differed from their recorded state when the store was opened."""
         self.mended = opened.notes.mended
-        """Files that this start found damaged or missing, and rebuilt or continued without."""
+        """Files of the store that this start found damaged or missing, and rebuilt or continued without."""
         self.reput = reput
         self.noter = EndsNoter(opened)
         queues = self.consume_queues

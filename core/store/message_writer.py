@@ -142,13 +142,13 @@ class Put(msgspec.Struct, eq=False):
     """The result of one append, and the waiters for its durability."""
 
     results: list[Appended]
-    """Results, one for each message or batch that was passed to the append."""
+    """Results of the append, one for each message or batch that was passed to it."""
     records: Sequence[AppendUnit]
     """Stored records, and stored batches as a whole, in log order."""
     messages: int
     """Number of stored messages."""
     flushed: FlushWaiter
-    """The waiter for the local flush alone, without slaves."""
+    """Waiter for the flush to the local disk alone, without slaves."""
     waiter: FlushWaiter
     took_s: float = 0.0
     """Duration of the append in seconds, without the wait for durability."""

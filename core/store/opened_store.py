@@ -59,17 +59,17 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     settings: object = None
     """The settings of the flush strategy."""
     pool: TransientStorePool | None = None
-    """The transient store pool, if the strategy uses one; it is closed with the store."""
+    """The transient store pool; None if the flush strategy uses no pool. The pool is closed with the store."""
     disk: Disk = OS_DISK
     clock: Clock = SYSTEM_CLOCK
     indexes: bool | None = None
-    """Whether a dispatcher feeds the index builder; None: the setting ``index.enable``."""
+    """Whether a dispatcher feeds the index builder; None if the setting ``index.enable`` decides."""
     make_id: Callable[[int], str] = random_id
-    """A function that returns a new id for an epoch, from its length in bytes."""
+    """Function that returns a new id for an epoch, given the id's length in bytes."""
     takes_writes: Callable[[], bool] = lambda: True
-    """A function that returns whether messages may be stored now; False for a slave, which copies its master's log."""
+    """Function that returns whether messages may be stored now. It returns False for a slave, which copies its master's log."""
     runs: bool = True
-    """Whether the flush services run on their threads; False if the caller runs their rounds itself."""
+    """Whether the flush services run on their threads; False if the caller runs the rounds of the flush services itself."""
 
     @property
     def root(self) -> Path:
@@ -96,21 +96,22 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     background: Executor | None
     """The executor with one thread for slow file work; None if no file work runs in the background."""
     progressed: Event[[]]
-    """Event that more records became readable; published on the flush service's thread."""
+    """Event published on the flush service's thread when more records have become readable."""
     fenced: Event[[str]]
-    """Event that a sync failed, with the reason; published once, on the flush service's thread."""
+    """Event published with the reason when a sync has failed; published once, on the flush service's thread."""
     lock: contextlib.ExitStack
     """Stack whose close releases the store's lock."""
     files: contextlib.ExitStack
     """Stack whose close ends the background work, then closes the dispatchers, then the files."""
     dispatchers: contextlib.ExitStack
-    """Stack whose close closes the dispatchers; ``files`` closes it after the background work, before the files."""
+    """Stack whose close closes the dispatchers. The stack :attr:`files` closes this stack after the background work has ended,
+    and before the files are closed."""
     notes: Notes
-    """The notes about the store from before this start, and the differences found in its files."""
+    """Ends of the store's files that were recorded before this start, and the differences found in the files."""
     recovered: Recovered | None = None
-    """The findings of the recovery; None if it did not scan the log."""
+    """Findings of the recovery; None if the recovery did not scan the log."""
     recovery_plan: RecoveryPlan | None = None
-    """The steps of the recovery; None before the recovery."""
+    """Steps of the recovery; None before they are planned."""
     recovery_s: float = 0.0
     """Duration of the recovery in seconds, without the time in which dispatchers catch up."""
 

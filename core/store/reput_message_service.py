@@ -26,15 +26,16 @@ log = event_log("flintmq.store")
 _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
 _KEYS_LENGTH: Final = 16_384
-"""Maximum length of the KEYS in a dispatched batch, in characters; a space counts as nine.
+"""Maximum length of the KEYS in a dispatched batch, in characters; a space counts as nine characters.
 
-It limits a batch to about 2,000 index entries, which take about 4 ms. Ordinary batches stay below it."""
+This length limits a batch to about 2,000 index entries, which take about 4 ms. Ordinary batches stay below this length.
+"""
 _RUN_S: Final = 0.005
-"""Seconds after which one run yields to the event loop, at the end of its current batch."""
+"""Seconds after which one run of dispatch yields to the event loop, at the end of its current batch."""
 _BULK_LEAST_BYTES: Final = 128 * 1024
 """Minimum number of bytes to dispatch for which the log is read in bulk."""
 _BULK_BYTES: Final = 512 * 1024
-"""Bytes read per bulk step: about 2 ms of ordinary records, and at most 250,000 keys."""
+"""Number of bytes of the log that one bulk step reads: about 2 ms of ordinary records, and at most 250,000 keys."""
 
 
 def _keys_length(keys: str) -> int:
@@ -75,14 +76,16 @@ class ReputMessageService:
         self._watermarks = commit_log.watermarks
         self.dispatchers = tuple(dispatchers)
         self.arrived: Event[[RecordBatch]] = Event()
-        """Event that every dispatcher has received a batch; it wakes held pulls."""
+        """Event published with a batch after every dispatcher has received the batch; the event wakes held pulls."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
-        """Number of waiting messages minus the number of waiting units; a batch is one unit with several messages."""
+        """Number of messages that wait for dispatch minus the number of waiting units; a batch is one unit with several
+        messages."""
         self.error: StoreError | None = None
-        """The error that has stopped dispatch, or None; each run tries again. A StoreFormatError means a damaged log."""
+        """Error that has stopped dispatch; None if dispatch works. Each run of dispatch tries again. A ``StoreFormatError``
+        means a damaged log."""
         self._has_told = False
-        """Whether a failure of a listener of ``arrived`` is already logged; reset when it succeeds."""
+        """Whether a failure of a listener of :attr:`arrived` is already logged; reset when the listeners succeed again."""
 
     def appended(self, units: Sequence[AppendUnit], messages: int) -> None:
         """Queue records that were just appended. If too many wait, drop all; they are read back from the log later.
