@@ -42,7 +42,7 @@ class ExtUnit(msgspec.Struct, frozen=True, gc=False):
     """A decoded extension unit."""
 
     tags_code: int
-    """The tags code, which a queue without extension files has in its unit."""
+    """Tags code of the message. A queue without extension files has the tags code in its unit."""
     store_timestamp_ms: int
     bit_map: bytes | None
     """Bit map of the groups whose filters the message matches; None if it was not computed."""
@@ -55,7 +55,7 @@ class ExtFiles(msgspec.Struct, frozen=True):
     """The folder ``consumequeue_ext`` of the store."""
     file_bytes: int
     writes: bool
-    """Whether new units are written; if False, existing units are only read."""
+    """Whether new extension units are written. If False, existing extension units are only read."""
 
 
 class ConsumeQueueExt:
@@ -67,7 +67,7 @@ class ConsumeQueueExt:
         folder = queue_folder(root, topic, queue_id)
         self.files = MappedFileQueue(disk, folder, file_bytes, step_bytes=_STEP_BYTES, size_key=_SIZE_KEY)
         self._begin = 0
-        """Start position of the first file to create; used only if there is no file."""
+        """Start position of the first extension file to create; used only if the queue has no extension file."""
 
     def load(self, *, crashed: bool = False) -> None:
         """Map the existing files; call :meth:`end_after` afterwards. Raises StoreFormatError."""

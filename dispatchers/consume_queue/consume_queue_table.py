@@ -90,7 +90,7 @@ class ConsumeQueueTable:
         self.last_store_timestamp_ms = 0
         """Store time of the newest message with a unit, in ms since 1970."""
         self.deleted: Event[[str, int]] = Event()
-        """Event that a queue was deleted or restarted; its arguments are the topic and the queue id."""
+        """Event published with the topic and the queue id when a queue was deleted or restarted."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return an existing queue, or None; it never creates a queue."""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from flintmq.core.record.bulk_scan import Column
 
 LEAST: Final = 64
-"""Number of entries from which numpy is faster than a loop."""
+"""Number of index entries from which numpy is faster than a loop."""
 _PLAIN_MAX: Final = 64
-"""Maximum length of UNIQ_KEYs that are hashed as a matrix; clients create no longer ones."""
+"""Maximum length of UNIQ_KEYs that are hashed as a matrix; clients create no longer UNIQ_KEYs."""
 
 
 def is_worth_it(count: int) -> bool:

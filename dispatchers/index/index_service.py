@@ -30,9 +30,10 @@ from flintmq.dispatchers.index.index_file import IndexEntry, IndexFile
 log = event_log("flintmq.store")
 
 _GATHER_ENTRIES: Final = 2_048
-"""Number of gathered entries at which they are written, which takes about 4 ms without numpy."""
+"""Number of gathered index entries at which the entries are written, which takes about 4 ms without numpy."""
 _GATHER_COLUMNS: Final = 262_144
-"""Number of gathered entries from bulk reads at which they are written; enough to change many slots per page."""
+"""Number of index entries gathered from bulk reads at which the entries are written. So many entries change many slots in each
+page of an index file."""
 
 
 def make_index(folder: StoreFolder) -> IndexService:
@@ -83,15 +84,17 @@ class IndexService:
         self._waiting_messages = 0
         self._waiting_entries = 0
         self._has_batches = False
-        """Whether the waiting units may include batch sends."""
+        """Whether the records that wait for their index entries may include batch sends."""
         self._waiting_columns: list[index_bulk.EntryColumns] = []
-        """Waiting entries of records read in bulk; empty while other units wait."""
+        """Index entries of records read in bulk that wait to be written; empty while other records wait."""
         self._gathered_until_bytes = 0
-        """Physical end of the last gathered record, reset by a cut of the log; 0 before the first record."""
+        """Physical end of the last record whose index entries were gathered; 0 before the first record. A cut of the log resets
+        it."""
         self._spoiled = ""
-        """Error text of the first failed sync; empty if there is none."""
+        """Error text of the first failed sync of the index; empty if no sync has failed."""
         self._is_complete = True
-        """Whether the files contain the entries of all records dispatched before this start, as after a clean stop."""
+        """Whether the index files contain the entries of all records that were dispatched before this start, as after a clean
+        stop."""
         self._sync_failed = sync_failed
 
     # --- writes ---

@@ -44,18 +44,21 @@ _TAIL: Final = struct.Struct(">II")
 _TRIES: Final = 2_000
 
 Visibility = Literal["flushed", "dispatched", "confirmed"]
-"""The position up to which a reader reads.
+"""Position of the feed file up to which a reader reads the log.
 
-``dispatched`` is the earliest, ``flushed`` survives a crash of the machine, and ``confirmed`` is also replicated to a slave."""
+A record is ``dispatched`` first. A ``flushed`` record survives a crash of the machine, and a ``confirmed`` record is also
+replicated to a slave.
+"""
 
 
 class FeedState(enum.IntEnum):
     """Whether a broker updates the feed file."""
 
     RUNNING = 1
-    """A broker updates the file. After a crash of the broker the state stays, and the positions stay valid."""
+    """A broker updates the feed file. After a crash of the broker the file keeps this state, and the positions in the file stay
+    valid."""
     CLOSED = 2
-    """The broker has stopped; ``flushed`` is the end of its log."""
+    """The broker has stopped; the position ``flushed`` in the feed file is the end of the broker's log."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,15 +69,16 @@ class FeedMarks:
     epoch: int
     """Number of the log's epoch, which grows when a recovery cuts the log (``flint/epochs``)."""
     min_offset_bytes: int
-    """Start of the log; older files are deleted."""
+    """Start of the log; files of the log before this position are deleted."""
     dispatched_offset_bytes: int
     """End of the records that have consume queue units."""
     flushed_offset_bytes: int
-    """End of the synced records."""
+    """End of the records that are synced to disk."""
     confirmed_offset_bytes: int
     """End of the acknowledged records: replicated if the broker waits for a slave, otherwise flushed."""
     written_at_ms: int
-    """Wall-clock time of the write, in ms since 1970; a running broker writes at least once a second."""
+    """Wall-clock time at which the feed file was written, in ms since 1970. A running broker writes the file at least once a
+    second."""
 
     def end_offset_bytes(self, visibility: Visibility = "flushed") -> int:
         """Return the position up to which a reader may read, which is a boundary between records."""
@@ -190,7 +194,7 @@ class FeedWriter:
         self._lock = threading.Lock()
         self._closed = False
         self.writes = 0
-        """Number of writes of the file."""
+        """Number of writes of the feed file."""
 
     def write(self, marks: FeedMarks) -> None:
         """Write positions to the file; it has no effect after :meth:`close`."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 PUBLISH_DELAY_S: Final = 0.001
 """Delay in seconds from a change to the write of the feed file."""
 HEARTBEAT_S: Final = 1.0
-"""Interval in seconds at which the file is written if nothing changes."""
+"""Interval in seconds at which the feed file is written if nothing changes."""
 FLUSH_WANTED_S: Final = 0.2
-"""Seconds that records wait for a flush before one is requested; the flush strategy alone may take ten seconds."""
+"""Seconds that records wait for a flush before the feed requests a flush; the flush strategy alone may take ten seconds."""
 
 CallLater = Callable[[float, Callable[[], None]], object]
 """The type of ``loop.call_later``, as used here."""
@@ -137,7 +137,8 @@ class FeedPublisher:
         self._due = False
         self._flush_soon: Callable[[], None] | None = None
         self._awaited_bytes: int | None = None
-        """Physical offset that should be flushed within :data:`FLUSH_WANTED_S`; None if nothing waits."""
+        """Physical offset up to which the log should be flushed within :data:`FLUSH_WANTED_S`; None if no record waits for a
+        flush."""
 
     @property
     def writes(self) -> int:
