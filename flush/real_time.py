@@ -29,7 +29,8 @@ from flintmq.flush.service_thread import ServiceThread, SyncCounter
 _LOG = event_log("flintmq.flush")
 
 STOP_ROUNDS: Final = 10
-"""Maximum number of rounds in which a stop tries to write everything to disk, as in RocketMQ; each round handles all files."""
+"""Maximum number of rounds in which a stopping flush service tries to write everything to disk, as in RocketMQ. Each round
+handles all files of the log."""
 _PAGE_BYTES: Final = 4096
 
 
@@ -187,8 +188,9 @@ class CommitRealTime(PagedThread):
     rest_s = 0.01
     """Pause after each commit, in seconds, so that commits under load cover several appends.
 
-    Two thousand commits a second would take a fifth of the event loop's time, because each passes the interpreter lock to the
-    other thread and back."""
+    Two thousand commits a second would take a fifth of the event loop's time, because each commit passes the interpreter lock
+    to the other thread and back.
+    """
 
     def __init__(self, context: FlushContext[CommitRealTimeSection]) -> None:
         settings = context.settings

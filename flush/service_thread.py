@@ -25,7 +25,8 @@ class ServiceThread:
     """
 
     rest_s = 0.0
-    """Pause after each round in seconds, even if the thread is woken; for work that is cheaper in larger batches."""
+    """Pause in seconds after each round of the thread, even if the thread is woken. A service whose work is cheaper in larger
+    batches sets it."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
