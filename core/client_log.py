@@ -66,8 +66,8 @@ class Gate(_Escape):
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[str, tuple[int, int]] = {}
-        """Last second in which a template was logged, and number of its lines in that second; keyed by template. Templates are
-        literals in the source, so there are few."""
+        """Last second in which a template was logged, and number of lines in that second; keyed by template. Templates are
+        literals in the source, so their number is small."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()

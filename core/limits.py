@@ -11,18 +11,20 @@ See docs/internals/protocol.md, Frame.
 """
 
 HEADER_MAX_BYTES: Final = 1024 * 1024
-"""Maximum size of a header; a longer one is refused unread, because reading it would block the event loop too long.
+"""Maximum size of a header. A longer header is refused unread, because reading it would block the event loop too long.
 
-Properties have at most 32,767 bytes, which JSON can escape to 200 KB (``\\u0001``). RocketMQ reads headers of any length."""
+Properties have at most 32,767 bytes, which JSON can escape to 200 KB (``\\u0001``). RocketMQ reads headers of any length.
+"""
 
 HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
-"""Maximum size of a header that only the lenient reader (fastjson's rules) accepts; the longest valid send fits."""
+"""Maximum size of a header that only the lenient reader (fastjson's rules) accepts; the longest valid header of a send fits."""
 
 HEADER_MARKS_MAX: Final = 40 * 1024
-"""Maximum number of values in a header that is JSON with wrong types; Python's reader creates an object for each."""
+"""Maximum number of values in a header that is JSON with wrong types; Python's reader creates an object for each value."""
 
 HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
-"""Maximum number of values and escapes in a header in fastjson's dialect; its reader takes some microseconds for each."""
+"""Maximum number of values and escapes in a header in fastjson's dialect; the reader takes some microseconds for each of
+them."""
 
 ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
 """Maximum size of an answer's header that clients accept; the answer to a batch lists up to 4,096 message ids of 33 (IPv6: 57)
@@ -50,12 +52,12 @@ IN_FLIGHT_PER_CONNECTION: Final = 4_096
 """Maximum number of unanswered requests of a connection; at this limit the connection is not read."""
 
 SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of unsent answers to one peer, four of the largest frames; a peer that exceeds it is disconnected."""
+"""Maximum size of unsent answers to one peer: four of the largest frames. A peer with more unsent answers is disconnected."""
 
 BUFFERED_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Default of ``listen.max_buffered_bytes``: incomplete frames and unsent answers of all peers together. It is enough for 256
-producers in the middle of the largest message. Beyond this size the peer with the most bytes is disconnected, because the
-limits per peer add up for 10,000 peers."""
+"""Default of ``listen.max_buffered_bytes``: incomplete frames and unsent answers of all peers together. The default is enough
+for 256 producers in the middle of the largest message. Beyond this size the peer with the most bytes is disconnected, because
+the limits per peer add up for 10,000 peers."""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 8_000
 """Default of ``listen.max_connections_per_address``. It leaves some of ``listen.max_connections`` for clients at other
@@ -131,8 +133,8 @@ SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES: Final = 16 * 1024 * 1024
 """Maximum memory of a connection's subscriptions in all its groups, enough for 4,096 groups with ten topics each."""
 
 SUBSCRIPTIONS_MAX_BYTES: Final = 256 * 1024 * 1024
-"""Maximum memory of the subscriptions of all connections, enough for 10,000 clients with 60 topics each. There is a limit
-because clients need no permission for the heartbeats that contain the subscriptions."""
+"""Maximum memory of the subscriptions of all connections, enough for 10,000 clients with 60 topics each. The limit is needed
+because subscriptions come with heartbeats, and clients need no permission for heartbeats."""
 
 MEMBERSHIPS_MAX: Final = 200_000
 """Maximum number of members of all producer groups, and of all consumer groups, enough for 10,000 clients in 20 groups each. A
@@ -140,7 +142,7 @@ member takes about 700 bytes."""
 
 COUNTERS_MAX: Final = 500_000
 """Maximum number of counters that request 315 reads; a counter takes about 2 KB. There are counters for each topic, and for
-each pair of group and topic in a pull. There is a limit because pulls need few permissions, and clients can invent group
+each pair of group and topic in a pull. The limit is needed because pulls need few permissions, and clients can invent group
 names."""
 
 REGISTERED_TOPICS_MAX: Final = 200_000
@@ -150,7 +152,7 @@ REGISTERED_BROKERS_MAX: Final = 10_000
 """Maximum number of broker names in a name server, and of broker addresses; clusters have some hundred brokers."""
 
 REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
-"""Maximum number of broker addresses registered by one connection; RocketMQ's brokers register one each."""
+"""Maximum number of broker addresses registered by one connection. RocketMQ's brokers register one address per connection."""
 
 REGISTERED_TOPICS_IN_ALL_MAX: Final = 1_000_000
 """Maximum number of topics of all brokers, counted once per broker, which take about 300 MiB in a name server."""
@@ -163,7 +165,8 @@ KV_CONFIG_MAX_BYTES: Final = 32 * 1024 * 1024
 ``kvConfig.json``."""
 
 FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
-"""Maximum length of a filter expression, such as 700 ids in an IN list; splitting it into tokens takes about 10 ms."""
+"""Maximum length of a filter expression, such as 700 ids in an IN list; splitting the expression into tokens takes about 10
+ms."""
 
 FILTER_MAX_DEPTH: Final = 48
 """Maximum nesting of parentheses, NOTs, signs and chained comparisons in a filter expression, because parsers recurse."""
@@ -202,7 +205,7 @@ HA_EPOCHS_MAX: Final = 10_000
 """Maximum number of epochs in a store; the oldest epochs are dropped first."""
 
 HA_RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of a record that a slave buffers until it is complete: 16 times the default maximum message size."""
+"""Maximum size of a record that a slave buffers until the record is complete: 16 times the default maximum message size."""
 
 HA_SEND_BUFFER_BYTES: Final = 1024 * 1024
 """Maximum size of unsent bytes to a slave, as in RocketMQ."""

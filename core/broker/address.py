@@ -31,7 +31,7 @@ CLIENT: Final = "client"
 a broker contains the same word."""
 _ENTRY: Final = re.compile(r"([A-Za-z0-9_-]{1,64})=([^\s;,=]{1,255}:\d{1,5})")
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
-"""Pattern of a host's name or IPv4 address. Underscores are allowed because names of containers have them."""
+"""Pattern of a host's name or IPv4 address. Underscores are allowed because names of containers contain underscores."""
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = 65_535
 _ENTRIES_MAX: Final = 64
@@ -41,7 +41,7 @@ class Viewpoint(msgspec.Struct, frozen=True):
     """The listener and the address at which a client reached the name server."""
 
     listener: str = ""
-    """Name of the listener; empty for the main one."""
+    """Name of the name server's listener; empty for the main listener."""
     local_host: str = ""
     """Address of the name server's machine to which the client is connected."""
 
@@ -125,7 +125,7 @@ class BrokerAddress(msgspec.Struct, frozen=True):
     listening_port: int
     """Port on which the broker listens."""
     advertised: Advertised = msgspec.field(default_factory=Advertised)
-    """Other addresses for clients, according to the network from which they connect."""
+    """Other addresses of the broker for clients, according to the network from which the clients connect."""
 
     @property
     def packed_hex(self) -> str:

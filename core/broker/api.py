@@ -177,6 +177,6 @@ class BrokerApi:
 
 
 ServiceFactory = Callable[..., "Service | None"]
-"""Factory of a service, called with a :class:`flintmq.core.kernel.hookspecs.ApiContext`. It returns None if the configuration
-asks for no service. When it is called, the store is recovered and the tables are loaded, but no port is open and no service
-has started."""
+"""Factory of a service, called with a :class:`flintmq.core.kernel.hookspecs.ApiContext`. The factory returns None if the
+configuration asks for no service. When the factory is called, the store is recovered and the tables are loaded, but no port is
+open and no service has started."""

@@ -35,9 +35,9 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename=
     notify_consumer_ids_changed_enable: bool = True
     """Whether members of the group are notified at once when another member joins or leaves."""
     retry_max_times: Int = 16
-    """Number of times that a message is delivered again before it becomes a dead letter."""
+    """Number of times that a message is delivered again to the group before the message becomes a dead letter."""
     retry_queue_nums: Int = 1
-    """Number of queues of the retry topic. With 0, messages that are sent back are dropped."""
+    """Number of queues of the group's retry topic. With 0, messages that consumers send back are dropped."""
     which_broker_when_consume_slowly: Long = 1
     """Id of the broker from which a consumer that is far behind shall pull."""
 
@@ -114,7 +114,7 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         super().__init__(file, {config.group_name: config for config in BUILT_IN_GROUPS}, clock, journal)
         self._count_max = count_max
         self.auto_create = auto_create
-        """Whether a group is created when it is first used; it may be set while the broker runs."""
+        """Whether a group is created when it is first used. The value may be set while the broker runs."""
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the settings of a group, which is created if that is allowed.

@@ -57,7 +57,7 @@ class _Shared(msgspec.Struct, frozen=True, gc=False):
     stored: bytes
     properties: dict[str, str]
     wait: bool
-    """Whether the sender waits for durability."""
+    """Whether the sender waits until its messages are durable."""
 
 
 @lru_cache(maxsize=1_024)
@@ -107,7 +107,7 @@ class NewMessage(msgspec.Struct, frozen=True):
     born_timestamp_ms: int = 0
     """Time at which the message was made, in ms since 1970."""
     flag: int = 0
-    """Number that the sender chooses; consumers get it with the message."""
+    """Number that the sender chooses; consumers get the number with the message."""
     sys_flag: int = 0
     reconsume_times: int = 0
     max_reconsume_times: int | None = None

@@ -24,7 +24,8 @@ the lag of a watched pair falls below the limit of lag."""
 STEPS: Final = 5
 """Number of samples of a lag within a window. The samples show a temporary decrease of the lag."""
 _GROWTH: Final = 10
-"""Divisor of a lag for its smallest growth within a window that can raise an alarm: a tenth of the lag."""
+"""Divisor for the smallest growth of a lag that raises an alarm. The growth within a window must reach the lag at the window's
+beginning divided by this number, or the limit of lag."""
 
 
 def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:

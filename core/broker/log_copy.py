@@ -106,8 +106,8 @@ class MasterTables:
     ) -> None:
         self._topics: Final = topics
         self.learn_topic: Final = topics.learn
-        """Method that adds a topic for which a slave has messages in its log, but which is missing from the copied topic table
-        of the master."""
+        """Method that adds a topic that has messages in a slave's log, but is missing from the copied topic table of the
+        master."""
         self.replace_topics: Final = topics.replace
         self.replace_groups: Final = groups.replace
         self.replace_offsets: Final = offsets.replace

@@ -44,7 +44,7 @@ class LogView:
     def __init__(self, owner: HasStore) -> None:
         self._owner: Final = owner
         self.dispatch_soon: Final = owner.dispatch_soon
-        """Function that dispatches readable records in the loop's next iteration."""
+        """Function that dispatches the log's readable records in the event loop's next iteration."""
         self.health: Final = StoreHealth(owner)
         """Faults and durations of the store, and the results of its last start."""
 

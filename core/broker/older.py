@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ReadOlder = Callable[[str, int, int, int], Sequence[memoryview] | None]
 """Function that returns the checked records of a queue, given the topic, the queue id, the first queue offset and the maximum
-number of records; None if it does not have the messages. The function must not raise."""
+number of records. The function returns None if it does not have the records, and must not raise."""
 
 
 class OlderMessages:

@@ -79,7 +79,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     max_count: int = 32
     """Maximum number of messages in the answer to the pull. The store's limits of an answer apply, too."""
     expression: str | None = SUB_ALL
-    """Filter expression; None for the subscription that the group's members have registered."""
+    """Filter expression of the pull; None for the subscription that the group's members have registered."""
     expression_type: str | None = TAG
     """Type of the filter expression; None means TAG."""
     sub_version: int = 0
@@ -104,7 +104,7 @@ class Found(_Pulled, frozen=True):
     """The messages that a pull found."""
 
     records: list[memoryview]
-    """Views of one or more whole records each, in the order of the queue. They stay readable while they are referenced."""
+    """Views of one or more whole records each, in the order of the queue. The views stay readable while they are referenced."""
     message_count: int
     size_bytes: int
     code: ClassVar[int] = 0

@@ -27,7 +27,7 @@ class ClientChannelInfo(msgspec.Struct, eq=False):
     channel: Channel
     client_id: str
     language: str = "JAVA"
-    """Name of the client's programming language, as RocketMQ's LanguageCode has it."""
+    """Name of the client's programming language, as in RocketMQ's ``LanguageCode``."""
     version: int = 0
     """Client's version, as the ordinal of RocketMQ's ``MQVersion``."""
     last_update_ms: int = 0

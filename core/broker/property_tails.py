@@ -38,8 +38,8 @@ bound the cache's memory."""
 _LEARN_AT_ONCE: Final = 64
 """While fewer tails of property strings than this are cached, each new tail is cached at once."""
 _LEARN_EACH: Final = 8
-"""If at least :data:`_LEARN_AT_ONCE` tails of property strings are cached, only one of this many unknown tails is cached, so
-that senders whose tails all differ cost little."""
+"""If at least :data:`_LEARN_AT_ONCE` tails of property strings are cached, only one of this many unknown tails is cached.
+Senders whose tails all differ thus cost little."""
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +50,7 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     tags_code: int
     keys: str
     wait: bool
-    """Whether the sender waits for durability."""
+    """Whether the sender waits until its messages are durable."""
 
 
 class PropertyTails:

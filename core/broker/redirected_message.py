@@ -54,11 +54,11 @@ class PutOutcome(enum.Enum):
     STORED = "stored"
     """Result of a message that was appended."""
     LATER = "later"
-    """Result of a message that the store cannot take now; the caller delivers it again after a pause."""
+    """Result of a message that the store cannot take now; the caller delivers the message again after a pause."""
     ILLEGAL = "illegal"
-    """Result of a message that can never be stored; the caller gives it up."""
+    """Result of a message that can never be stored; the caller does not deliver the message again."""
     DROPPED = "dropped"
-    """Result of a message whose topic was deleted; it was counted and logged."""
+    """Result of a message whose topic was deleted; the message was counted and logged, not stored."""
 
 
 class RedirectedMessageStore:

@@ -34,7 +34,7 @@ class Stored:
     def __init__(self, put: Put, faults: BrokerFaults) -> None:
         self._faults = faults
         self.units: Sequence[AppendUnit] = put.records
-        """Records and batches that were stored, in log order; a batch send is one unit."""
+        """Stored records and batches in log order; all messages of a batch send are one unit."""
         self.messages = put.messages
         """Number of messages in :attr:`units`."""
         self.took_s = put.took_s
@@ -44,7 +44,8 @@ class Stored:
         self.results: Sequence[AppendUnit | RefusedError] = (
             put.records if len(put.records) == len(put.results) else _results(put.results)
         )
-        """Result of each message or batch, in the order of the append: its stored unit, or the error if it was refused."""
+        """Result of each message or batch, in the order of the append: the stored unit, or the error for which the store
+        refused it."""
 
     def requests(self) -> list[DispatchRequest]:
         """Return the dispatch request of each message, in the order of the append.

@@ -22,8 +22,8 @@ GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
 GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 DEAD_LETTERS: Final = "DLQ_PUT_NUMS"
-"""Name of the counters of dead letters, keyed by the message's original topic and the group. RocketMQ counts them in its
-metrics only."""
+"""Name of the counters of dead letters, keyed by the message's original topic and the group. RocketMQ counts dead letters only
+in its metrics."""
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"

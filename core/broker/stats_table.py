@@ -28,9 +28,9 @@ class StatsSpan(msgspec.Struct, frozen=True):
     sum: int
     """Sum of the values that were added to the counter in the span of time."""
     tps: float
-    """Sum of the added values per second."""
+    """Sum of the values that were added to the counter per second."""
     avgpt: float
-    """Average of the added values: the sum divided by the number of additions."""
+    """Average of the values that were added to the counter: the sum divided by the number of additions."""
 
 
 class _Item:
@@ -95,7 +95,7 @@ class StatsTable:
         self._items: dict[str, dict[tuple[str, str], _Item]] = {}
         """Counters, keyed by topic, then by name and key."""
         self._topics: dict[str, set[str]] = {}
-        """Topics for which a group has counters, keyed by group."""
+        """Monotonic times in seconds of the kept snapshots, for each series."""
         now_s = clock.monotonic_s()
         self._times_s = tuple(deque((now_s,), kept) for _, kept in _SERIES)
         """Monotonic times in seconds of the kept snapshots, for each series."""

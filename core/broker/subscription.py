@@ -24,7 +24,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """The subscription of a consumer to one topic (``SubscriptionData``), in the form of the wire."""
 
     class_filter_mode: bool = False
-    """Whether the client uses a filter class of RocketMQ 3; clients of 4.9 never set it."""
+    """Whether the client uses a filter class of RocketMQ 3; clients of RocketMQ 4.9 never do."""
     code_set: frozenset[Int] = frozenset()
     """Java hash codes of the subscription's tags. They are compared with the tags codes in consume queues."""
     expression_type: str = TAG

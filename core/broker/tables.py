@@ -31,7 +31,7 @@ class TableFile(Generic[P]):
         self.durable: Final = table.durable
         """Coroutine function that returns when all earlier changes of the table survive a power failure."""
         self.persist: Final = table.persist
-        """Function that writes the table to its file. It returns when the file is written."""
+        """Function that writes the table to its file, and returns when the file is written."""
         self.compact: Final = table.compact
         """Coroutine function that writes the table to its file in a thread."""
 

@@ -116,19 +116,19 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self.keeping_topics = frozenset(topic.name for topic in features if topic.keeps_queues)
         """Names of topics whose queues are never deleted, because a feature stores queue offsets of them."""
         self.learned: set[str] = set()
-        """Names of topics that a slave knows only from replicated messages, because the master's table lacks them or was not
-        copied yet."""
+        """Names of topics that a slave knows only from replicated messages, because the master's table lacks these topics or
+        was not copied yet."""
         self._gone: set[str] = set()
-        """Names of topics that a slave knew only from replicated messages, and that were still missing when it copied the
-        master's table."""
+        """Names of topics that a slave knew only from replicated messages, and that the master's table still lacked when the
+        slave copied it."""
         self.widths = QueueWidths(self.select)
         """Topics that have, or once had, more queues than consumers read now."""
         self._taken_over: DataVersion | None = None
         self._ordered: set[str] = {topic for topic, config in boot.items() if config.order}
-        """Names of ordered topics. They are collected because each registration with a name server needs them."""
+        """Names of ordered topics. The names are collected because each registration with a name server needs them."""
         self.changed: Event[[]] = Event()
-        """Event published after the table or the broker's permission changed; the broker then registers again with its name
-        servers."""
+        """Event published after the table of topics or the broker's permission changed. The broker then registers again with
+        its name servers."""
 
     def select(self, topic: str) -> TopicConfig | None:
         """Return the configuration of a topic; None if the topic does not exist."""

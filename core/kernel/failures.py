@@ -33,8 +33,8 @@ _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
 """Maximum number of kinds of failure that are logged separately for a plugin; failures of further kinds are only counted."""
 _GAP_MAX_CALLS: Final = 2
-"""Maximum number of calls from one failure of a plugin's part to the next for which the failures count as consecutive, if
-clients can cause them."""
+"""Maximum number of calls from one failure of a plugin's part to the next for which both failures count as consecutive. It
+applies to failures that clients can cause."""
 
 CALLING: Final[ContextVar[PluginOrigin | None]] = ContextVar("flintmq_calling", default=None)
 """The third party's plugin whose factory, start or hook runs now. Timers and figures that are added meanwhile belong to this

@@ -21,7 +21,8 @@ class PluginOrigin(msgspec.Struct, frozen=True):
     """The name of a plugin and the place from which it was loaded, for errors and lists. Read-only; any thread."""
 
     name: str
-    """Name of the plugin: the name of its entry point, or ``package.module.object`` if the configuration names the plugin."""
+    """Name of the plugin: the name of its entry point, or ``package.module.object`` for a plugin that the configuration
+    names."""
     source: PluginSource
     place: str = ""
     """Place that the plugin was loaded from: distribution and version, or ``file:line`` of the configuration; empty for a
@@ -52,7 +53,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
     errors: int
     """Number of errors that the plugin has raised since the broker was assembled."""
     last_error: str
-    """Text of the last error that the plugin has raised; empty if it has raised none."""
+    """Text of the plugin's last error; empty if the plugin has raised no error."""
     switched_off: tuple[str, ...] = ()
     """Parts of the plugin that are switched off, each with the reason."""
 

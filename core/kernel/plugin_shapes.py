@@ -39,8 +39,8 @@ class Shape(msgspec.Struct, frozen=True):
     """Name of the hook in which plugins register this kind of object."""
     methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
     """Methods of a port that the made object must have, keyed by name. If the port's method is annotated to return an
-    ``Awaitable``, the object's method may be ``async def``; if it returns an ``Iterable``, the object's method may be a
-    generator."""
+    ``Awaitable``, the object's method may be ``async def``; if the port's method returns an ``Iterable``, the object's method
+    may be a generator."""
     optional: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
     """Methods of ports that the made object may have, keyed by name."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)

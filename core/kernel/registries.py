@@ -47,10 +47,11 @@ _CODE_MAX: Final = 2**15 - 1
 """Greatest request code, because a request code is a signed short in RocketMQ's binary header."""
 
 INDEX: Final = "index"
-"""Name of the dispatcher that feeds the index builder of the configuration."""
+"""Name of the dispatcher that feeds the index builder."""
 
 Registrar = Callable[..., None]
-"""Function that adds a registration. Its arguments are the plugin and the arguments of ``register``, in their order."""
+"""Function that adds a registration. The arguments of the function are the plugin, and the arguments of ``register`` in their
+order."""
 
 
 class Registries:

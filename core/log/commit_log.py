@@ -51,7 +51,7 @@ _UNUSUAL_FLAGS: Final = TRANSACTION_MASK | HOSTS_V6
 Appendable = MessageExtBrokerInner | MessageBatch | list[MessageExtBrokerInner]
 """A message, or several messages that are stored together with consecutive queue offsets."""
 Appended = DispatchRequest | AppendedBatch | list[DispatchRequest] | StoreError | RefusedError
-"""The result of appending an :data:`Appendable`: the stored records, or the error that prevented it."""
+"""The result of appending an :data:`Appendable`: the stored records, or the error for which they were not stored."""
 
 
 class Appender:

@@ -12,7 +12,7 @@ class LogChunk(msgspec.Struct, frozen=True):
     """Physical offset of the chunk's first byte."""
     data: bytes
     store_timestamp_ms: int
-    """Store time of the last record in the chunk, in ms since 1970; 0 if there is none."""
+    """Store time of the last record in the chunk, in ms since 1970; 0 if the chunk has no record."""
     messages: int = 0
     """Number of records that end in the chunk."""
     messages_bytes: int = 0

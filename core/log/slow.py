@@ -42,7 +42,7 @@ class SlowLog:
         self._told_s: float | None = None
         self._untold = 0
         self.last: SlowOperation | None = None
-        """The last slow operation; None if there was none."""
+        """The last slow operation; None if no operation was slow."""
 
     def warn(self, took_s: float, text: str) -> None:
         """Log a slow operation, or count it for the next line if the last line is less than a second old."""

@@ -53,7 +53,7 @@ class MessageBatch(msgspec.Struct, gc=False):
     bodies: Sequence[bytes]
     """Bodies of the batch's messages, at least one. All columns of the batch have the same length."""
     stored_properties: Sequence[bytes]
-    """Stored properties of each message, in UTF-8."""
+    """Stored properties of each message of the batch, in UTF-8."""
     born_timestamp_ms: int
     born_host: bytes
     """The sender's address and port, packed in 8 or 20 bytes."""
@@ -62,7 +62,7 @@ class MessageBatch(msgspec.Struct, gc=False):
     """System flag of all messages of the batch; a batch cannot contain transactional messages."""
     reconsume_times: int = 0
     wait: bool = True
-    """Whether the sender waits for durability (property WAIT)."""
+    """Whether the sender waits until its messages are durable (property WAIT)."""
     may_wait: bool = True
     """False if no message of the batch asks for a delay, a time of delivery or a transaction (:func:`.properties.may_wait`)."""
     found: Found | None = None

@@ -42,7 +42,7 @@ _NUMBERED_MAX: Final = 8_192
 _ANYWHERE: Final = Path()
 
 Plain = tuple[int, int, int, int]
-"""The outline of a record: the position of its end, its sysFlag, its store time in ms, the position of its properties."""
+"""Outline of a record: position of the record's end, sysFlag, store time in ms, position of the properties."""
 
 
 @lru_cache(maxsize=8_192)

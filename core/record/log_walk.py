@@ -54,7 +54,7 @@ class Kind(enum.Enum):
     STALE = "stale"
     """Bytes after the last record that contain older valid records, left by an earlier recovery."""
     UNUSED = "unused"
-    """Zeros up to the end of the file."""
+    """Zeros after the last record up to the end of the file."""
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):

@@ -78,7 +78,7 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     reconsume_times: int = 0
     prepared_transaction_offset_bytes: int = 0
     wait: bool = True
-    """Whether the sender waits for durability (property WAIT)."""
+    """Whether the sender waits until the message is durable (property WAIT)."""
     about: About | None = None
     """Values of the message that are already known for queues and index; None if they are not known.
 
@@ -98,7 +98,7 @@ class Record(msgspec.Struct):
     queue_id: int
     queue_offset: int
     commit_log_offset_bytes: int
-    """The physical offset stored in the record, which equals its position in the log."""
+    """The physical offset stored in the record, which equals the record's position in the log."""
     size_bytes: int
     flag: int
     sys_flag: int

@@ -32,7 +32,7 @@ from flintmq.core.io.paths import ends_path
 
 FORMAT: Final = 1
 _NOTED_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Maximum size of a file whose content is recorded. For a larger file, such as a plugin's database, only its existence
+"""Maximum size of a file whose content is recorded. For a larger file, such as a plugin's database, only the file's existence
 is recorded."""
 TAIL_BYTES: Final = 64
 _TABLES: Final = ("topics.json", "subscriptionGroup.json")
@@ -120,7 +120,7 @@ class EndsFile:
         self.damage = ""
         """Reason why the file ``flint/ends`` cannot be read; empty if it can be read, or does not exist."""
         self.noted: Ends | None = None
-        """Ends of the store's files that were read from ``flint/ends``; None if there are none."""
+        """Ends of the store's files that were read from ``flint/ends``; None if the file has none."""
         self.was_in_use = False
         """Whether a broker used the store after the ends were recorded."""
         self._size_bytes = 0

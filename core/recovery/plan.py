@@ -72,9 +72,9 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
     walked: Recovered | None
     """Findings of the scan of the log: the log's end, the cut and the holes; None if there is no log."""
     described_to_offset_bytes: int
-    """End of the newest message in any consume queue; -1 if there is none."""
+    """End of the newest message in any consume queue; -1 if the consume queues have no message."""
     begins_epoch: bool
-    """Whether a new epoch begins at the log's end, because records that may have been read are missing there."""
+    """Whether a new epoch begins at the log's end, because the log has lost records there that may have been read."""
     rewritten_from_offset_bytes: int | None
     """Start of the part of the log that is rewritten to disk, because its sync may have failed; None if no part is
     rewritten."""

@@ -64,7 +64,7 @@ class Recovered(msgspec.Struct, frozen=True):
     """The findings of a scan of the log, and of the repair that followed."""
 
     start_offset_bytes: int
-    """Physical offset from which records are counted."""
+    """Physical offset from which the scan of the log counts records."""
     end_offset_bytes: int
     store_timestamp_ms: int
     """Store time of the log's last record, in ms since 1970; 0 if there is no record."""
@@ -76,10 +76,10 @@ class Recovered(msgspec.Struct, frozen=True):
     """The bytes to remove after the log's end; None if only zeros, or no bytes, follow the end."""
     holes: tuple[Hole, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
-    """Pairs of a physical offset and the number of queued records before it, one pair for every 4,096 records."""
+    """Pairs of a physical offset and the number of queued records before this offset, one pair for every 4,096 records."""
     newer: tuple[int, int] | None = None
-    """Physical offset of the first record that the checkpoint does not cover, and the number of queued records before it; None
-    if the checkpoint covers all records."""
+    """Physical offset of the first record that the checkpoint does not cover, and the number of queued records before this
+    record; None if the checkpoint covers all records."""
     clock_went_back: bool = False
     """Whether store times went backward in the log, so that they do not give the order of records."""
     newest_ms: int = 0

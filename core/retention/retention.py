@@ -30,7 +30,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     max_used_ratio: float
     """Used share of the disk (0 to 1) above which expired files are deleted at any hour."""
     forcible_ratio: float
-    """Used share of the disk above which files that have not expired are deleted, too."""
+    """Used share of the disk above which even files that have not expired are deleted."""
     full_ratio: float
     """Used share of the disk above which writes are refused."""
     min_free_bytes: int
@@ -174,7 +174,7 @@ class Moment(msgspec.Struct, frozen=True):
     """Hour of the day in local time, 0 to 23."""
     log_end_offset_bytes: int
     deletable_until_bytes: int
-    """Physical offset up to which the log is synced and dispatched. A file that ends after it is still needed."""
+    """Physical offset up to which the log is synced and dispatched. A file that ends after this offset is still needed."""
     space: Space = Space()
     manual: bool = False
     """Whether an administrator requested this round of retention (request code 329)."""

@@ -53,7 +53,7 @@ class MessageReader:
         self._queues = queues
         self._index = index
         self.settings = settings
-        """The store's settings; they may be replaced while the store is in use."""
+        """The store's settings. The settings may be replaced while the store is in use."""
         self._total_memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     @property

@@ -144,7 +144,7 @@ class MessageStore:
         """Event published on the loop thread after each append of messages."""
         self.disk_full: DiskFull | None = None
         """Reason why writes are refused for lack of disk space; None if the space suffices. The cleaner of retention sets and
-        clears it."""
+        clears the reason."""
         self.noted = opened.notes.noted
         """Ends of the store's files that were recorded before this start; None if none were recorded."""
         self.changed = opened.notes.changed

@@ -142,7 +142,7 @@ class Put(msgspec.Struct, eq=False):
     """The result of one append, and the waiters for its durability."""
 
     results: list[Appended]
-    """Results of the append, one for each message or batch that was passed to it."""
+    """Results of the append, one for each message or batch that was passed to the append."""
     records: Sequence[AppendUnit]
     """Stored records, and stored batches as a whole, in log order."""
     messages: int

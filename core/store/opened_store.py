@@ -67,7 +67,8 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     make_id: Callable[[int], str] = random_id
     """Function that returns a new id for an epoch, given the id's length in bytes."""
     takes_writes: Callable[[], bool] = lambda: True
-    """Function that returns whether messages may be stored now. It returns False for a slave, which copies its master's log."""
+    """Function that returns whether messages may be stored now. The function returns False for a slave, which copies its
+    master's log."""
     runs: bool = True
     """Whether the flush services run on their threads; False if the caller runs the rounds of the flush services itself."""
 
@@ -111,7 +112,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     recovered: Recovered | None = None
     """Findings of the recovery; None if the recovery did not scan the log."""
     recovery_plan: RecoveryPlan | None = None
-    """Steps of the recovery; None before they are planned."""
+    """Steps of the recovery; None before the recovery is planned."""
     recovery_s: float = 0.0
     """Duration of the recovery in seconds, without the time in which dispatchers catch up."""
 

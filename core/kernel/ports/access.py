@@ -36,7 +36,7 @@ class Need(msgspec.Struct, frozen=True):
     name: str
     """The name of the topic or of the consumer group."""
     permission: Permission
-    """Permission that the request needs. The account must own at least one of its flags."""
+    """Permission that the request needs. The account must own at least one flag of the permission."""
     is_group: bool = False
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class AccessRule(msgspec.Struct, frozen=True):
     access: Access
     needs: Callable[[Caller, AccessFacts], Sequence[Need]] | None = None
     """Function that returns the topics and groups that a request uses, with the needed permissions; None if every account may
-    send the request. Only called if :attr:`access` is ``CLIENT``.
+    send the request. The function is called only if :attr:`access` is ``CLIENT``.
 
     The function raises ``RefusedError`` if the request does not name its topic or group.
     """
@@ -83,9 +83,10 @@ class AccessRule(msgspec.Struct, frozen=True):
 PUBLIC: Final = AccessRule(Access.PUBLIC)
 """Rule for requests that everyone may send, even without a signature."""
 ACCOUNT: Final = AccessRule(Access.CLIENT)
-"""Rule for requests that every account may send, because they show where data is, but not the data."""
+"""Rule for requests that every account may send, because their answers show where data is, but not the data."""
 ADMIN: Final = AccessRule(Access.ADMIN)
-"""Rule for requests that only administrators may send, because they change something for others, or show everything."""
+"""Rule for requests that only administrators may send, because these requests change something for others, or show
+everything."""
 
 
 class Caller(msgspec.Struct, frozen=True):

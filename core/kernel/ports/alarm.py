@@ -24,7 +24,8 @@ class Alarm:
     """
 
     id: str = attrs.field(validator=_TEXT)
-    """Stable identifier, such as ``store.fenced``. It does not change when the message is reworded."""
+    """Stable identifier of the alarm, such as ``store.fenced``. The identifier does not change when the alarm's message is
+    reworded."""
     level: Level = attrs.field(validator=attrs.validators.in_((WARNING, CRITICAL)))
     """Level of the alarm: :data:`WARNING` or :data:`CRITICAL`."""
     subject: str = attrs.field(validator=_TEXT)
@@ -38,4 +39,4 @@ class Alarm:
     limit: int | float = 0
     """Bound that :attr:`value` has passed, in :attr:`unit`; 0 if nothing was measured."""
     key: str = ""
-    """Key of the setting that helps against the problem; empty if there is none."""
+    """Key of the setting that helps against the problem; empty if no setting helps."""

@@ -58,5 +58,5 @@ class SupportsFilterBacking(Protocol):
 
 
 MessageFilterFactory = Callable[[str, frozenset[int]], MessageFilter]
-"""Function that makes a filter from an expression and the expression's set of tags codes. It raises ``RefusedError`` if the
-expression does not parse."""
+"""Function that makes a filter from an expression and the expression's set of tags codes. The function raises ``RefusedError``
+if the expression does not parse."""

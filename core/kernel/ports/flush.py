@@ -25,7 +25,7 @@ class FlushStatus(enum.Enum):
     FENCED = "fenced"
     """The sync failed, or the flush service stopped before the sync: the record must not be acknowledged."""
     SLAVE_TIMEOUT = "slave_timeout"
-    """No slave had the record in time; it is stored and may still be replicated (FLUSH_SLAVE_TIMEOUT)."""
+    """No slave had the record in time; the record is stored and may still be replicated (FLUSH_SLAVE_TIMEOUT)."""
     SLAVE_NOT_AVAILABLE = "slave_not_available"
     """No slave is connected, or all slaves are too far behind; the record is stored, but not replicated in time."""
 

@@ -15,7 +15,7 @@ NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
 OURS: Final = ("rocketmq_", "flintmq_", "process_")
 """Prefixes of metric names that are reserved for the broker."""
 TAKEN: Final = frozenset({"cluster", "node_type", "node_id", "le", "quantile"})
-"""Label names that plugins may not use, because the exporter adds them to every figure, or because Prometheus reserves them."""
+"""Label names that plugins may not use: the exporter adds these labels to every figure, or Prometheus reserves them."""
 MEASUREMENTS_MAX: Final = 1_000
 """Maximum number of measurements that are exported for one service."""
 _TEXT_MAX_CHARS: Final = 300

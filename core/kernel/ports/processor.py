@@ -54,7 +54,7 @@ class RequestChannel(Channel, Protocol):
     read_s: float
     """Time at which the peer's last bytes were read, in seconds of the monotonic clock."""
     is_stalled: bool
-    """Whether too many answers wait because the peer does not read them. A stalled peer gets no further answers until it
+    """Whether the peer reads too slowly, so that too many answers wait. A stalled peer gets no further answers until it
     reads."""
 
     def respond(self, to: Request, answer: Response) -> None:
@@ -111,8 +111,8 @@ class Request(msgspec.Struct, gc=False):
     typed: Header | None = None
     """Typed header of the request, if :mod:`flintmq.remoting.wire.fast_json` decoded the frame; otherwise None."""
     read_s: float = 0.0
-    """Time at which the request was read, in seconds of the monotonic clock, if it is answered later; 0 if ``channel.read_s``
-    is the time."""
+    """Time at which the request was read, in seconds of the monotonic clock, for a request that is answered later; 0 if
+    ``channel.read_s`` is the time."""
 
     @property
     def is_oneway(self) -> bool:
@@ -139,7 +139,8 @@ class Response(msgspec.Struct):
 
 
 Handler = Callable[[Request], Awaitable[Response | None] | Response | None]
-"""Function that answers one request. It returns None if no answer is due now, as for held pulls and one-way requests."""
+"""Function that answers one request. The function returns None if no answer is due now, as for held pulls and one-way
+requests."""
 BatchHandler = Callable[[list[Request]], None]
 """Function that takes the requests of one read of a connection and answers each of them through its channel."""
 
@@ -178,10 +179,11 @@ class DefaultProcessor(Protocol):
 
 
 DefaultProcessorFactory = Callable[..., DefaultProcessor]
-"""A factory that returns a default processor. It is called with a :class:`~flintmq.core.kernel.hookspecs.ApiContext`."""
+"""A factory that returns a default processor. The factory is called with a
+:class:`~flintmq.core.kernel.hookspecs.ApiContext`."""
 
 ProcessorFactory = Callable[..., RequestProcessor | BatchProcessor]
-"""A factory that returns a processor. It is called with a :class:`~flintmq.core.kernel.hookspecs.ApiContext`."""
+"""A factory that returns a processor. The factory is called with a :class:`~flintmq.core.kernel.hookspecs.ApiContext`."""
 
 
 LOOP_POOLS: Final = frozenset(

@@ -219,7 +219,7 @@ class SupportsDeleted(Protocol):
     """Consume queues that fire an event for each queue that dispatch deletes because its topic was deleted."""
 
     deleted: Event[[str, int]]
-    """Event published with a topic and a queue id when that queue was deleted or begins again."""
+    """Event published with the topic and the queue id of a queue that was deleted or begins again."""
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
         """Return the keys of a topic's queues. The cost of the call does not depend on other topics."""

@@ -50,8 +50,8 @@ class TagsCodes(Protocol):
 
 
 TagsCodesFactory = Callable[["BrokerConfig", "Disk"], TagsCodes]
-"""Function that makes the rule for a topic's tags codes in a store. It is called after the store's folder is locked and before
-the log is read."""
+"""Function that makes the rule for a topic's tags codes in a store. The function is called after the store's folder is locked
+and before the log is read."""
 
 
 class SystemTopic(msgspec.Struct, frozen=True):
@@ -59,8 +59,8 @@ class SystemTopic(msgspec.Struct, frozen=True):
 
     name: str
     queue_nums: int = 0
-    """Number of queues that the topic has in the table of topics, from the broker's first start on; 0 for a topic that is not
-    in that table."""
+    """Number of queues that the topic has in the table of topics, from the broker's first start on; 0 for a topic that is
+    missing from the table."""
     is_listed: bool = True
     """Whether request 304 lists the topic among the system topics. Clients can neither create nor delete a listed topic."""
     clients_may_write: bool = False
