@@ -28,8 +28,8 @@ _LOG = event_log("flintmq.flush")
 IDLE_ROUNDS: Final = 100
 """Number of rounds without work (a second, by default) after which the flush service makes rounds ten times less often.
 
-Every append is submitted, and this wakes the service at once. The rounds are only for bytes that were not submitted, and 100
-rounds a second would cost half a percent of a core.
+Every append is submitted, and each submission wakes the service at once. The rounds are only for bytes that were not submitted,
+and 100 rounds a second would cost half a percent of a core.
 """
 IDLE_FACTOR: Final = 10
 

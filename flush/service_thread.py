@@ -25,8 +25,8 @@ class ServiceThread:
     """
 
     rest_s = 0.0
-    """Pause in seconds after each round of the thread, even if the thread is woken. A service whose work is cheaper in larger
-    batches sets it."""
+    """Pause in seconds after each round of the thread, even if the thread is woken. The pause is for services whose work is
+    cheaper in larger batches."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name

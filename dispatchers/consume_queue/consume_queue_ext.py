@@ -45,7 +45,7 @@ class ExtUnit(msgspec.Struct, frozen=True, gc=False):
     """Tags code of the message. A queue without extension files has the tags code in its unit."""
     store_timestamp_ms: int
     bit_map: bytes | None
-    """Bit map of the groups whose filters the message matches; None if it was not computed."""
+    """Bit map of the groups whose filters the message matches; None if the bit map was not computed."""
 
 
 class ExtFiles(msgspec.Struct, frozen=True):

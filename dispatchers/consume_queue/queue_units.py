@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _UNIT: Final = [("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]
 OFFSET_MAX: Final = 2**62
-"""Physical offset above which a unit is invalid, because no log is that long."""
+"""Physical offset above which a unit is invalid, because no log reaches this offset."""
 _SMALL: Final = 1 << 16
 _TURN: Final = 16_384
 

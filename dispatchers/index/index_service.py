@@ -88,8 +88,8 @@ class IndexService:
         self._waiting_columns: list[index_bulk.EntryColumns] = []
         """Index entries of records read in bulk that wait to be written; empty while other records wait."""
         self._gathered_until_bytes = 0
-        """Physical end of the last record whose index entries were gathered; 0 before the first record. A cut of the log resets
-        it."""
+        """Physical end of the last record whose index entries were gathered; 0 before the first record, and after a cut of the
+        log."""
         self._spoiled = ""
         """Error text of the first failed sync of the index; empty if no sync has failed."""
         self._is_complete = True

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 PUBLISH_DELAY_S: Final = 0.001
-"""Delay in seconds from a change to the write of the feed file."""
+"""Seconds from a change of the log's positions to the write of the feed file."""
 HEARTBEAT_S: Final = 1.0
 """Interval in seconds at which the feed file is written if nothing changes."""
 FLUSH_WANTED_S: Final = 0.2
