@@ -71,7 +71,7 @@ class BackupResult:
 
     manifest: Manifest
     new_bytes: int
-    """Bytes of the log that were copied since the previous backup."""
+    """Number of bytes of the log that this backup copied, because the previous backup did not have them."""
     records: int
     """Number of complete records in the bytes of the log that this backup copied. Each record was checked."""
     pruned_files: int

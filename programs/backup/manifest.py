@@ -72,7 +72,7 @@ class Manifest(msgspec.Struct, frozen=True):
     begin_offset_bytes: int
     """Physical offset of the first byte of the log in the backup."""
     end_offset_bytes: int
-    """Physical offset up to which the backup has all records. It is the end of a record."""
+    """Physical offset up to which the backup has all records. This offset is the end of a record."""
     told_by: str
     """How the backup's end position was found: ``feed``, ``queues`` or ``walk``."""
     sizes: dict[str, int]
