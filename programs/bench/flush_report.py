@@ -118,7 +118,8 @@ WORST: Final = ("unsynced_messages", "unsynced_ms", "uncommitted_messages")
 """Names of the figures of which a summary has the maximum of all rounds."""
 RATIOS: Final = ("rate", "p50_ms", "p99_ms", "cpu_us", "written_bytes_per_message")
 NOISE_SHARE: Final = 0.2
-"""Share of the machine's processors. A round in which other processes used a larger share is in doubt."""
+"""Maximum share of the machine's processors that other processes may use during a round. Beyond this share the round's figures
+are in doubt."""
 CDF_POINTS: Final = 400
 
 

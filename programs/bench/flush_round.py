@@ -40,7 +40,7 @@ class FlushRound:
     rate: float
     """Acknowledged messages per second."""
     p50_ms: float
-    """Latency of a put, from the call to the acknowledgement."""
+    """Median latency of a put in ms, from the call to the acknowledgement."""
     p99_ms: float
     p999_ms: float
     syncs_per_s: float

@@ -26,7 +26,8 @@ CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
 OPAQUE_BASE: Final = 1_000_000_000
 OPAQUE_DIGITS: Final = 10
 BORN_MS: Final = 1_111_111_111_111
-"""Placeholder in a prepared send request, which the time of sending replaces; both numbers have 13 digits."""
+"""Placeholder for the time of sending in a prepared send request. The placeholder has 13 digits, as a time in ms since 1970
+has."""
 _COUNTER_DIGITS: Final = 8
 _QUEUE_OFFSET: Final = 7_777_777_777
 _OPAQUE: Final = b'"opaque":'

@@ -42,7 +42,7 @@ class LatencyResult:
     topic: str
     wanted_rate: float
     rate: float
-    """Sent messages per second."""
+    """Number of messages that were sent per second."""
     messages: int
     """Number of messages that arrived at the consumer."""
     missing: int

@@ -27,7 +27,7 @@ class Tally:
         self.errors: Counter[int] = Counter()
         """Number of refused requests, keyed by the response code."""
         self.limit: int | None = None
-        """Number of messages and refused requests after which the run ends; None: the run has no such limit."""
+        """Number of messages and refused requests after which the run ends; None if this number has no limit."""
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
 
@@ -62,7 +62,7 @@ class LoadConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.stopped = False
         self.lost = asyncio.Event()
-        """Set when the connection is lost or closed."""
+        """Event that is set when the connection to the broker is lost or closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

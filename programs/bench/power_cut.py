@@ -30,7 +30,7 @@ from flintmq.testing.simulated_disk import SimulatedDisk
 from flintmq.testing.store import store_spec
 
 LOG_BYTES_MAX: Final = 48 * 1024 * 1024
-"""Maximum number of bytes that a run appends to the simulated disk, which has them in memory twice."""
+"""Maximum number of bytes that a run appends to the simulated disk. The disk keeps these bytes in memory twice."""
 RANDOM_CUTS: Final = 3
 _SMALL: Final = (
     "store.commit_log_file_bytes=8MiB",
@@ -45,7 +45,7 @@ class PowerCut:
     """The result of simulated power cuts."""
 
     lost_messages: int | None
-    """Acknowledged messages that the worst power cut lost; None if no power cut was possible."""
+    """Number of acknowledged messages that the worst power cut lost; None if no power cut was possible."""
     acknowledged_messages: int
     """Number of messages that were acknowledged before the power cut with the largest loss."""
     rate: float

@@ -40,7 +40,7 @@ class BenchSettings:
     warmup_s: float = 1.0
     """Duration in seconds of the load before the measurement."""
     count: int | None = None
-    """Number of messages after which the measurement ends; None: it ends after ``seconds``."""
+    """Number of messages after which the measurement ends; None if the measurement ends after ``seconds``."""
     connections: int = 4
     """Number of connections to each broker that has queues of the topic."""
     inflight: int = 32
