@@ -7,8 +7,8 @@ from statistics import median
 from typing import Final
 
 LOOKS: Final = 20
-"""Number of the event loop's delays that are remembered, from some seconds. A single long delay does not change their
-median."""
+"""Number of the event loop's latest delays that are remembered, measured within some seconds. A single long delay does not
+change the median."""
 
 
 class LoopDelays:

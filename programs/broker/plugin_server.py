@@ -41,7 +41,8 @@ _PROCESSORS: Final = {
     "end_transaction": "transaction",
     "consumer": "consumer_manager",
 }
-"""RocketMQ's processor names in metrics, keyed by the name of the queue of waiting requests. Other queues keep their names."""
+"""RocketMQ's processor names in metrics, keyed by the name of the queue of waiting requests. A queue without an entry keeps its
+name."""
 _EVENTS: Final = {
     "connected": "on_channel_connect",
     "closed": "on_channel_close",
