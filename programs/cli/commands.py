@@ -170,4 +170,4 @@ COMMANDS: Final[Table] = {
         "Create plugins.",
     ),
 }
-"""FlintMQ's commands in the order of the help. The help lists the plugins' commands after these."""
+"""FlintMQ's commands in the order of the help. The help lists the commands of plugins after FlintMQ's commands."""

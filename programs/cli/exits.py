@@ -21,17 +21,17 @@ class ExitCode(enum.IntEnum):
 
     OK = 0
     FAILED = 1
-    """A broker refused a request, nothing was found, or fewer messages arrived than requested."""
+    """Exit code if a broker refused a request, nothing was found, or fewer messages arrived than requested."""
     USAGE = 2
-    """The command line, a configuration or a plugin is not valid."""
+    """Exit code if the command line, a configuration or a plugin is not valid."""
     STORE = 3
-    """The store is locked by another broker, has another format, is full, or cannot be read."""
+    """Exit code if the store is locked by another broker, has another format, is full, or cannot be read."""
     NETWORK = 4
-    """A port is in use, or no server answers at an address."""
+    """Exit code if a port is in use, or no server answers at an address."""
     FENCED = 5
-    """A sync failed, so the broker stopped itself."""
+    """Exit code if a sync failed, so that the broker stopped itself."""
     INTERRUPTED = 130
-    """The command was interrupted with Ctrl-C."""
+    """Exit code if the command was interrupted with Ctrl-C."""
 
 
 _CODES: Final[dict[type[BaseException], ExitCode]] = {

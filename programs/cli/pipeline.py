@@ -38,7 +38,7 @@ TOPIC: Final = "Orders"
 QUEUES: Final = 4
 CITIES: Final = ("Aachen", "Bergen", "Cádiz", "Dublin", "Évora")
 BROKEN_EVERY: Final = 100
-"""Interval of generated messages whose body is not JSON: one message in this many shows how a pipeline treats such a body."""
+"""Number of generated messages of which one has a body that is not JSON, to show how a pipeline treats such a body."""
 BATCH: Final = 500
 
 
