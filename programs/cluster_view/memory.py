@@ -63,11 +63,12 @@ class BrokerMemory:
     groups: Mapping[str, SubscriptionGroupConfig] = attrs.Factory(dict)
     progress: dict[str, GroupProgress] = attrs.Factory(dict)
     beginning: dict[str, GroupProgress] = attrs.Factory(dict)
-    """Progress of groups in topics to which the group subscribes and in which it has no offset yet, keyed by group."""
+    """Progress of each group in the topics to which the group subscribes and in which the group has no offset yet, keyed by
+    group."""
     ends: dict[str, TopicEnds] = attrs.Factory(dict)
     connected: dict[str, Connected] = attrs.Factory(dict)
     topic_rates: Meters = attrs.Factory(Meters)
-    """Rates of all topics at this broker. A few topics at a time are looked up, and their rates updated."""
+    """Rates of all topics at this broker, updated for a few topics at a time."""
     consumed_rates: Meters = attrs.Factory(Meters)
     """Rates of the topics that groups consume from this broker, updated whenever the groups' progress is read."""
     lags: LagWatch = attrs.Factory(lambda: LagWatch(_ALARMS.lag_messages, _ALARMS.lag_window_ms / 1000))

@@ -169,7 +169,7 @@ class TopicView:
     name: str
     kind: Kind
     perm: str
-    """The topic's permission as RocketMQ writes it, such as ``RW-``. If the brokers' permissions differ, they are joined by
+    """The topic's permission as RocketMQ writes it, such as ``RW-``. Different permissions at several brokers are joined by
     ``/``."""
     read_queues: int
     write_queues: int
