@@ -35,8 +35,8 @@ log = event_log("flintmq.console")
 
 LOOKS_AT_ONCE_MAX: Final = 2
 DOWNLOADS_MAX: Final = 8
-"""Maximum number of message bodies that are downloaded at the same time. Each occupies up to 4 MiB of memory until the browser
-has received it."""
+"""Maximum number of message bodies that are downloaded at the same time. Each body occupies up to 4 MiB of memory until the
+browser has received it."""
 FOLDER: Final = Path(__file__).parent
 
 

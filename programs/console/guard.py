@@ -26,7 +26,7 @@ POLICY: Final = (
 )
 HEAD_MAX_BYTES: Final = 32 * 1024
 """Maximum size, in bytes, of a request's query and headers together. Requests of the console's own pages have at most a tenth
-of it."""
+of this size."""
 _HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",

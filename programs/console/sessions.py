@@ -33,7 +33,7 @@ FREE_TRIES: Final = 3
 WAIT_MAX_S: Final = 60.0
 FORGET_S: Final = 900.0
 TRIES_PER_MINUTE: Final = 120
-"""Maximum number of failed logins from all addresses in a minute. Beyond it, all logins must wait for the next minute."""
+"""Maximum number of failed logins from all addresses in a minute. Further logins must wait for the next minute."""
 
 
 def new_id() -> str:
