@@ -64,11 +64,11 @@ class Level(enum.Enum):
     """The severity of a finding."""
 
     ERROR = "error"
-    """Data is damaged, or two files contradict each other."""
+    """Level of a finding about damaged data, or about two files that contradict each other."""
     WARNING = "warning"
-    """Data is unusual, or has an error that the next start of a broker repairs."""
+    """Level of a finding about unusual data, or about an error that the next start of a broker repairs."""
     NOTE = "note"
-    """A fact for information; nothing is wrong with the data."""
+    """Level of a finding that is only information; nothing is wrong with the data."""
 
 
 @attrs.frozen

@@ -34,7 +34,7 @@ from flintmq.programs.doctor.walk import walk
 
 _PLACES: Final = struct.Struct(">qq")
 _PLACES_AT: Final = 20
-"""Position of the field queueOffset in a record. The field physicalOffset follows it."""
+"""Position of the field queueOffset in a record. The field physicalOffset follows queueOffset."""
 _BORN_HOST_AT: Final = 48
 _STORE_TIMESTAMP_BYTES: Final = 8
 _PORT_BYTES: Final = 4
