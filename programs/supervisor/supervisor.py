@@ -118,8 +118,7 @@ class SupervisedBroker:
         self.address = ""
         """``host:port`` of the broker; empty until it is ready for the first time."""
         self.ready_words: dict[str, str] = {}
-        """Words that services add to the READY line, such as addresses, keyed by the name of the service. They are those of the
-        last READY line."""
+        """Words that services added to the broker's last READY line, such as addresses, keyed by the name of the service."""
         self.restarts = 0
         self.last_end = ""
         """How the broker's last process ended; empty until a process has ended."""
