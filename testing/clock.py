@@ -192,7 +192,7 @@ class _Work:
     callback: Callable[[], object]
     rest_s: Callable[[], float] | None
     at_ms: int
-    """Monotonic time, in ms, at which the work is due. It is later than the scheduled time if ``rest_s`` said that there is
+    """Monotonic time, in ms, at which the work is due. This time is later than ``due_ms`` if ``rest_s`` said that the work has
     nothing to do yet."""
 
     def cancel(self) -> None:

@@ -77,7 +77,8 @@ class JournaledFiles:
         """Kinds of the operations that were requested from the disk, indexed by the operation's number; empty without a
         journal."""
         self.during_sync: Callable[[], None] | None = None
-        """Function that is called once, in the middle of the next sync of a file. It does the work of another thread."""
+        """Function that is called once, in the middle of the next sync of a file, to do what another thread might do at that
+        time."""
         self._faults: list[_Fault] = []
         self.hits = 0
         """Number of scripted failures that have struck."""

@@ -134,7 +134,7 @@ class SeededLoop(_LoopSettings):
         super().__init__()
         self.choices = choices if choices is not None else Choices()
         self.threads = SeededThreads(self)
-        """Runs on this loop the work that services otherwise run in threads."""
+        """Object that runs on this loop the work that services otherwise run in threads."""
         self.steps = 0
         """Number of callbacks that the loop has run."""
         self._disorder = disorder

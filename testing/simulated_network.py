@@ -14,7 +14,7 @@ from typing import Any, Final
 from flintmq.testing.seeded_loop import SeededLoop
 
 HIGH_WATER_BYTES: Final = 64 * 1024
-"""Maximum number of bytes under way in one direction of a connection. Beyond it, the writer is paused."""
+"""Maximum number of bytes under way in one direction of a connection. If more bytes are under way, the writer is paused."""
 CONNECT_TIMEOUT_S: Final = 127.0
 """Seconds after which an attempt to connect to a host that does not answer fails."""
 

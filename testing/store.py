@@ -45,8 +45,8 @@ from flintmq.dispatchers.index.index_service import make_index
 from flintmq.testing.clock import ManualClock
 
 TAGS_CODES: Final[dict[str, TagsCodesFactory]] = {}
-"""Factories of tags codes for the stores that this module opens, keyed by topic. The tests of a feature with such a topic add
-the topic's factory."""
+"""Factories of tags codes for the stores that this module opens, keyed by topic. The tests of a feature add the factories of
+the feature's topics."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
 
 
