@@ -27,7 +27,7 @@ class Tally:
         self.errors: Counter[int] = Counter()
         """Number of refused requests, keyed by the response code."""
         self.limit: int | None = None
-        """Number of messages and refused requests after which the run ends; None if this number has no limit."""
+        """Number of messages and refused requests after which the run ends; None if the number is not limited."""
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
 

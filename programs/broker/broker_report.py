@@ -50,8 +50,8 @@ class BrokerReportProcessor(DeclaredProcessor):
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._settings: tuple[BrokerConfig, list[ReportedSetting]] | None = None
-        """(configuration, settings) of the last broker report; None before the first report. Finding the settings takes two
-        milliseconds, so they are kept."""
+        """(configuration, settings) of the last broker report; None before the first report. The settings are kept because
+        finding them takes two milliseconds."""
 
     @handles(RequestCode.GET_BROKER_REPORT, needs=ADMIN)
     def report(self, _request: Request) -> Response:

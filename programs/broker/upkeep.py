@@ -33,8 +33,8 @@ _REST: Final = 50
 """Pause after topics and groups are written, as a multiple of the writing's duration, so that changes in a large table cost
 little."""
 _NOTES_MAX: Final = 10_000
-"""Maximum excess of a table's journal over the table, in entries. If the journal has more, the table is written without a
-pause, because a start reads the whole journal."""
+"""Maximum number of entries by which a table's journal may exceed the table. A longer journal ends the pause early, because a
+start reads the whole journal."""
 
 
 class UpkeepPlugin:

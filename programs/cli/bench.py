@@ -41,7 +41,7 @@ from flintmq.programs.cli.output import print_json
 from flintmq.programs.cli.parser import Command
 
 PRELOAD_COUNT: Final = 200_000
-"""Number of messages that ``flintmq bench consume`` stores before it measures, if it starts a broker itself."""
+"""Number of messages that ``flintmq bench consume`` stores before the measurement, if the command starts a broker itself."""
 
 load_warmup = warmup_option(1.0, "Seconds of load before the measurement.")
 count_option = click.option(

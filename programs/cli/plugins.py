@@ -34,8 +34,8 @@ from flintmq.programs.cli.serving import with_environment, with_name_server
 from flintmq.programs.name_server.name_server import NameServer
 
 _SCRATCH_FILE_BYTES: Final = 8 * 1024 * 1024
-"""Maximum size of a commit log file in the temporary store of ``flintmq plugins``, and of each buffer in its transient store
-pool."""
+"""Maximum size of a commit log file in the temporary store of ``flintmq plugins --trace``, and of each buffer in its transient
+store pool."""
 
 
 @click.command(cls=Command)

@@ -214,4 +214,4 @@ def _lines_lost(error: OSError) -> None:
 
 
 SERVING_OUTPUT: Final = ServingOutput()
-"""The outputs of this process: stdout, stderr and the log file, each with its thread."""
+"""The outputs of this process: stdout, stderr and the log file."""
