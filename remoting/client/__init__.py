@@ -122,9 +122,8 @@ _HOMES = {
         "RemotingTimeoutError",
     ),
 }
-"""The public names of each module; a leading dot marks a module of this package.
-
-``flintmq.client`` and ``flintmq`` re-export these names from this table."""
+"""Public names that ``flintmq.client`` and ``flintmq`` re-export, keyed by module. A leading dot marks a module of this
+package."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 

@@ -55,7 +55,7 @@ class Access:
 
 
 ANYONE = Access()
-"""Access without signatures and without TLS."""
+"""A client's access without signatures and without TLS."""
 
 
 class AclSigner:

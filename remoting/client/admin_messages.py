@@ -45,24 +45,26 @@ from flintmq.remoting.wire.json_body import Body
 T = TypeVar("T")
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""The consumer group with which RocketMQ's tools read queues; every broker has it."""
+"""The consumer group with which RocketMQ's tools read queues. Every broker has this group."""
 MASTERS_ASKED_MAX: Final = 32
 AT_ONCE_MAX: Final = 16
-"""Maximum number of concurrent requests for offsets, one per queue."""
+"""Maximum number of concurrent requests for the offsets of queues. Each request is for one queue."""
 READ_AT_ONCE_MAX: Final = 4
-"""Maximum number of queues read at the same time; an answer has up to 4 MiB plus one message."""
+"""Maximum number of queues that the admin client reads at the same time. The answer for a queue has up to 4 MiB plus one
+message."""
 READ_QUEUES_MAX: Final = 256
 READ_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum total size of the bodies read from one queue, in bytes as stored."""
+"""Maximum total size of the bodies that the admin client reads from one queue, in bytes as stored."""
 READ_MESSAGES_MAX: Final = 1_000
-"""Maximum number of messages read from all queues together."""
+"""Maximum number of messages that the admin client reads from all queues together."""
 TRACE_MAX_BYTES: Final = 256 * 1024
-"""Maximum number of bytes read from a message of the trace topic; clients send up to about 128,000 bytes."""
+"""Maximum number of bytes that are read from a message of the trace topic. Clients write up to about 128,000 bytes into one."""
 TRACES_MAX: Final = 200
 Keep = Callable[[MessageExt], MessageExt]
-"""A function that returns the message to keep for a message that was read, for example a shortened one; runs on a thread."""
+"""A function that takes a message that was read and returns the message to keep, such as a shortened one. It runs on a
+thread."""
 MOVE_TRIES: Final = 3
-"""Number of attempts to write an offset that a consumer overwrites at the same time."""
+"""Number of attempts to change a group's offset if a consumer overwrites the offset at the same time."""
 _OF_THE_FIRST_SEND: Final = frozenset(
     {
         *(props.UNIQ_KEY, props.WAIT, props.DELAY, props.KEYS, props.TAGS, props.REAL_TOPIC, props.REAL_QUEUE_ID),
@@ -86,7 +88,7 @@ class Move:
     min_queue_offset: int
     max_queue_offset: int
     consumer_offset: int
-    """The group's offset before the change; -1 if it has none."""
+    """The group's offset before the change; -1 if the group has no offset in the queue."""
     new_offset: int
 
     @property
@@ -102,7 +104,7 @@ class Moved:
     offsets: Mapping[MessageQueue, int]
     """The group's new offsets, keyed by queue."""
     members: int
-    """Number of online members that brokers informed."""
+    """Number of online members of the group that brokers informed about the new offsets."""
     errors: tuple[str, ...]
     """Sentences about queues and brokers whose offsets could not be changed."""
 

@@ -14,7 +14,8 @@ from flintmq.core.broker.topic_config import MessageQueue
 from flintmq.core.errors import InvalidArgumentError
 
 AllocateStrategy = Callable[[str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]]
-"""A function from (client id, ids of all members, all queues) to the queues of this client."""
+"""A function that returns the queues of one member of a group. Its arguments are the member's client id, the ids of all members
+and all queues."""
 ROOM_SEPARATOR = "@"
 
 

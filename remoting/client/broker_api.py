@@ -54,7 +54,7 @@ class PullStatus(enum.Enum):
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
     NO_MATCHED_MESSAGE = ResponseCode.PULL_RETRY_IMMEDIATELY
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED
-    """The offset is outside the queue; continue at ``next_begin_queue_offset``."""
+    """Result of a pull at an offset outside the queue. The next pull must be at ``next_begin_queue_offset``."""
 
 
 _PULL_CODES: Final = tuple(int(status.value) for status in PullStatus)
@@ -64,12 +64,12 @@ _PULL_CODES: Final = tuple(int(status.value) for status in PullStatus)
 class _Pulled:
     status: PullStatus
     next_begin_queue_offset: int
-    """The queue offset for the next pull."""
+    """The queue offset at which to pull next."""
     min_queue_offset: int
     max_queue_offset: int
     """The queue offset that the queue's next message will get."""
     suggested_broker_id: int
-    """The id of the broker (master or slave) to pull from next."""
+    """The id of the broker, master or slave, to pull from next."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +84,8 @@ class PulledRecords(_Pulled):
     """A broker's answer to a pull, with its messages as stored records."""
 
     records: bytes
-    """The records in queue order. Brokers filter tags by hash only, so some records may have another tag."""
+    """The stored records in queue order. Brokers filter tags by hash only, so some records may have a tag that does not
+    match."""
 
 
 class QueueOffsets:

@@ -23,7 +23,7 @@ class _Away:
 
     is_back: asyncio.Event = attrs.field(factory=asyncio.Event)
     waiting: int = 0
-    """Number of queues that wait for the broker."""
+    """Number of queues whose pulls wait until the broker answers again."""
 
 
 class BrokerPatience:

@@ -16,19 +16,20 @@ METHOD_MASK: Final = 0x700
 LZ4: Final = 0x100
 ZSTD: Final = 0x200
 ZLIB: Final = 0x300
-"""The bits of zlib in the system flag. No bits mean zlib too, as in messages of clients older than the other methods."""
+"""Bits of the system flag for a body that zlib has compressed. Bodies from older clients, which had only zlib, have none of the
+bits."""
 
 DECOMPRESSED_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
-"""Maximum size of a decompressed body; without it, a few kilobytes could expand to gigabytes."""
+"""Maximum size of a decompressed body. Without this limit, a few kilobytes could expand to gigabytes."""
 PART_BYTES: Final = 64 * 1024
-"""Number of compressed bytes to read at a time, and the approximate size of a decompressed part."""
+"""Number of compressed bytes of a body that are read at a time, and the approximate size of a decompressed part."""
 _ZSTD_HEADER_MAX_BYTES: Final = 18
 _ZSTD_RLE: Final = 1
-"""The block type of zstd for one repeated byte."""
+"""The type of a zstd block that consists of one repeated byte."""
 _ZSTD_WINDOW_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum window size of a zstd frame, which is memory that its reader needs.
+"""Maximum window size of a zstd frame, for which the decoder needs as much memory.
 
-RFC 8878 recommends that every decoder support this size; common encoders use no more."""
+RFC 8878 recommends that every decoder support this size; common encoders do not use a larger one."""
 
 
 class UnreadableError(FlintError):

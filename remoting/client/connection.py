@@ -20,16 +20,16 @@ from flintmq.remoting.wire.command import RemotingCommand, decode_command, encod
 from flintmq.remoting.wire.frame import FrameDecoder
 
 WRITE_BYTES: Final = 64 * 1024
-"""Approximate size up to which frames are joined into one write, to save system calls without large copies."""
+"""Approximate size up to which frames are joined into one write. Joining saves system calls, but must not copy many bytes."""
 SILENCE_S: Final = 3.0
-"""Seconds after which a server that leaves requests unanswered, and sends nothing else, is considered lost.
+"""Seconds after which the connection to a server that leaves requests unanswered, and sends nothing else, counts as lost.
 
-Its network path may be broken without notice, and the kernel would retransmit for some 15 minutes."""
+The network may be broken without notice, and the kernel would retransmit for some 15 minutes."""
 _TLS_ALERT: Final = b"\x15\x03"
 """The first two bytes of a TLS alert, which a TLS server sends as its answer to a plain frame."""
 WANTS_TLS: Final = "it may want TLS (ssl_context, FLINT_TLS), or not take this client"
 CLOSE_TIMEOUT_S: Final = 1.0
-"""Seconds that a close waits for a server that does not read."""
+"""Seconds that closing a connection waits for a server that does not read."""
 
 
 def timed_out(address: str, code: int, timeout_ms: float) -> RemotingTimeoutError:
@@ -74,7 +74,7 @@ class ClientConnection(asyncio.Protocol):
         """Frames of the current iteration of the event loop, written together in writes of about :data:`WRITE_BYTES`."""
         self._outgoing_bytes = 0
         self._expiry: asyncio.TimerHandle | None = None
-        """Timer at the earliest deadline of the waiting requests, or before it."""
+        """Timer that expires at the earliest deadline of the unanswered requests, or before it."""
         self._on_request = on_request
         self._on_lost = on_lost
         self._idle_timeout_s = idle_timeout_s
@@ -83,12 +83,14 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_writable = False
         self._writable = asyncio.Event()
-        """Set while the connection is writable, and after it is lost, so that no task waits on."""
+        """Event that is set while the connection is writable, and when the connection is lost, so that no task waits
+        forever."""
         self._closed = asyncio.Event()
         self._active_at_s = self._received_at_s = self.loop.time()
         self._has_received = self._has_written = self._is_closing = False
         self._silent_since_s: float | None = None
-        """Send time, on the loop's clock, of the first request that timed out while the server sent nothing; None if none."""
+        """Send time, on the loop's clock, of the first request that timed out while the server sent nothing; None if there is
+        none."""
         self._idle_timer: asyncio.TimerHandle | None = None
         self._reason = "closed"
 

@@ -29,7 +29,8 @@ NAMES: Final[dict[str, Where]] = {
     FROM_TIMESTAMP: FROM_TIMESTAMP,
 }
 SECONDS_MAX: Final = 10_000_000_000
-"""The limit below which a time in milliseconds is refused: it lies in the first months of 1970, so it was given in seconds."""
+"""The number below which a time in milliseconds is refused. As milliseconds it is in the first months of 1970, so the caller
+probably passed seconds."""
 
 
 def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:

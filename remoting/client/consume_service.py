@@ -36,13 +36,13 @@ from flintmq.remoting.client.troubles import Troubles
 from flintmq.remoting.client.unreadable import UnreadableMessages
 
 Unit = tuple[ProcessQueue, Sequence[MessageExt]]
-"""The messages of one queue for one call of the listener."""
+"""A queue, and the messages of the queue that one call of the listener gets."""
 _LOOK_S: Final = 60.0
-"""Maximum interval in seconds between checks for listeners that take longer than ``consume_timeout_s``."""
+"""Maximum interval in seconds between checks for listener calls that take longer than ``consume_timeout_s``."""
 _TURN_S: Final = 0.01
-"""Seconds after which workers yield to the event loop, even if their listener never awaits."""
+"""Seconds after which workers that consume messages yield to the event loop, even if the listener never awaits."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
-"""A function that starts a named task that ends with the consumer, from a coroutine and the name."""
+"""A function that starts a task, given a coroutine and the task's name. The task ends with the consumer."""
 
 
 class ConsumeService:
@@ -88,26 +88,27 @@ class ConsumeService:
         self._start_task = start_task
         self._brokers = BrokerPatience(member, start_task)
         self._failing = Troubles(member.client.clock)
-        """Queues whose pulls a broker refuses, or answers in a way that cannot be decoded."""
+        """Queues whose pulls fail, because the broker refuses them or sends answers that cannot be decoded."""
         self._units: deque[Unit] = deque()
-        """Pulled units that no worker has taken yet."""
+        """Pulled messages that no worker has taken yet, grouped by the call of the listener that will get them."""
         self._idle: deque[asyncio.Future[None]] = deque()
-        """Futures of the workers that wait for a unit."""
+        """Futures of the workers that wait for messages to consume."""
         self._threads = DaemonThreads(f"{member.group}-listener", member.settings.concurrency)
         self._goes_on = asyncio.Event()
-        """Event that is cleared while pulling is suspended."""
+        """Event that is set while the consumer may pull, and cleared while pulling is suspended."""
         self._goes_on.set()
         self._is_ending = False
-        """Whether the consumer is closing, so that no further unit is consumed."""
+        """Whether the consumer is closing, so that workers start no further call of the listener."""
         self._busy = 0
-        """Number of workers that consume a unit."""
+        """Number of workers that are consuming messages."""
         self._none_busy = asyncio.Event()
         self._none_busy.set()
         self._begun: dict[int, tuple[float, Unit]] = {}
-        """Start times (monotonic, in seconds) and units of running listener calls, keyed by call number; not if orderly."""
+        """Start time (monotonic, in seconds) and messages of each running listener call, keyed by call number. It is empty for
+        an orderly consumer."""
         self._calls = itertools.count()
         self._turn_ends_s = 0.0
-        """The time, on the loop's clock, at which workers yield to the event loop."""
+        """The time, on the loop's clock, at which workers that consume messages next yield to the event loop."""
         self._turn_is_due = False
 
     def suspend(self) -> None:

@@ -97,7 +97,7 @@ class Consumer(InstanceUser):
         self.started_at_ms: int = 0
         self._started = False
         self._is_leaving = False
-        """Whether :meth:`close` has begun and not ended; it may have been cancelled."""
+        """Whether :meth:`close` has begun and not ended. It stays true if the call is cancelled."""
         self._offsets = offset_store or self._default_offset_store()
         self.consumption: ConsumeService = ConsumeService(
             self.member, listener, batch_listener, self.member.start_task, codec

@@ -27,7 +27,8 @@ class ConsumeResult(enum.Enum):
 
     SUCCESS = "success"
     LATER = "later"
-    """Deliver the message again later. An exception has the same effect."""
+    """Result of a listener for a message that must be delivered again later. An exception of the listener has the same
+    effect."""
 
 
 def _one_of(*values: str) -> Callable[[object, attrs.Attribute[str], str], None]:
@@ -43,10 +44,10 @@ Listener = Callable[[MessageExt], "ConsumeResult | Awaitable[ConsumeResult | Non
 
 
 BatchListener = Callable[[list[MessageExt]], "ConsumeResult | int | Awaitable[ConsumeResult | int | None] | None"]
-"""A function that consumes messages of one queue, passed in queue order; it runs where a :data:`Listener` runs.
+"""A function that consumes messages of one queue, passed in queue order. It runs where a :data:`Listener` runs.
 
-It returns SUCCESS or None if all were consumed, LATER if none was, or the number of messages consumed from the start of the
-list. The others are delivered again later."""
+The function returns SUCCESS or None if it consumed all messages, LATER if it consumed none, or the number of messages that it
+consumed from the start of the list. The other messages are delivered again later."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,65 +55,71 @@ class ConsumerSettings:
     """The settings of a :class:`~flintmq.remoting.client.consumer.Consumer`."""
 
     message_model: Literal["CLUSTERING", "BROADCASTING"] = "CLUSTERING"
-    """CLUSTERING: the members share the queues. BROADCASTING: each member gets all messages, and failures are not retried."""
+    """How a group consumes. CLUSTERING: the members share the queues. BROADCASTING: each member gets all messages, without
+    retries."""
     consume_from: ConsumeFrom = FROM_LAST
-    """Start of a queue for which the group has no offset yet: ``"first"``, ``"last"``, or a time.
+    """Position where a queue without an offset of the group is first read: ``"first"``, ``"last"``, or a time.
 
     A time is a ``datetime``, a text such as ``"2026-01-31T12:00"``, or ms since 1970. RocketMQ's names are accepted too. The
     attribute always reads as one of RocketMQ's names."""
     consume_from_timestamp_ms: int = 0
-    """The start time in ms since 1970, if ``consume_from`` is ``CONSUME_FROM_TIMESTAMP``; set if that was given as a time."""
+    """Time in ms since 1970 from which messages are consumed, if ``consume_from`` is ``CONSUME_FROM_TIMESTAMP``. It is set
+    automatically if ``consume_from`` is a time."""
     orderly: bool = False
     """Whether to consume the messages of a queue one at a time, in order, under the queue's lock at the broker.
 
-    A message that fails is retried before the next message of its queue."""
+    A message that fails is retried before the next message of its queue is consumed."""
     concurrency: int = 20
-    """Maximum number of listener calls at the same time, over all queues; an orderly consumer makes one per queue."""
+    """Maximum number of listener calls at the same time, over all queues. An orderly consumer makes one call at a time for each
+    queue."""
     consume_batch_size: int = 32
-    """Maximum number of messages in a list for a batch listener. A shorter list is passed on without waiting for more."""
+    """Maximum number of messages in a list for a batch listener. A shorter list is passed to the listener without waiting for
+    more messages."""
     max_reconsume_times: int | None = None
-    """Number of redeliveries after which a message becomes a dead letter: with 16, it is tried 17 times.
+    """Number of redeliveries after which a message becomes a dead letter. With 16, the message is delivered up to 17 times.
 
-    None: 16, or without limit if the consumer is orderly."""
+    None is 16, or for an orderly consumer no limit."""
     delay_level: int = 0
-    """The delay level for the redelivery of a failed message; 0: it rises with each attempt."""
+    """The delay level for the redelivery of a failed message. With 0, the level rises with each attempt."""
     unreadable: Literal["retry", "deliver"] = attrs.field(default="retry", validator=_one_of("retry", "deliver"))
-    """Handling of a message that cannot be read (it has a ``body_error``): ``retry`` or ``deliver``.
+    """Handling of a message whose body cannot be read (``body_error`` is not empty): ``retry`` or ``deliver``.
 
-    ``retry`` treats it like a message at which the listener failed, without calling the listener; an orderly consumer treats it
-    as one whose attempts are used up. ``deliver`` passes it to the listener."""
+    ``retry`` treats the message like one at which the listener failed, without calling the listener; an orderly consumer treats
+    it like a message whose attempts are used up. ``deliver`` passes the message to the listener."""
     consume_timeout_s: float = 900.0
-    """Seconds after which a message is delivered again although its listener has not returned; not if orderly."""
+    """Seconds after which a message is delivered again although its listener has not returned. Orderly consumers ignore this
+    setting."""
     close_timeout_s: float = 0.0
-    """Seconds that ``close()`` waits for listeners to finish, so that their messages are committed.
+    """Seconds that ``close()`` waits for listeners to finish, so that the offsets of their messages are committed.
 
-    With 0 these messages are abandoned and delivered again (``awaitTerminationMillisWhenShutdown``). An orderly message is
-    always finished."""
+    With 0, the messages in running listeners are abandoned and delivered again (``awaitTerminationMillisWhenShutdown``). The
+    message in an orderly listener is always finished."""
     pull_batch_size: int = 32
     max_cached_messages: int = 1_000
-    """Maximum number of unconsumed messages per queue; pulling pauses at this limit."""
+    """Maximum number of unconsumed messages per queue. Pulling of the queue pauses at this limit."""
     max_cached_bytes: int = 100 * 1024 * 1024
-    """Maximum total size of the bodies of unconsumed messages per queue; pulling pauses at this limit."""
+    """Maximum total size of the bodies of unconsumed messages per queue. Pulling of the queue pauses at this limit."""
     max_span: int = 2_000
-    """Maximum distance per queue, in queue offsets, from the first unconsumed message to the last pulled one; not if orderly.
+    """Maximum distance in queue offsets from the first unconsumed message of a queue to the last message pulled from it.
 
-    Pulling pauses at this limit."""
+    Pulling of the queue pauses at this limit. Orderly consumers ignore this setting."""
     pull_interval_ms: int = 0
-    """Pause after each pull of a queue."""
+    """Pause in milliseconds between two pulls of a queue."""
     suspend_ms: int = 15_000
-    """Maximum time that a broker holds a pull while no message arrives."""
+    """Maximum time in milliseconds that a broker holds a pull while no message arrives."""
     rebalance_interval_s: float = 20.0
     commit_interval_s: float = 5.0
     lock_interval_s: float = 20.0
-    """Interval between renewals of queue locks; a broker drops a lock after 60 s."""
+    """Interval in seconds between renewals of queue locks. A broker drops a lock 60 s after its last renewal."""
     error_delay_s: float = 3.0
-    """Pause after a failed pull."""
+    """Pause in seconds after a failed pull."""
     retry_delay_s: float = 1.0
-    """Pause before a failed orderly message is retried."""
+    """Pause in seconds before an orderly consumer retries a message that failed."""
     offset_folder: Path | None = None
-    """Folder for the offsets of BROADCASTING, as ``<client id>/<group>/offsets.json``; None: ``~/.rocketmq_offsets``."""
+    """Folder in which a consumer with BROADCASTING stores its offsets, as ``<client id>/<group>/offsets.json``. None is
+    ``~/.rocketmq_offsets``."""
     allocate: AllocateStrategy = allocate_averagely
-    """The function that computes which queues this member consumes; all members of a group must use the same strategy."""
+    """The function that computes which queues this member consumes. All members of a group must use the same function."""
 
     def __attrs_post_init__(self) -> None:
         """Normalize some values, and raise ``InvalidArgumentError`` for an invalid value."""
@@ -168,4 +175,4 @@ _NUMBERS: Final[dict[str, tuple[Any, float, float]]] = {
     "error_delay_s": (int | float, 0, math.inf),
     "retry_delay_s": (int | float, 0, math.inf),
 }
-"""The type, the lowest and the highest value of each number, keyed by setting."""
+"""Type, lowest and highest value of each setting that is a number, keyed by setting."""

@@ -22,9 +22,9 @@ T = TypeVar("T")
 log = event_log("flintmq.client")
 
 EXIT_TIMEOUT_S: Final = 5.0
-"""Seconds that program exit waits for functions that have not returned."""
+"""Seconds that the exit of the program waits for functions on daemon threads that have not returned."""
 _EXIT_SILENCE_S: Final = 0.2
-"""Seconds that program exit waits before it logs that it waits."""
+"""Seconds that the exit of the program waits for functions on daemon threads before it logs that it waits."""
 _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
@@ -47,7 +47,7 @@ class DaemonThreads(Executor):
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
         self._is_ending = False
-        """Whether the process is ending, so that no further call is accepted."""
+        """Whether the process is ending, so that the executor accepts no further call."""
         _all.add(self)
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -126,7 +126,7 @@ class DaemonThreads(Executor):
 
 _all: Final[weakref.WeakSet[DaemonThreads]] = weakref.WeakSet()
 _all_threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
-"""All threads, also of executors that were shut down, because their functions may still run."""
+"""Threads of all executors. They include threads of executors that were shut down, because functions may still run on them."""
 
 
 def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:

@@ -89,7 +89,7 @@ class ClientInstance:
         self.client_id: str = client_id or make_client_id()
         self.clock = clock
         self.name_servers: NameServers = name_servers
-        """The name servers, as passed to the constructor."""
+        """The name servers, as the caller passed them to the constructor."""
         if isinstance(name_servers, InProcessServer):
             remoting_options["in_process"] = name_servers
         self.remoting: RemotingClient = RemotingClient(**remoting_options)
@@ -108,7 +108,7 @@ class ClientInstance:
         self.producers: Counter[str] = Counter()
         """Number of started producers, keyed by producer group.
 
-        Brokers see them as one member, which leaves the group when the last producer is closed."""
+        Brokers see all producers of a group as one member, which leaves the group when the last producer is closed."""
         self.consumers: dict[str, Callable[[], ConsumerData]] = {}
         """Functions that return a consumer's part of the next heartbeat, keyed by consumer group."""
         self.transaction_checks: dict[str, Callable[[RemotingCommand, str, MessageExt], Awaitable[None]]] = {}
@@ -117,13 +117,13 @@ class ClientInstance:
         self._group_handlers: dict[tuple[int, str], RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.bodies_stay_packed: bool = False
-        """Whether compressed bodies of received messages stay as they are stored, for views that show only a part.
+        """Whether bodies of received messages stay compressed, for views that show only a part of a body.
 
-        Such a message has the ``body_error`` :data:`~flintmq.remoting.client.message.PACKED`."""
+        A message with a compressed body has the ``body_error`` :data:`~flintmq.remoting.client.message.PACKED`."""
         self._silent = Troubles(clock)
         """Brokers that did not answer the latest heartbeat, keyed by address."""
         self.is_closed: bool = False
-        """Whether the instance is closed and sends no more requests."""
+        """Whether the client instance is closed, so that it sends no more requests."""
 
     async def ask(
         self, address: str, command: RemotingCommand, timeout_ms: float = REQUEST_TIMEOUT_MS, *accepted: int
@@ -331,7 +331,8 @@ class InstanceUser:
         self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None
         self._changes = asyncio.Lock()
-        """Lock of :meth:`start` and :meth:`close`, so that they take effect in the order of the calls."""
+        """Lock of :meth:`start` and :meth:`close`, which makes concurrent calls take effect in the order in which they were
+        made."""
         self._process = os.getpid()
 
     def __del__(self) -> None:

@@ -40,14 +40,14 @@ class Iteration:
     def __init__(self, *, has_listener: bool) -> None:
         self._has_listener = has_listener
         self._handed: deque[Handed] = deque()
-        """Messages that no loop has taken yet."""
+        """Messages that no ``async for`` loop has taken yet."""
         self._arrived = asyncio.Event()
-        """Set when a message arrives or the iteration ends; wakes the waiting loops."""
+        """Event that is set when a message arrives or the iteration ends. It wakes the ``async for`` loops that wait."""
         self._taken: set[Handed] = set()
-        """Messages that loops have taken and not consumed yet."""
+        """Messages that ``async for`` loops have taken and not consumed yet."""
         self._has_ended = False
         self._settling: set[asyncio.Future[None]] = set()
-        """Futures of messages that are consumed, but whose workers have not been resumed yet."""
+        """Futures of consumed messages for which the waiting workers of the consumer have not been resumed yet."""
 
     def begin(self) -> None:
         """Accept messages, also after :meth:`end`."""
@@ -137,7 +137,7 @@ class LoopMessages(AsyncIterator[MessageExt]):
         self._owner = owner
         self._timeout_s = None if timeout_ms is None else timeout_ms / 1000
         self.handed: Handed | None = None
-        """The loop's current message, or None."""
+        """The message that the ``async for`` loop is consuming; None if there is none."""
         self._iteration = iteration
         self._loop = asyncio.get_running_loop()
 

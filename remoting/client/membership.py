@@ -50,7 +50,7 @@ class Membership:
     troubles: Troubles = attrs.field(init=False)
     """Current failures that keep the member from consuming, keyed by topic or broker."""
     counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))
-    """Counters, keyed by topic."""
+    """Numbers of pulls and of messages since the start of the consumer, keyed by topic."""
     tasks: set[asyncio.Task[None]] = attrs.field(factory=set)
     """Tasks that run until the member leaves its group."""
 

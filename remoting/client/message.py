@@ -37,7 +37,8 @@ from flintmq.remoting.client.compression import (
 from flintmq.remoting.client.timing import with_timer
 
 DELAY_LEVEL_MAX: Final = 18
-"""The highest of RocketMQ's default delay levels. A broker silently treats a higher level than it has as its last level."""
+"""The highest of RocketMQ's default delay levels. A broker silently treats a level above its highest one as its highest
+level."""
 
 
 def _keys(value: str | Sequence[str]) -> tuple[str, ...]:
@@ -57,13 +58,13 @@ class Message:
     topic: str
     body: bytes
     tags: str = ""
-    """The tag by which subscriptions select messages; a message has at most one."""
+    """The tag of the message, by which subscriptions select messages. A message has at most one tag."""
     keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
     """The keys by which the message can be queried; a string is split at blanks."""
     properties: Mapping[str, str] = attrs.field(factory=dict)
-    """The properties that the user defines."""
+    """The properties of the message that the user defines."""
     delay_level: int = 0
-    """The broker's delay level, 1 to 18; 0: deliver without delay."""
+    """The broker's delay level for the message, 1 to 18. With 0, the message is delivered without delay."""
     flag: int = 0
     """A 32-bit number that the broker stores and delivers unchanged."""
     wait_store: bool = True
@@ -71,11 +72,12 @@ class Message:
     delay: str | timedelta | None = attrs.field(default=None, kw_only=True)
     """The time after which the broker delivers the message: ``"2h"``, ``"90s"``, ``"500ms"``, or a ``timedelta``.
 
-    FlintMQ and RocketMQ 5 support it. RocketMQ 4 supports only ``delay_level`` and delivers such a message at once."""
+    FlintMQ and RocketMQ 5 support such a delay. RocketMQ 4 supports only ``delay_level``, and delivers a message with ``delay``
+    at once."""
     deliver_at: datetime | int | None = attrs.field(default=None, kw_only=True)
     """The time at which the broker delivers the message: a ``datetime`` (naive: local time) or ms since 1970.
 
-    The same brokers support it as ``delay``."""
+    FlintMQ and RocketMQ 5 support such a time. RocketMQ 4 delivers a message with ``deliver_at`` at once."""
 
     def __attrs_post_init__(self) -> None:
         """Raise ``InvalidArgumentError`` for values that every broker would refuse."""
@@ -170,9 +172,9 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
 
     topic: str
     body: bytes
-    """The decompressed body; the stored bytes if :attr:`body_error` is not empty."""
+    """The decompressed body of the message; the stored bytes if :attr:`body_error` is not empty."""
     properties_bytes: bytes
-    """The properties in the encoding of the store; :attr:`properties` is the decoded mapping."""
+    """The properties of the message in the encoding of the store. :attr:`properties` is the decoded mapping."""
     queue_id: int
     queue_offset: int
     broker_name: str
@@ -183,14 +185,16 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
     sys_flag: int
     born_timestamp_ms: int
     born_host_bytes: bytes
-    """The sender's address and port, packed in 8 or 20 bytes; empty if not known. :attr:`born_host` is the same as text."""
+    """The sender's address and port, packed in 8 or 20 bytes; empty if not known. :attr:`born_host` is the same address as
+    text."""
     store_timestamp_ms: int
     store_host_bytes: bytes
     reconsume_times: int
     """Number of times that consuming the message has failed."""
     prepared_transaction_offset_bytes: int
     body_error: str = ""
-    """The reason, for people, why :attr:`body` is not the body that was sent but the stored bytes; empty if it is."""
+    """The reason, for people, why :attr:`body` is the stored bytes and not the body that was sent; empty if it is the sent
+    body."""
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -258,7 +262,7 @@ UNKNOWN_PLACE: Final = -1
 
 
 PACKED: Final = "it is still compressed"
-"""The ``body_error`` of a message whose compressed body was left as it is stored."""
+"""The ``body_error`` of a received message whose body is still compressed."""
 
 
 def keep_packed(message: MessageExt) -> MessageExt:
@@ -324,7 +328,8 @@ class Unpacking:
     def __init__(self, max_bytes: int | None = None) -> None:
         self._left_bytes = min(DECOMPRESSED_MAX_BYTES, max_bytes or DECOMPRESSED_MAX_BYTES)
         self.is_full = False
-        """Whether a body exceeded the total size; its message has the ``body_error`` :data:`NO_ROOM`."""
+        """Whether a body did not fit into the remaining total size. The message of such a body has the ``body_error``
+        :data:`NO_ROOM`."""
 
     def __call__(self, message: MessageExt) -> MessageExt:
         """Return a message with its body decompressed, or with the reason in ``body_error`` if that is not possible."""
@@ -432,7 +437,8 @@ def decode_messages(records: bytes, broker_name: str = "", *, packed: bool = Fal
 
 
 UNPACKED_AT_ONCE_MAX_BYTES: Final = 4 * 1024 * 1024
-"""Maximum total size of the bodies that the event loop decompresses itself, which takes about 10 ms; more goes to a thread."""
+"""Maximum total size of the bodies that are decompressed on the event loop, which takes about 10 ms. More bytes are
+decompressed on a thread."""
 
 
 async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bool = False) -> list[MessageExt]:

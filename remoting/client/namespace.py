@@ -27,7 +27,8 @@ from flintmq.remoting.client.message import MessageExt
 
 _SEPARATOR: Final = "%"
 _REPLIES: Final = reply_topic("")
-"""The ending of the names of reply topics. Brokers own these topics, so they are not wrapped; the Java client wraps them."""
+"""The ending of the names of reply topics. Brokers own these topics, so the client adds no namespace to their names. The Java
+client does."""
 
 
 def _checked(_instance: object, _attribute: object, name: str) -> None:

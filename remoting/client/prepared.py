@@ -30,9 +30,9 @@ from flintmq.remoting.wire.codes import RequestCode
 MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 _SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
 _SHORT: Final = PROPERTIES_MAX_BYTES // 4
-"""Number of characters that always fit, because a character takes at most four bytes in UTF-8."""
+"""Number of characters of properties that always fit, because a character takes at most four bytes in UTF-8."""
 _NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | TIMERS
-"""Properties of messages that a batch cannot hold: delayed messages, replies, and half messages of transactions."""
+"""Properties of messages that a batch cannot contain: delayed messages, replies, and half messages of transactions."""
 
 
 @attrs.frozen
@@ -64,11 +64,11 @@ class Preparer:
     """
 
     compress_over_bytes: int | None = None
-    """Size in bytes from which a body is compressed; None: never."""
+    """Size in bytes from which the body of a message is compressed; None never compresses."""
     max_message_bytes: int = MESSAGE_MAX_BYTES
     """Maximum size in bytes of the body of a message, or of a batch as a whole."""
     ids: UniqueIdMaker = attrs.field(factory=UniqueIdMaker)
-    """Maker of the messages' ids."""
+    """Maker of the unique ids of sent messages."""
 
     def one(self, message: Message) -> Prepared:
         """Return the encoded send of one message."""

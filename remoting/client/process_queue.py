@@ -18,11 +18,12 @@ class CacheLimits:
 
     messages: int
     size_bytes: int
-    """Total size of the bodies, in bytes."""
+    """Maximum total size of the bodies of a queue's unconsumed messages, in bytes."""
     span: int
-    """Queue offsets from the first message that is not consumed to the last message that was pulled.
+    """Maximum number of queue offsets from the first unconsumed message to the last pulled message.
 
-    It limits how far other messages may advance past a slow one; all of them are delivered again if this process dies."""
+    This limits how many messages are consumed after a slow message. They are delivered again if the process dies, because the
+    committed offset is that of the slow message."""
 
 
 class ProcessQueue:
@@ -40,15 +41,16 @@ class ProcessQueue:
         self.saved_offset = pull_queue_offset
         """The last consumer offset that was stored for this queue."""
         self.dropped = False
-        """Whether the queue now belongs to another member; its remaining messages are not consumed here."""
+        """Whether the queue now belongs to another member, so that this member does not consume the remaining messages."""
         self.consuming = False
-        """Whether an orderly listener is consuming a message of this queue; if so, the queue's task is not cancelled."""
+        """Whether an orderly listener is consuming a message of this queue. The task of the queue is not cancelled while this
+        is true."""
         self.task: asyncio.Task[None] | None = None
         self.last_pull_timestamp_ms = 0
         self.last_consume_timestamp_ms = 0
         self._limits = limits
         self._waiting: dict[int, MessageExt] = {}
-        """Unconsumed messages, keyed by queue offset, in ascending order because pulls return messages in order."""
+        """Unconsumed messages, keyed by queue offset. Their order is ascending, because pulls return messages in order."""
         self._size_bytes = 0
         self._last_queue_offset = pull_queue_offset
         self._room = asyncio.Event()

@@ -35,10 +35,12 @@ from flintmq.remoting.wire.codes import ResponseCode
 
 LINGER_MAX_BYTES: Final = 256 * 1024
 TOGETHER_S: Final = 0.01
-"""Largest difference, in seconds, of deadlines in a batch that are treated as equal, so that few batches need a timer."""
+"""Largest difference, in seconds, between deadlines of a batch's messages that are treated as equal, so that few batches need a
+timer."""
 
 _LaneKey = tuple[str, bool, MessageQueue | None, int]
-"""The topic, ``wait_store``, the queue if the caller chose one, and otherwise the timeout in ms (0 with a queue)."""
+"""Topic, ``wait_store``, queue and timeout in ms of messages that may be sent together. If the caller chose no queue, the queue
+is None; otherwise the timeout is 0."""
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -49,7 +51,7 @@ class _Entry(msgspec.Struct, gc=False):
     deadline_s: float
     """The time, on the loop's clock, after which the message is no longer sent."""
     alone: bool
-    """Whether the message must be sent by itself, because a batch cannot hold it."""
+    """Whether the message must be sent by itself, because a batch cannot contain it."""
     stored: asyncio.Future[SendResult]
 
     is_sent: bool = False
@@ -78,10 +80,11 @@ class _Lane(msgspec.Struct):
     size_bytes: int = 0
     departure: asyncio.Handle | None = None
     departs_s: float = 0.0
-    """The time of the planned departure, on the loop's clock."""
+    """The time, on the loop's clock, at which the next batch is sent."""
     is_leaving: bool = False
     expiry: asyncio.TimerHandle | None = None
-    """Timer at the earliest deadline of the lane's messages, or before it; None if the timeout of the next send is enough."""
+    """Timer that expires at the earliest deadline of the collected messages, or before it. None if the timeout of the next send
+    is enough."""
 
 
 class ProduceAccumulator:
@@ -109,7 +112,7 @@ class ProduceAccumulator:
         self._preparer = preparer
         self._linger_s = linger_ms / 1000
         self._linger_max_timeout_ms = 2 * linger_ms
-        """The timeout below which a message shortens the linger of its batch."""
+        """The timeout in ms below which a message shortens the time for which its batch collects messages."""
         self._max_bytes = min(max_bytes, preparer.max_message_bytes)
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._unrouted: dict[str, list[tuple[str, _Entry]]] = {}

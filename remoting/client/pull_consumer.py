@@ -27,9 +27,9 @@ from flintmq.remoting.client.message import MessageExt
 from flintmq.remoting.client.route import NameServers
 
 POLL_TIMEOUT_MS: Final = 5_000
-"""RocketMQ's ``pollTimeoutMillis``."""
+"""Default timeout of a poll in ms, which is RocketMQ's ``pollTimeoutMillis``."""
 POLL_SUSPEND_MS: Final = 15_000
-"""Time for which a broker may hold the pulls of a poll; the next poll uses a pull that is still held."""
+"""Time in ms for which a broker may hold the pulls of a poll. The next poll uses a pull that is still held."""
 PULL_BATCH_SIZE: Final = 32
 
 
@@ -67,7 +67,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
         self._api = BrokerApi(self.client, group)
         self._assigned: dict[MessageQueue, _AssignedQueue] = {}
         self._moves = asyncio.Lock()
-        """Lock for calls that change the assigned queues or positions, so that they take effect in the order of the calls."""
+        """Lock for calls that change the assigned queues or positions. It makes concurrent calls take effect in the order in
+        which they were made."""
         self._ending: set[asyncio.Task[PullResult]] = set()
         """Pulls that were cancelled and have not ended yet."""
         self._is_closed = False

@@ -20,7 +20,8 @@ from flintmq.remoting.client.process_queue import CacheLimits, ProcessQueue
 from flintmq.remoting.wire.codes import ResponseCode
 
 ORDERLY_END_S: Final = 30.0
-"""Seconds that a released queue waits for the orderly message in its listener: half of the time until its lock expires."""
+"""Seconds that releasing a queue waits for the message that an orderly listener is consuming: half of the time until the
+queue's lock expires."""
 
 
 class Rebalancer:
@@ -49,7 +50,8 @@ class Rebalancer:
         self.process_queues: dict[MessageQueue, ProcessQueue] = {}
         """The queues that this member consumes, each with its unconsumed messages."""
         self._releases: dict[MessageQueue, asyncio.Task[None]] = {}
-        """Tasks that release queues, keyed by queue; a queue is not started again before its task ends."""
+        """Tasks that release queues, keyed by queue. A queue is assigned again only when the task that releases it has
+        ended."""
         self._pulls: set[asyncio.Task[None]] = set()
         """Tasks that pull queues, including those of released queues whose listener still runs."""
         self._is_closed = False

@@ -24,14 +24,15 @@ from flintmq.remoting.wire.headers_route import GetRouteInfoRequestHeader
 from flintmq.remoting.wire.json_body import decode_body
 
 DOUBT_S: Final = 0.5
-"""Minimum age in seconds of a route before a failure makes it refetched, so that failing brokers cost few requests."""
+"""Minimum age in seconds of a route that is fetched again after a failed request. The limit keeps failing brokers from causing
+many requests for routes."""
 ROUTE_MAX_AGE_S: Final = 30.0
 """Age in seconds at which a route is fetched again, as in RocketMQ's clients."""
 MASTER_ID: Final = 0
 NEW_TOPIC_QUEUES: Final = 4
 """Default number of queues of a new topic, whether a send or an administrator creates it."""
 _COUNT_DIGITS_MAX: Final = 10
-"""Maximum number of digits of a queue count in an order configuration; a longer one is not converted to a number."""
+"""Maximum number of digits of a queue count in an order configuration. A longer text is not converted to a number."""
 
 log = client_log("flintmq.client")
 
@@ -44,10 +45,10 @@ class TopicRoute:
     write_queues: tuple[MessageQueue, ...]
     """Writable queues at brokers with a master, sorted by broker name and queue id.
 
-    For an ordered topic, the queues that its order configuration lists."""
+    For an ordered topic, they are the queues that the topic's order configuration lists."""
     read_queues: tuple[MessageQueue, ...]
     broker_addrs: Mapping[str, Mapping[int, str]]
-    """Broker addresses, keyed by broker name and then by broker id; id 0 is the master."""
+    """Addresses of the topic's brokers, keyed by broker name and by broker id. The master has the id 0."""
     data: TopicRouteData
     """The route as the name server sent it."""
 
@@ -132,7 +133,8 @@ def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQu
 
 
 NameServers = str | Sequence[str] | InProcessServer
-"""Name servers as ``host:port;host:port`` or as a sequence of addresses; or an embedded broker, which needs none."""
+"""Name servers as ``host:port;host:port`` or as a sequence of addresses. An embedded broker is accepted instead, which needs no
+name server."""
 
 
 def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:

@@ -33,16 +33,16 @@ RETRY_CODES: Final = frozenset(
         ResponseCode.NOT_IN_CURRENT_UNIT,
     }
 )
-"""Refusals after which another broker is tried (docs/internals/protocol.md, Response codes)."""
+"""Response codes of a broker after which the producer tries another broker (docs/internals/protocol.md, Response codes)."""
 _FIELDS_MAX: Final = 4_096
 
 
 _BACKOFFS_MS: Final = ((15_000, 600_000), (3_000, 180_000), (2_000, 120_000), (1_000, 60_000), (550, 30_000))
-"""Pairs of a latency and the time for which a broker that was that slow is avoided, both in ms.
+"""Pairs of a latency and the time for which a broker with this latency is avoided, in ms.
 
-They are ``latencyMax`` and ``notAvailableDuration`` of RocketMQ's ``MQFaultStrategy``."""
+The latencies are ``latencyMax``, and the times ``notAvailableDuration``, of RocketMQ's ``MQFaultStrategy``."""
 _FAILURE_MS: Final = 30_000
-"""The latency, in ms, that a failed request counts as."""
+"""The latency, in ms, that is recorded for a failed request."""
 
 
 class LatencyBackoff:
@@ -81,17 +81,18 @@ class Sender:
     client: ClientInstance
     group: str
     retries: int = 2
-    """Number of further attempts at other brokers if a send fails."""
+    """Number of further attempts at other brokers after a send has failed."""
     default_topic_queue_nums: int = NEW_TOPIC_QUEUES
-    """Number of queues to request if a send creates the topic."""
+    """Number of queues that a new topic gets if a send creates the topic."""
     backoff: LatencyBackoff | None = None
     retry_when_not_durable: bool = False
-    """Whether to try another broker if a broker has stored a message, but not as durably as requested."""
+    """Whether the producer sends a message to another broker if a broker has stored it, but not as durably as requested."""
     on_stored: Callable[[Prepared, MessageQueue, str, RemotingCommand, int], None] | None = None
-    """Function to call after each stored send, with the send, its queue, the broker's address, the answer, and the start time
-    in ms since 1970."""
+    """Function that is called after each stored send. Its arguments are the send, its queue, the broker's address, the answer,
+    and the start time in ms since 1970."""
     _fields: dict[MessageQueue, dict[str, str]] = attrs.field(factory=dict, init=False)
-    """Cached extFields of plain sends, keyed by queue; only the time and the properties differ between sends."""
+    """Cached extFields of plain sends, keyed by queue. Only the time and the properties differ between sends to the same
+    queue."""
     _turn: itertools.count[int] = attrs.field(factory=lambda: itertools.count(chance.bits(16)), init=False)
 
     async def send(

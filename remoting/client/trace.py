@@ -31,12 +31,13 @@ _WAITING_MAX: Final = 2_048
 _LINES_MAX: Final = 100
 _BODY_MAX_CHARS: Final = 128_000
 _KEYS_MAX_CHARS: Final = 8_000
-"""Maximum number of characters of ids and keys in one message of the trace topic, whose properties hold 32,767 bytes."""
+"""Maximum number of characters of the ids and keys in one message of the trace topic. The properties of a message have up to
+32,767 bytes."""
 _LINGER_S: Final = 0.1
 _TIMEOUT_MS: Final = 5_000
 _CLOSE_TIMEOUT_S: Final = 3.0
 _NONE: Final = "null"
-"""Placeholder for missing tags or keys; the Java client's decoder needs a last field that is not empty."""
+"""Text for missing tags or keys in a trace. The Java client's decoder fails if the last field is empty."""
 _NORMAL, _HALF, _COMMITTED, _DELAYED = range(4)
 """Ordinals of the Java client's enum MessageType."""
 
@@ -73,14 +74,14 @@ class Tracer:
         self._sender = Sender(client, f"_INNER_TRACE_PRODUCER-{group}")
         self._preparer = Preparer(ids=UniqueIdMaker(clock=client.clock))
         self._waiting: deque[tuple[str, str]] = deque()
-        """Lines to write, each with the ids and keys by which it can be queried."""
+        """Trace lines to write, each with the ids and keys by which the trace can be queried."""
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
-        """Held while lines are sent and removed: two tasks must not send the same lines."""
+        """Lock that a task has while it sends trace lines and removes them, so that no other task sends the same lines."""
         self._lost = 0
         self._is_closed = False
-        """Whether no background task is started any more, because :meth:`close` writes the remaining lines."""
+        """Whether the tracer is closed and starts no background task any more. :meth:`close` writes the remaining lines."""
 
     def sent(
         self, prepared: Prepared, queue: MessageQueue, address: str, answer: RemotingCommand, begin_ms: int

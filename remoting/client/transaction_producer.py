@@ -42,7 +42,7 @@ class TransactionState(enum.Enum):
     COMMIT = TRANSACTION_COMMIT
     ROLLBACK = TRANSACTION_ROLLBACK
     UNKNOWN = TRANSACTION_NOT
-    """Outcome that is not decided yet; the broker asks again later."""
+    """Outcome of a transaction that is not decided yet. The broker asks for the outcome again later."""
 
 
 _TRACED_STATES: Final = {
@@ -53,9 +53,9 @@ _TRACED_STATES: Final = {
 LocalTransaction = Callable[[Message, str], "TransactionState | Awaitable[TransactionState]"]
 """A function or coroutine function that runs the local transaction. Its arguments are the message and the transaction id."""
 TransactionCheck = Callable[[MessageExt], "TransactionState | Awaitable[TransactionState]"]
-"""A function that returns the state of the local transaction of a half message; ``message.msg_id`` is the transaction's id.
+"""A function that returns the state of the local transaction of a half message. ``message.msg_id`` is the transaction's id.
 
-It is called even if the message's body cannot be read (``message.body_error``)."""
+The function is called even if the message's body cannot be read (``message.body_error``)."""
 
 
 @attrs.frozen

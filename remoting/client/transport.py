@@ -26,9 +26,10 @@ from flintmq.remoting.wire.command import (
 log = event_log("flintmq.client")
 
 MAX_IN_FLIGHT: Final = 65_535
-"""RocketMQ's limit on the unanswered requests of one client."""
+"""Maximum number of unanswered requests of one client, as in RocketMQ."""
 IDLE_TIMEOUT_S: Final = 120.0
-"""Idle time after which a client closes a connection; servers use the same time, so none stays half open."""
+"""Seconds without a read or a write after which a client closes a connection. Servers use the same time, so no connection stays
+half open."""
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
@@ -66,7 +67,7 @@ class InProcessServer(Protocol):
 
 
 IN_PROCESS: Final = "in-process:0"
-"""The name server address of an :class:`InProcessServer`."""
+"""The address that clients use for the name server of an :class:`InProcessServer`."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -124,7 +125,8 @@ class RemotingClient:
         self._max_in_flight = max_in_flight
         self._in_flight = 0
         self._freed = asyncio.Event()
-        """Set whenever a request ends, so that a waiting request can be sent."""
+        """Event that is set whenever a request ends. It wakes the requests that wait because of the maximum of unanswered
+        requests."""
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
         self._handlers: dict[int, RequestHandler] = {}
@@ -132,9 +134,10 @@ class RemotingClient:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.connections_lost: int = 0
-        """Number of connections that have ended. If it has changed, servers may no longer know this client."""
+        """Number of connections of this client that have ended. After a change of this number, servers may no longer know the
+        client."""
         self.lost: Event[[str]] = Event()
-        """Event published with the address of a connection that ended before this client was closed."""
+        """Event that is published when a connection ends before this client is closed, with the address of the server."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
         """Set the handler of requests with this code that servers push, called as ``handler(command, address)``."""

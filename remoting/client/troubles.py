@@ -20,7 +20,7 @@ class _Trouble:
     since_s: float
     tell_at_s: float
     pause_s: float = 2 * FIRST_PAUSE_S
-    """Seconds from the next log line about this trouble to the one after it; doubled with each line."""
+    """Seconds from the next log line about this failure to the one after the next. The time doubles with each line."""
 
 
 class Troubles:

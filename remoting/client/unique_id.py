@@ -23,7 +23,8 @@ from flintmq.core.io.clock import SYSTEM_CLOCK, Clock
 from flintmq.core.record.host import pack_ip
 
 _IDS_AT_A_TIME: Final = 4_096
-"""Maximum number of ids made from one reading of the clock; their 16-bit counters must differ."""
+"""Maximum number of ids that are made from one reading of the clock. Ids with the same time must differ in their 16-bit
+counters."""
 
 
 def local_ip() -> str:
