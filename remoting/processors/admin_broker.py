@@ -94,11 +94,12 @@ class AdminBrokerProcessor(DeclaredProcessor):
 _SPANS_S: Final = (10, 60, 600)
 _SAMPLE_S: Final = 10
 _NO_POOL_BUFFERS: Final = 2**31 - 1
-"""Number of free buffers that RocketMQ reports without a transient store pool."""
+"""Number of free buffers that RocketMQ reports if it has no transient store pool."""
 
 
 ALARM: Final = "flintAlarm"
-"""Name of the figure with the store's fault, in the text that clients get for their sends. It is absent without a fault."""
+"""Name of the figure with the store's fault in the broker's runtime info. Its text is that of the refusals of sends. Without a
+fault, the figure is absent."""
 
 
 @attrs.frozen

@@ -35,9 +35,9 @@ from flintmq.remoting.wire.headers_message import ConsumerGroupRequestHeader
 from flintmq.remoting.wire.refusal import system_error
 
 ASK_CLIENT_TIMEOUT_S: Final = 10.0
-"""Seconds that a client may take to answer a forwarded request."""
+"""Seconds that a client may take to answer a request that the broker forwards."""
 ASK_STATUS_TIMEOUT_S: Final = 5.0
-"""Seconds that each consumer may take to return its offsets."""
+"""Seconds that each consumer may take to return its consumer offsets to the broker."""
 
 
 class Askable(Protocol):

@@ -38,7 +38,7 @@ from flintmq.remoting.wire.headers_message import (
 from flintmq.remoting.wire.refusal import system_error
 
 QUEUE_ENTRIES_MAX = 4_096
-"""Largest number of consume queue entries in one answer."""
+"""Largest number of consume queue entries in the answer to one request."""
 _ANY_RIGHT = needs.topic(Permission.ANY)
 
 

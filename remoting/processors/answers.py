@@ -24,7 +24,7 @@ C = TypeVar("C", BrokerConfig, NamesrvConfig)
 T = TypeVar("T")
 
 SLICE_S: Final = 0.004
-"""Seconds that one request may occupy the loop without a pause."""
+"""Seconds that one request may use the event loop without a pause."""
 
 
 class StateProcessor(DeclaredProcessor):

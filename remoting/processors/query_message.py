@@ -16,9 +16,10 @@ from flintmq.remoting.wire.headers_message import (
 )
 
 _MAX_NUM = 64
-"""Largest number of messages in an answer. RocketMQ's ``defaultQueryMaxNum`` is 32, but its admin client asks for 64."""
+"""Largest number of messages in an answer to a query. RocketMQ's ``defaultQueryMaxNum`` is 32, but its admin client requests
+64."""
 _MAX_BYTES = 8 * 1024 * 1024
-"""Bytes of messages after which no further one is added to an answer, so that clients accept the frame."""
+"""Number of bytes of messages after which no further message is added to an answer, so that clients accept the frame."""
 
 
 class QueryMessageProcessor(StateProcessor):

@@ -39,7 +39,7 @@ from flintmq.remoting.wire.headers_message import (
 from flintmq.remoting.wire.refusal import system_error
 
 PUSH_TIMEOUT_S: Final = 10.0
-"""Seconds that a requester may take to acknowledge a reply."""
+"""Seconds that a requester may take to acknowledge a reply to its request."""
 
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="reply")
 

@@ -53,17 +53,19 @@ _SEND: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _MUCH_BYTES: Final = 1024 * 1024
-"""Bytes of sends above which they are decoded, checked, stored and dispatched in several iterations of the loop."""
+"""Size of a group of sends above which the sends are decoded, checked, stored and dispatched in several iterations of the event
+loop."""
 
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
 
 SHARE_BYTES: Final = 4 * 1024 * 1024
-"""Largest total of the bodies in a share, in bytes, which is the size of the largest batch. Further sends wait for the next
-iteration of the loop."""
+"""Maximum total size of the bodies of sends that are stored together, which is the size of the largest batch. Further sends
+wait for the next iteration of the event loop."""
 
 StoreShare = Callable[[list[Request], int], "Iterator[None] | None"]
-"""Function that stores sends, given the total bytes of their bodies. It returns None if they are stored. If that is too much
-work for one iteration of the loop, it returns an iterator of the remaining steps, of which one is done in each iteration."""
+"""Function that stores sends. Its arguments are the sends and the total size of their bodies. It returns None if the sends are
+stored. If storing takes too long for one iteration of the event loop, it returns an iterator of the remaining steps, and each
+iteration of the event loop does one step."""
 
 
 class SendQueue:
@@ -86,7 +88,7 @@ class SendQueue:
         self._loop = loop
         self._pending: list[Request] = []
         self._is_draining = False
-        """Whether a call that stores the pending sends is scheduled or under way."""
+        """Whether the call that stores the pending sends is scheduled or running."""
 
     def __len__(self) -> int:
         """Return the number of sends that wait to be stored."""
@@ -141,7 +143,7 @@ class SendQueue:
 
 
 _SOON_S: Final = 0.1
-"""Seconds after the end of an append within which a read is assumed to have waited for it."""
+"""Seconds after the end of an append within which a read of sends is assumed to have waited for the append."""
 _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.0fms, size of queue: %d"
 
 
@@ -150,7 +152,8 @@ class FastFailure:
 
     def __init__(self) -> None:
         self._reads: list[tuple[float, int, float]] = []
-        """Reads whose sends wait: time of the read, number of sends, and seconds of the append before it."""
+        """Reads of sends that are not stored yet: time of the read, number of sends, and duration in seconds of the append
+        before the read."""
         self._append_s = 0.0
         self._append_end_s = -_SOON_S
 
@@ -222,7 +225,7 @@ class FastFailure:
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 Owner = tuple[Request, int]
-"""A send, and the queue id for its answer."""
+"""A send, and the queue id that its answer contains."""
 
 
 class SendAnswers:
@@ -270,7 +273,8 @@ class SendAnswers:
         singles: dict[RequestChannel, list[bytes | memoryview]] = {}
         batches: dict[RequestChannel, list[bytes | memoryview]] = {}
         answered: list[tuple[Request, list[bytes | memoryview]]] = []
-        """Answers of a connection, with the first of their requests. All have its code: a client uses one for single sends."""
+        """First request and encoded answers of each connection. All its requests have the same code, because a client uses only
+        one code for single sends."""
         for (request, queue_id), result in zip(owners, results, strict=True):
             if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._respond(request, queue_id, result, status, began_s)
@@ -367,8 +371,8 @@ class SendMessageProcessor:
         self._api = api
         self._pool = pool = api.server.pool("send")
         self._holding = api.topics.holding_topics
-        """Topics that store messages temporarily, such as until they are due. The answer to a send contains the queue that the
-        message will have then."""
+        """Topics that store messages temporarily, such as until they are due. The answer to a send to such a topic contains the
+        queue in which the message will be delivered."""
         self._queue = SendQueue(self._store_share, lambda: api.work.loop, api.server.at_turn_end)
         self._answers = SendAnswers(api, pool)
         self._fast_failure = FastFailure()

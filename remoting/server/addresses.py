@@ -80,7 +80,7 @@ async def _ip_of(name: str) -> str | None:
 _SECURITY_LOG: Final = event_log("flintmq.security")
 
 REMINDER_S: Final = 60.0
-"""Seconds between two warnings of a port that is open to other machines."""
+"""Seconds between two warnings that other machines can reach a port without access control."""
 
 
 def is_loopback(host: str) -> bool:

@@ -48,10 +48,10 @@ class BrokerServer:
         self.must_wait = server.postponed.must_wait
         self.postpone = server.postponed.put
         self.latency: RequestLatency | None = None
-        """Counters of the latency of requests; None if nothing reads them."""
+        """Counters of the latency of requests; None if latency is not recorded."""
         self.answers_as_bytes = True
-        """Whether a processor may write encoded answers to a channel, which is the case if no plugin's hook reads answers.
-        The broker sets it when the hooks are made, before it listens."""
+        """Whether a processor may write encoded answers to a channel, which is the case if no plugin's hook reads answers. The
+        broker sets this attribute after it has collected the hooks, before it listens."""
 
     def measure(self, latency: RequestLatency | None) -> None:
         """Make the server and its processors record the latency of requests in `latency`; None stops the recording."""

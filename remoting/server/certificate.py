@@ -23,7 +23,8 @@ _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 _BEFORE_VALIDITY: Final = 3
-"""Number of values before the validity: serial number, signature algorithm and issuer, without the optional version."""
+"""Number of a certificate's values before its validity: serial number, signature algorithm and issuer. The version is not
+counted, because it is optional."""
 
 
 def expires_ms(file: Path | str) -> int | None:

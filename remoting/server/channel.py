@@ -58,7 +58,7 @@ log = client_log("flintmq.remoting")
 
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
 _MUCH_BYTES = 1024 * 1024
-"""Buffered bytes from which a connection counts towards the limit of all connections."""
+"""Number of a connection's buffered bytes from which they count towards the limit of all connections."""
 
 
 class ServerChannel(asyncio.Protocol):
@@ -72,27 +72,29 @@ class ServerChannel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = 0
         self.unanswered = 0
-        """Number of requests that are read and not answered yet, and whose answers come later than the read."""
+        """Number of the connection's requests that were read and not answered yet, without those that are answered during the
+        read."""
         self._full = False
         self._reading_stopped = False
         self._buffer_reported = False
         self._ending: LastWords | None = None
-        """The reader of the bytes that end the connection; None while frames are read."""
+        """Reader of the remaining bytes of a connection that is ending because of a wrong frame; None if frames are read."""
         self.is_stalled = False
-        """Whether requests of the peer are not answered until it reads, because too many bytes wait for it."""
+        """Whether the peer's requests are not answered, because too many bytes of earlier answers wait until the peer reads."""
         self.remote_address = "?"
-        """``ip:port`` of the peer."""
+        """Address of the peer, as ``ip:port``."""
         self.remote_host = "?"
         self.remote_port = 0
         self.packed_host = b"\0" * 8
-        """The peer's address in the form that records use."""
+        """The peer's address in the form in which records contain it."""
         self.local_host = ""
-        """The local address that the peer connected to."""
+        """The local address to which the peer connected."""
         self.local_port = 0
         self.active_s = self.read_s = server.clock.monotonic_s()
         self.has_spoken = False
         self.partial_since_s: float | None = None
-        """Monotonic time in seconds at which the incomplete frame's first bytes arrived; None if no frame is incomplete."""
+        """Monotonic time in seconds at which the first bytes of an incomplete frame were received; None if no frame is
+        incomplete."""
 
     # asyncio.Protocol
 

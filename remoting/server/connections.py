@@ -17,11 +17,12 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     """Limits of all connections of one server together."""
 
     connections: int
-    """Number of connections; further ones are closed at once (``listen.max_connections``)."""
+    """Maximum number of connections. Further connections are closed at once (``listen.max_connections``)."""
     connections_per_address: int
-    """Number of connections from one address; further ones are closed at once (``listen.max_connections_per_address``)."""
+    """Maximum number of connections from one address. Further connections are closed at once
+    (``listen.max_connections_per_address``)."""
     buffered_bytes: int
-    """Bytes of incomplete frames and unsent answers of all connections (``listen.max_buffered_bytes``)."""
+    """Maximum total size of the incomplete frames and unsent answers of all connections (``listen.max_buffered_bytes``)."""
 
 
 class Connections:
@@ -41,13 +42,15 @@ class Connections:
         self.of_address: Counter[str] = Counter()
         """Number of open connections, keyed by the host of the peer."""
         self.buffered_bytes = 0
-        """Sum of the buffered bytes that connections reported with :meth:`holds`. Connections with few bytes do not report."""
+        """Sum of the buffered bytes that connections have reported with :meth:`holds`. Connections with few buffered bytes do
+        not report."""
         self._limits = limits
         self._on_closed = on_closed
         self._buffered: dict[ServerChannel, int] = {}
         self._hooks = ServerHooks()
         self._announced: set[ServerChannel] = set()
-        """Connections that the hooks ``connected`` were called with; empty if there are no hooks for connections."""
+        """Connections with which the hooks ``connected`` were called. The set is empty if no plugin has hooks for
+        connections."""
         self._all_closed: asyncio.Future[None] | None = None
 
     def hook(self, hooks: ServerHooks) -> None:

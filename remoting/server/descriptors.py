@@ -22,13 +22,13 @@ from flintmq.core.errors import RemotingError
 from flintmq.core.running_loop import running_loop
 
 RESERVED_MAX: Final = 128
-"""Largest reserve of descriptors that connections do not use.
+"""Maximum number of the process's descriptors that are reserved for other uses than connections.
 
-About twenty descriptors are open all the time: logs, lock, epoll, the newest files of the log, replication, and clients of name
-servers. Each thread opens one or two files for a moment.
+About twenty of the reserved descriptors are open all the time: logs, lock, epoll, the newest files of the log, replication, and
+clients of name servers. Each thread opens one or two files for a moment.
 """
 _RESERVED_SHARE: Final = 4
-"""Divisor of the process's limit; the quotient is the reserve if it is smaller than :data:`RESERVED_MAX`."""
+"""Divisor of the process's limit of descriptors. The quotient is the reserve if it is smaller than :data:`RESERVED_MAX`."""
 
 
 def connections_ceiling(limit: int) -> int:
@@ -76,7 +76,7 @@ def raise_limit() -> None:
 
 
 _VIP_ATTEMPTS: Final = 20
-"""Number of free ports to try until one is found whose VIP port, two below, is free too."""
+"""Number of free ports that are tried to find one whose VIP port (the port number minus 2) is free, too."""
 
 
 def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket.socket:

@@ -41,9 +41,9 @@ class Pool:
         self.key = key or f"admission.{name}_queue"
         self.threads = threads
         self.waiting = 0
-        """Number of requests accepted and not answered yet."""
+        """Number of the pool's requests that were accepted and not answered yet."""
         self.refused = 0
-        """Number of requests refused because the queue was full."""
+        """Number of requests that were refused because the pool was full."""
 
     def overload(self) -> RefusedError:
         """Count a request that the full queue cannot accept, and return its refusal."""

@@ -30,7 +30,8 @@ log = client_log("flintmq.remoting")
 
 _PREFIX_BYTES: Final = 11
 _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in FAST_JSON.items()}
-"""Typed decoders, keyed by the first bytes of a header: ``{"code":310``, or for a code of two digits ``{"code":11,``."""
+"""Typed decoders of requests, keyed by the first bytes of a header: ``{"code":310``, or for a code of two digits
+``{"code":11,``."""
 
 
 def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: bool) -> Request | RemotingCommand:

@@ -36,17 +36,19 @@ class ServerHooks(msgspec.Struct, frozen=True):
     """
 
     connected: tuple[ChannelHook, ...] = ()
-    """Hooks called with each accepted connection, unless it is closed at once because it exceeds a limit."""
+    """Hooks that are called with each accepted connection, except connections that exceed a limit and are closed at once."""
     closed: tuple[ChannelHook, ...] = ()
-    """Hooks called once with each connection that :attr:`connected` was called with, when it has ended."""
+    """Hooks that are called with a connection when it has ended, if the hooks in :attr:`connected` were called with it."""
     failed: tuple[Callable[[ServerChannel, Exception], None], ...] = ()
-    """Hooks called with a connection that ends by an error of the network or of its bytes, before :attr:`closed`."""
+    """Hooks that are called with a connection that ends because of a network error or wrong bytes, before the hooks in
+    :attr:`closed`."""
     idle: tuple[ChannelHook, ...] = ()
-    """Hooks called with a connection that is about to be closed because it is idle."""
+    """Hooks that are called with a connection before it is closed because it is idle."""
     before: tuple[BeforeHook, ...] = ()
-    """Hooks called with each request that the authenticators accepted. A hook that raises refuses the request."""
+    """Hooks that are called with each request that the authenticators accepted. If a hook raises, the request is refused."""
     after: tuple[AfterHook, ...] = ()
-    """Hooks called with each answer before it is sent, refusals included. A hook may change the answer if it stays valid."""
+    """Hooks that are called with each answer before it is sent, refusals included. A hook may change the answer if the answer
+    stays valid."""
 
     @property
     def are_of_connections(self) -> bool:
@@ -72,9 +74,9 @@ class HookedChannel(ServerChannel):
 
 
 AuthenticatorFailed = Callable[[Authenticator, Request, BaseException], None]
-"""Function called if an authenticator raises an exception that is not a refusal. The request is refused."""
+"""Function that is called if an authenticator raises an exception that is not a refusal. The request is then refused."""
 HookFailed = Callable[[BeforeHook, Request, BaseException], None]
-"""Function called if a hook raises an exception that is not a refusal. The request is refused."""
+"""Function that is called if a hook raises an exception that is not a refusal. The request is then refused."""
 
 
 class RequestGate:
@@ -100,7 +102,7 @@ class RequestGate:
         self._audit = RefusalAudit(clock)
         self._hooks: tuple[tuple[BeforeHook, HookFailed], ...] = ()
         self.is_watched = bool(self._authenticators)
-        """Whether there is an authenticator or a hook to call before requests."""
+        """Whether an authenticator or a hook must be called before each request."""
 
     def hook(self, hooks: Sequence[BeforeHook], failed: HookFailed) -> None:
         """Set the hooks to call with each request that the authenticators accepted.

@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.channel import ServerChannel
 
 SLICE_S: Final = 0.002
-"""Seconds that a turn spends on requests with possibly long answers, and length of a slice of postponed requests."""
+"""Seconds for requests whose answers may be long, each time the ready sockets are read. Postponed requests have the same
+time."""
 LATE_S: Final = 0.005
-"""Seconds after its start at which a turn is late and decodes no more frames."""
+"""Seconds after the start of reading the ready sockets from which further frames are postponed without being decoded."""
 _LEAST_S: Final = 0.001
-"""Least time in seconds for postponed requests in each iteration, even if the sockets used more than the slice."""
+"""Minimum time in seconds for postponed requests in each iteration of the event loop, even if reading the sockets took longer
+than :data:`SLICE_S`."""
 _FRAMES_AT_ONCE: Final = 16
-"""Number of postponed frames of one connection that are decoded in one step."""
+"""Number of postponed frames of one connection that are decoded at a time."""
 
 Queues = dict["ServerChannel", "deque[Request | deque[bytes]]"]
 
@@ -51,26 +53,30 @@ class RequestScheduler:
         self._now_s = now_s
         self._at_end: list[Callable[[], None]] = []
         self._is_turn = False
-        """Whether a turn is under way; each turn begins a slice."""
+        """Whether the ready sockets are being read."""
         self._turn_began_s = 0.0
-        """Time of the stopwatch at which the last turn began, in seconds."""
+        """Time of the stopwatch, in seconds, at which the ready sockets were last begun to be read."""
         self._turn_took_s = 0.0
-        """Length of the last turn that has ended, in seconds."""
+        """Duration in seconds of the last completed reading of the ready sockets."""
         self._single: Queues = {}
-        """New queues of one postponed request, keyed by peer. They are served first."""
+        """New queues with one postponed request, keyed by peer. These queues are served first."""
         self._new: Queues = {}
-        """New queues of several postponed requests, none of which was answered yet, keyed by peer. They are served next."""
+        """New queues with several postponed requests, none of which was answered yet, keyed by peer. These queues are served
+        after those with one request."""
         self._waiting: Queues = {}
-        """Queues from which a postponed request was already answered, keyed by peer. They are served last."""
+        """Queues from which a postponed request was already answered, keyed by peer. These queues are served after the new
+        queues."""
         self._stalled: Queues = {}
-        """Queues of peers that do not read their answers, keyed by peer."""
+        """Queues of postponed requests of peers that do not read their answers, keyed by peer."""
         self._is_due = False
         self._began_s = 0.0
-        """Time at which the slice outside a turn began, in seconds. The loop reads encrypted connections outside turns."""
+        """Start, in seconds, of the current time slice for encrypted connections, which the event loop reads apart from other
+        sockets."""
         self._is_marked = False
-        """Whether the slice outside a turn began in this iteration of the loop."""
+        """Whether the current time slice for encrypted connections began in this iteration of the event loop."""
         self._started_s = -1.0
-        """Start, in seconds, of the turn in which the last coroutine was started; -1 before the first."""
+        """Start, in seconds, of the time slice in which the last coroutine of a postponed request was started; -1 before the
+        first coroutine."""
         self._is_started = False
 
     def __len__(self) -> int:

@@ -21,7 +21,8 @@ from flintmq.remoting.server.audit import audited
 from flintmq.remoting.server.pool import Pool
 
 Watch = Callable[[Handler], Handler]
-"""Function that wraps a handler in a plain one, which does something first and returns what the handler returns."""
+"""Function that wraps a handler in another one. The new handler does something first, and returns the result of the wrapped
+handler."""
 
 
 class RequestTable:
@@ -32,17 +33,18 @@ class RequestTable:
 
     def __init__(self) -> None:
         self.handlers: dict[int, tuple[Handler, Pool]] = {}
-        """Handlers of single requests with their pools, keyed by request code."""
+        """Handlers that get one request at a time, with their pools, keyed by request code."""
         self.batch_handlers: dict[int, tuple[BatchHandler, Pool]] = {}
-        """Handlers that get all requests of a read at once, with their pools, keyed by request code."""
+        """Handlers that get all requests of a read together, with their pools, keyed by request code."""
         self.may_wait: set[int] = set()
-        """Codes of batch handlers whose requests may be postponed if an iteration of the loop takes long."""
+        """Request codes of batch handlers whose requests may be postponed if an iteration of the event loop takes long."""
         self.default: tuple[Handler, Pool] | None = None
-        """Handler of the codes that no other handler answers, with its pool; None answers them as unsupported."""
+        """Handler of the request codes that no other handler answers, with its pool. If None, such requests are answered as
+        unsupported."""
         self.declared: dict[int, RequestDeclaration] = {}
         """Declarations of the requests that processors answer, keyed by request code."""
         self.excluded: dict[int, frozenset[int]] = {}
-        """Request codes that are answered as unsupported, keyed by local port."""
+        """Request codes that are answered as unsupported at some ports, keyed by local port."""
 
     @property
     def codes(self) -> frozenset[int]:

@@ -12,20 +12,22 @@ from flintmq.remoting.wire.codes import PULLS, RequestCode
 
 _PULL: Final = int(RequestCode.PULL_MESSAGE)
 BOUNDS_MS: Final = (1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1000.0, 2000.0, 3000.0)
-"""Upper bounds of the buckets in ms, the same as RocketMQ's."""
+"""Upper bounds of the latency histograms' buckets in ms, the same as RocketMQ's."""
 QUICK_S: Final = BOUNDS_MS[0] / 1000
-"""Upper bound of the first bucket in seconds. Nearly all requests are in it."""
+"""Upper bound in seconds of the first bucket of the latency histograms. Nearly all requests are in this bucket."""
 KINDS_MAX: Final = 200
-"""Limit of the histograms. Clients choose request codes, so requests of further kinds are counted under :data:`OTHER`."""
+"""Maximum number of latency histograms. Clients choose request codes, so requests for which there is no histogram yet are
+counted under :data:`OTHER` at the limit."""
 OTHER: Final = -1
-"""Request code of the histograms for kinds beyond :data:`KINDS_MAX`."""
+"""Request code under which requests are counted if there are :data:`KINDS_MAX` latency histograms."""
 
 Kind = tuple[int, int, bool, bool]
-"""Key of a histogram: request code, response code, whether the request was held, whether it was one-way."""
+"""Key of a latency histogram: request code, response code, whether the request was held, and whether it was one-way."""
 
 
 FoundPulls = Callable[[], tuple[int, float]]
-"""Function that returns the number of pulls that found messages since the broker's start, and the seconds they took to read."""
+"""Function that returns the number of pulls that have found messages since the broker's start, and the seconds in which the
+broker read these messages."""
 
 
 class RpcLatency:
@@ -46,7 +48,7 @@ class RpcLatency:
         self._found_pulls = found_pulls
         self._found, self._reading_s = found_pulls()
         self._found_counted = 0
-        """Number of pulls that found messages and were counted by :meth:`add` since the last reading."""
+        """Number of pulls that found messages and were counted by :meth:`add` since the histograms were last read."""
 
     def by_kind(self) -> dict[Kind, Histogram]:
         """Return the histograms up to now, keyed by kind."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.tls import ServerTls
 
 TLS_RELOAD_S: Final = 5.0
-"""Seconds between two checks for a changed certificate file."""
+"""Seconds between two checks whether a certificate file has changed."""
 
 
 def server_tls(config: BrokerConfig) -> ServerTls | None:

@@ -48,7 +48,8 @@ _REASONS_MAX: Final = 500
 _SWEEP_S: Final = 5.0
 _DRAIN_POLL_S: Final = 0.002
 _LINGER_S: Final = 1.0
-"""Seconds that a stopping server waits until answers are sent, before it drops the rest and closes the connections."""
+"""Seconds that a stopping server waits until answers are sent. After this time it drops the remaining answers and closes the
+connections."""
 
 
 class RemotingServer:
@@ -92,20 +93,21 @@ class RemotingServer:
         limits = ConnectionLimits(max_connections, max_connections_per_address, max_buffered_bytes)
         self.connections = Connections(limits, idle_timeout_ms, on_closed)
         self.table = RequestTable()
-        """The handlers of request codes."""
+        """The server's handlers of requests, keyed by request code."""
         self.postponed = RequestScheduler(self._process_postponed, stopwatch_of(clock))
         self.hooks = ServerHooks()
         """The hooks of plugins, set by :meth:`hook`."""
         self.keeps_ext_fields = bool(authenticators)
         """Whether requests are decoded with all their fields, because an authenticator or a hook reads them."""
         self.refusals: dict[str, int] = {}
-        """Numbers of refused requests, keyed by reason; ``other`` counts the reasons beyond the first 500."""
+        """Numbers of refused requests, keyed by the reason of the refusal. ``other`` counts the reasons beyond the first
+        500."""
         self.on_store_failed: Callable[[StoreError], None] = lambda error: None
-        """Function called with a store's error that made a request fail."""
+        """Function that is called with an error of the store that made a request fail."""
         self.processed = 0
-        """Number of requests passed to processors."""
+        """Number of requests that the server has passed to processors."""
         self.latency: RequestLatency | None = None
-        """Counters of the latency of requests; None if nothing reads them."""
+        """Counters of the latency of requests; None if latency is not recorded."""
         self._gate = RequestGate(clock, self.table.declared, authenticators, on_authenticator_failed)
         self._on_failed = on_failed
         self._backlog = backlog

@@ -33,20 +33,21 @@ if TYPE_CHECKING:
 log = client_log("flintmq.remoting")
 
 _EVENTS_PER_TURN: Final = 256
-"""Largest number of events in one turn. After a turn the loop does other work. The kernel reports the remaining sockets first
-in the next turn."""
+"""Maximum number of epoll events that are handled before the event loop does other work. The kernel reports the remaining
+sockets first the next time."""
 _READ_MIN_BYTES: Final = 16 * 1024
 _READ_MAX_BYTES: Final = 256 * 1024
 _JOINED_MAX_BYTES: Final = 64 * 1024
-"""Total size up to which pieces are joined before they are sent, because the copy is cheaper than a vectored write."""
+"""Total size up to which the pieces of answers are joined before they are sent, because copying them is cheaper than a vectored
+write."""
 _PIECES_MAX: Final = 1_024
-"""Largest number of pieces in one call of ``sendmsg``, which is IOV_MAX on Linux."""
+"""Maximum number of pieces in one call of ``sendmsg``, which is IOV_MAX on Linux."""
 _ACCEPT_RETRY_S: Final = 0.1
 _HIGH_WATER_BYTES: Final = 64 * 1024
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Ready = Callable[[int], None]
-"""Function called with the events that epoll reports for a socket."""
+"""Function that is called with the events that epoll reports for a socket."""
 
 
 def watches_descriptors(loop: asyncio.AbstractEventLoop) -> bool:
@@ -333,7 +334,7 @@ class SocketListener:
         self._make_protocol = make_protocol
         self._retry: asyncio.TimerHandle | None = None
         self._is_told = False
-        """Whether the warning that connections wait has been logged since the last accepted connection."""
+        """Whether a warning that connections wait to be accepted was logged since a connection was last accepted."""
         sock.setblocking(False)
         sock.listen(backlog)
         self._listen()

@@ -29,11 +29,11 @@ class ServerTls:
         self._failed: tuple[object, ...] | None = None
         self.context = server_context(section)
         self.certificate = section.certificate or ""
-        """Path of the certificate's file."""
+        """Path of the file with the TLS certificate."""
         self.expires_ms = expires_ms(self.certificate)
-        """Time at which the certificate expires, in ms since 1970; None if it cannot be read."""
+        """Time at which the TLS certificate expires, in ms since 1970; None if the certificate cannot be read."""
         self.required = section.mode_in_force == "required"
-        """Whether plain connections are closed."""
+        """Whether connections without TLS are closed."""
 
     def reload(self) -> bool:
         """Renew the context if a file has changed, and return whether it was renewed.

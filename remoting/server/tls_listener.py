@@ -63,11 +63,11 @@ class TlsListener:
         self._idle_s = idle_s
         self._takes_more = has_room
         self._pending: set[asyncio.Task[None]] = set()
-        """Tasks of connections that have sent nothing yet, or are in their handshake."""
+        """Tasks of connections that have sent nothing yet, or are in their TLS handshake."""
         self._pending_of: Counter[str] = Counter()
-        """Numbers of those tasks, keyed by the peer's host."""
+        """Numbers of connections that have sent nothing yet, or are in their TLS handshake, keyed by the peer's host."""
         self._handshakes = 0
-        """Number of connections in their handshake."""
+        """Number of connections that are in their TLS handshake."""
         sock.listen(backlog)
         sock.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())

@@ -85,7 +85,7 @@ class ProducerInfo(PlainBody):
     language: str = "OTHER"
     last_update_timestamp_ms: Long = field(name="lastUpdateTimestamp", default=0)
     remote_ip: str = field(name="remoteIP", default="")
-    """``/ip:port``."""
+    """Address of the producer's client, as ``/ip:port``."""
     version: Int = 0
 
 
@@ -171,13 +171,14 @@ class ConsumeStatsList(Body):
 
 
 _QUEUE_KEY: Final = re.compile(rb'\{"brokerName":"([^"\\]+)","queueId":(\d+),"topic":"([^"\\ ]+)"\}:')
-"""A queue that is the key of a map, as RocketMQ and FlintMQ write it. It cannot match in a string, where quotes are escaped."""
+"""A queue that is the key of a JSON map, as RocketMQ and FlintMQ write it. The pattern does not match within a JSON string,
+where quotes are escaped."""
 
 
 class _PlainConsumeStats(Body):
     consume_tps: float = 0.0
     offset_table: dict[str, OffsetWrapper] = field(default_factory=dict)
-    """Offsets, keyed by queue id, topic and name of the broker, joined by blanks."""
+    """Offsets, keyed by a text of queue id, topic and broker name, separated by blanks."""
 
 
 class _PlainConsumeStatsList(Body):
@@ -225,7 +226,8 @@ class CorrectionOffsets(Body):
 class QueueTimeSpan(PlainBody):
     consume_time_stamp_ms: Long = field(name="consumeTimeStamp", default=0)
     consume_time_stamp_text: str = field(name="consumeTimeStampStr", default="")
-    """The same time as text, ``yyyy-MM-dd#HH:mm:ss:SSS`` in local time, as are the other fields ``…_text``."""
+    """Time of ``consume_time_stamp_ms`` as text, ``yyyy-MM-dd#HH:mm:ss:SSS`` in local time. The other fields ``…_text`` have
+    the same format."""
     delay_time_ms: Long = field(name="delayTime", default=0)
     max_time_stamp_ms: Long = field(name="maxTimeStamp", default=0)
     max_time_stamp_text: str = field(name="maxTimeStampStr", default="")
@@ -304,7 +306,8 @@ class ConsumerRunningInfo(Body):
 class ConsumeMessageDirectlyResult(Body):
     auto_commit: bool = True
     consume_result: str | None = None
-    """``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``, ``CR_THROW_EXCEPTION`` or ``CR_RETURN_NULL``."""
+    """Result of the consumer's listener: ``CR_SUCCESS``, ``CR_LATER``, ``CR_ROLLBACK``, ``CR_COMMIT``, ``CR_THROW_EXCEPTION``
+    or ``CR_RETURN_NULL``."""
     order: bool = False
     remark: str | None = None
     spent_time_ms: Long = field(name="spentTimeMills", default=0)

@@ -12,36 +12,36 @@ class RemovedPart(PlainBody):
 
     start_offset_bytes: int = 0
     end_offset_bytes: int = -1
-    """Physical end of the range; -1 if it extends to the end of the log."""
+    """Physical end of the removed bytes; -1 if all bytes to the end of the log were removed."""
     reason: str = ""
-    """The reason why the bytes are not records."""
+    """The reason why the removed bytes are not records."""
     file: str = ""
-    """The file in the quarantine with the removed bytes; empty if they were zeros."""
+    """The file in the quarantine that contains the removed bytes; empty if all removed bytes were zeros."""
 
 
 class StartReport(PlainBody):
     """The findings and steps of the broker's last start. Positions are physical offsets in bytes."""
 
     last_stop: str = ""
-    """How the previous broker ended: ``clean``, ``killed`` or ``crashed``."""
+    """How the last run of the broker ended before this start: ``clean``, ``killed`` or ``crashed``."""
     walked_from_offset_bytes: int = 0
     because: str = ""
-    """The reason why the scan of the log began at that position."""
+    """The reason why the start scanned the log from ``walked_from_offset_bytes`` on."""
     records: int = 0
-    """Number of scanned records."""
+    """Number of records of the log that the start scanned."""
     end_offset_bytes: int = 0
     """Physical end of the log after the recovery."""
     cut: RemovedPart | None = None
-    """The range removed from the end of the log; None if there is none."""
+    """The bytes that the start removed from the end of the log; None if it removed none."""
     holes: list[RemovedPart] = field(default_factory=list)
-    """The first ranges of damage in the middle of the log."""
+    """The first parts of damage that the start removed from the middle of the log."""
     hole_count: int = 0
     rewritten_from_offset_bytes: int | None = None
-    """Start of the part of the log that was rewritten to disk; None if there is none."""
+    """Start of the part of the log that was rewritten to disk; None if no part was rewritten."""
     dispatched_from_offset_bytes: int = 0
-    """Position from which records were dispatched again to all dispatchers."""
+    """Physical offset from which the start dispatched records again to all dispatchers."""
     indexed_from_offset_bytes: int | None = None
-    """Position from which earlier records were also indexed again; None if there are none."""
+    """Physical offset from which the start also indexed earlier records again; None if it indexed no earlier records."""
     recovery_ms: int = 0
     catch_up_ms: int = 0
     """Time that dispatchers took to catch up with the log after the recovery, in ms."""
@@ -53,20 +53,20 @@ class QuarantinedFile(PlainBody):
     name: str = ""
     size_bytes: int = 0
     modified_ms: int = 0
-    """Time of the last change, in ms since 1970."""
+    """Time of the last change of the file, in ms since 1970."""
     why: str = ""
-    """The reason why the bytes were removed."""
+    """The reason why the bytes in the file were removed from the log."""
 
 
 class Quarantine(PlainBody):
     """The contents of a store's quarantine."""
 
     files: list[QuarantinedFile] = field(default_factory=list)
-    """The newest files."""
+    """The newest files in the quarantine."""
     file_count: int = 0
     """Number of all files in the quarantine."""
     size_bytes: int = 0
-    """Size of all files in the quarantine."""
+    """Total size of all files in the quarantine."""
 
 
 class ReportedSetting(PlainBody):
@@ -75,7 +75,8 @@ class ReportedSetting(PlainBody):
     key: str = ""
     value: str = ""
     origin: str = ""
-    """``default``, a file with its line, ``environment …``, ``command line`` or ``changed at run time``."""
+    """Source of the setting's value: ``default``, a file with its line, ``environment …``, ``command line`` or ``changed at run
+    time``."""
     rocketmq: str = ""
     """RocketMQ's names for the setting, separated by commas."""
 

@@ -116,11 +116,12 @@ class RequestCode(enum.IntEnum):
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
     GET_TOPIC_CONFIG = 351
-    """Get the settings of a topic. Sent by mqadmin of RocketMQ 5; mqadmin 4.9 requests the settings of all topics instead."""
+    """Get the settings of a topic. Only mqadmin of RocketMQ 5 sends this request; mqadmin 4.9 requests the settings of all
+    topics."""
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
-    """Get the settings of a consumer group. Sent by mqadmin of RocketMQ 5."""
+    """Get the settings of a consumer group. Only mqadmin of RocketMQ 5 sends this request."""
     LITE_PULL_MESSAGE = 361
-    """Pull messages. Sent by ``DefaultLitePullConsumer`` of RocketMQ 5."""
+    """Pull messages. ``DefaultLitePullConsumer`` of RocketMQ 5 sends this request."""
     GET_BROKER_REPORT = 9_000
     """Get a broker's report (:mod:`.broker_report`). This code exists only in FlintMQ."""
 
@@ -201,7 +202,7 @@ OF_ROCKETMQ_5: Final[dict[int, tuple[str, str]]] = {
         )
     },
 }
-"""Names of request codes of RocketMQ 5 that FlintMQ refuses, and the reason with a remedy, keyed by code."""
+"""Name of each request code of RocketMQ 5 that FlintMQ refuses, and the text of the refusal, keyed by code."""
 
 PUSHED: Final = frozenset(
     {
@@ -212,7 +213,7 @@ PUSHED: Final = frozenset(
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
     }
 )
-"""Codes that brokers send to clients."""
+"""Codes of the requests that brokers send to clients."""
 
 
 class LanguageCode(enum.IntEnum):
@@ -231,11 +232,11 @@ class LanguageCode(enum.IntEnum):
     PHP = 10
     OMS = 11
     RUST = 12
-    """Sent only by clients of RocketMQ 5."""
+    """Code of the language Rust, which only clients of RocketMQ 5 send."""
 
 
 PULLS: Final = frozenset({int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)})
-"""Codes of pulls. The broker may hold such a request until a message arrives."""
+"""Request codes of pulls. The broker may hold a pull until a message arrives."""
 
 LANGUAGE_NAMES: Final[dict[int, str]] = {int(language): language.name for language in LanguageCode}
 LANGUAGE_CODES: Final[dict[str, int]] = {language.name: int(language) for language in LanguageCode}
@@ -252,13 +253,14 @@ def language_code(name: str) -> int:
 
 
 V3_0_7_SNAPSHOT: Final = 28
-"""First version whose consumers understand the requests that reset offsets and read their status (220, 222, 307)."""
+"""First version of RocketMQ whose consumers understand the requests that reset offsets and read their status (220, 222,
+307)."""
 V3_0_11: Final = 37
-"""First version whose REGISTER_BROKER requests contain a RegisterBrokerBody."""
+"""First version of RocketMQ whose REGISTER_BROKER requests contain a RegisterBrokerBody."""
 V3_1_8_SNAPSHOT: Final = 62
-"""First version whose consumers understand the requests 307 (running info) and 309 (consume a message)."""
+"""First version of RocketMQ whose consumers understand the requests 307 (running info) and 309 (consume a message)."""
 V3_4_9: Final = 121
-"""First version in whose requests ``maxReconsumeTimes`` overrides the setting of the group."""
+"""First version of RocketMQ in whose requests ``maxReconsumeTimes`` overrides the setting of the consumer group."""
 V4_0_0: Final = 213
 V4_1_0: Final = 233
 V4_2_0: Final = 253
@@ -272,14 +274,14 @@ V4_9_0: Final = 393
 V4_9_2: Final = 397
 V4_9_3: Final = 399
 V4_9_4: Final = 401
-"""First version whose clients read routes as strict JSON."""
+"""First version of RocketMQ whose clients read routes as strict JSON."""
 V4_9_5: Final = 403
 V4_9_7: Final = 407
 V4_9_8: Final = 409
 V5_0_0: Final = 413
 
 MQ_VERSION: Final = V4_9_7
-"""Version in FlintMQ's commands: the release of RocketMQ with which its answers were compared."""
+"""Version that FlintMQ's requests and answers contain: the release of RocketMQ with which FlintMQ's answers were compared."""
 
 VERSION_NAMES: Final[dict[int, str]] = {
     ordinal: name for name, ordinal in globals().copy().items() if name.startswith("V") and isinstance(ordinal, int)

@@ -42,14 +42,15 @@ ROCKETMQ: Final = 1
 
 REQUEST_LANGUAGE: Final = "PYTHON"
 ANSWER_LANGUAGE: Final = "JAVA"
-"""The language in answers; clients ignore it, and it is the value that RocketMQ's brokers send."""
+"""The language that the header of an answer contains. RocketMQ's brokers send the same value, and clients ignore it."""
 
 
 class RemotingCommand(msgspec.Struct, kw_only=True):
     """A request or a response (``RemotingCommand`` of RocketMQ), in either codec."""
 
     code: int
-    """A :class:`~flintmq.remoting.wire.codes.RequestCode`, or a ``ResponseCode`` in a response; other values are possible."""
+    """Code of the command: a :class:`~flintmq.remoting.wire.codes.RequestCode`, or a ``ResponseCode`` in a response. Other
+    numbers are possible."""
     language: str = REQUEST_LANGUAGE
     version: int = MQ_VERSION
     opaque: int = 0
@@ -57,7 +58,7 @@ class RemotingCommand(msgspec.Struct, kw_only=True):
     flag: int = 0
     remark: str | None = None
     ext_fields: dict[str, str] | None = None
-    """The extFields of the header. None and empty differ in JSON; the binary codec decodes both as None."""
+    """The extFields of the header. JSON distinguishes missing from empty extFields; the binary codec decodes both as None."""
     body: bytes = b""
     codec: int = JSON
 

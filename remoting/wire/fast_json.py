@@ -67,10 +67,10 @@ HOT_HEADERS: Final[dict[RequestCode, type[CommandHeader]]] = {
     RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
     RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
 }
-"""Types of the headers of frequent requests, keyed by request code. Their processors declare the same types.
+"""Types of the headers of frequent requests, keyed by request code. The requests' processors declare the same types.
 
-Unlike in the general decoders, the number of unknown fields is limited only by the size of the header. RocketMQ accepts them.
-"""
+Unlike in the general decoders, only the size of the header limits the number of unknown fields. RocketMQ accepts unknown
+fields."""
 
 
 def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
@@ -99,7 +99,7 @@ _DECODERS: Final = {model: _decoder(model) for model in set(HOT_HEADERS.values()
 FAST_JSON: Final[dict[bytes, msgspec.json.Decoder[TypedRequest]]] = {
     b'{"code":%d' % code: _DECODERS[model] for code, model in HOT_HEADERS.items()
 }
-"""Typed decoders, keyed by the bytes of a header up to its first comma."""
+"""Typed decoders of requests, keyed by the bytes of a header up to its first comma."""
 
 
 _pack_prefix: Final = struct.Struct(">II").pack

@@ -19,9 +19,10 @@ from flintmq.remoting.wire.lenient_header import frame_error
 
 LENGTH_BYTES: Final = 4
 FRAME_MIN_BYTES: Final = 4
-"""Minimum length of a frame, which contains at least its header word."""
+"""Minimum length of a frame, which is that of its header word."""
 _REST_BYTES: Final = 64 * 1024
-"""Number of bytes that are kept of a frame with a wrong length. Its request may be identified from them, and refused."""
+"""Number of bytes that are kept of a frame with a wrong length, so that the server can identify and refuse the frame's
+request."""
 
 _unpack_length = struct.Struct(">i").unpack_from
 
@@ -42,7 +43,8 @@ class FrameDecoder:
         self._max_frame_bytes = max_frame_bytes
         self._pending = bytearray()
         self._needed_bytes = 0
-        """Length that ``_pending`` must reach before its frame or length field is complete; 0 if nothing is pending."""
+        """Number of bytes that ``_pending`` must contain before the incomplete frame or length field is complete; 0 if
+        ``_pending`` is empty."""
 
     @property
     def pending_bytes(self) -> int:

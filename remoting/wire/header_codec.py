@@ -34,7 +34,7 @@ class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
     """The base class of typed headers. Unknown fields are ignored, as in RocketMQ."""
 
     refuses_no_numbers: ClassVar[bool] = False
-    """Whether an invalid value of an optional number is an error, as in RocketMQ's ``FastCodesHeader.decode``."""
+    """Whether a header with an invalid value of an optional number is refused, as by RocketMQ's ``FastCodesHeader.decode``."""
 
     @classmethod
     def of_fields(cls, ext_fields: dict[str, str] | None) -> Self:
@@ -117,6 +117,8 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""A field that RocketMQ's client signs, but that RocketMQ's broker leaves out of the check; both signatures are accepted."""
+"""A field that RocketMQ's client signs, but RocketMQ's broker does not include when it checks a signature. FlintMQ accepts
+signatures with and without the field."""
 SIGNED_AT: Final = "FlintSignedAt"
-"""A field with ``<ms since 1970>-<random>``, which FlintMQ's client sends for ``acl.replay_window_ms``."""
+"""A field ``<ms since 1970>-<random>`` that FlintMQ's client adds to signed requests. The broker checks the time by
+``acl.replay_window_ms``."""

@@ -16,7 +16,8 @@ class CreateTopicRequestHeader(CommandHeader, kw_only=True):
 
     topic: str
     default_topic: str = ""
-    """Name of a default topic, which is not used. RocketMQ's header requires it and ``order``; here both are optional."""
+    """Name of a default topic, which the broker does not use. RocketMQ's header requires this field and ``order``; in FlintMQ
+    both fields are optional."""
     read_queue_nums: Int
     write_queue_nums: Int
     perm: Int
@@ -41,7 +42,7 @@ class CreateAccessConfigRequestHeader(CommandHeader, kw_only=True):
     default_topic_perm: str | None = None
     default_group_perm: str | None = None
     topic_perms: str | None = None
-    """Permissions in topics: ``name=PERM,name=PERM``."""
+    """The account's permissions in topics: ``name=PERM,name=PERM``."""
     group_perms: str | None = None
 
 
@@ -118,7 +119,7 @@ class GetConsumerStatusRequestHeader(TopicGroupRequestHeader, kw_only=True):
     """The header of requests 221 and 223, which ask for the offsets that a group's consumers have in memory."""
 
     client_addr: str | None = None
-    """Client id of one consumer, despite the field's name; None for all consumers."""
+    """Client id (not address) of the consumer whose offsets are requested; None for all consumers of the group."""
 
 
 class GetConsumerRunningInfoRequestHeader(CommandHeader, kw_only=True):
@@ -169,7 +170,7 @@ class GetBrokerConsumeStatsRequestHeader(CommandHeader, kw_only=True):
     """The header of request 317, which asks for the offsets and lags of all groups of a broker."""
 
     is_order: bool = False
-    """Whether only ordered topics are returned. RocketMQ's header requires the field; here it is optional."""
+    """Whether the answer contains only ordered topics. RocketMQ's header requires this field; in FlintMQ it is optional."""
 
 
 class QueryConsumeQueueRequestHeader(CommandHeader, kw_only=True):

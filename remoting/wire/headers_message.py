@@ -18,15 +18,15 @@ class SentRequestHeader(CommandHeader, kw_only=True):
     producer_group: str
     topic: str
     default_topic: str
-    """The topic whose settings are used to create an unknown topic."""
+    """The topic whose settings the broker uses to create the topic of the message if it does not exist."""
     default_topic_queue_nums: Int
     queue_id: Int
-    """The queue id; negative: the broker chooses a writable queue."""
+    """Id of the queue for the message. If it is negative, the broker chooses a writable queue."""
     sys_flag: Int
     born_timestamp_ms: Long = field(name="bornTimestamp")
     flag: Int
     properties: str = ""
-    """Properties of the message, as ``name 0x01 value 0x02`` for each."""
+    """Properties of the message. Each property is ``name 0x01 value 0x02``."""
     reconsume_times: Int = 0
     unit_mode: bool = False
 
@@ -72,10 +72,10 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
     """
 
     msg_id: str
-    """The broker's message id (offsetMsgId); for a batch, the ids of all messages, joined by commas."""
+    """The broker's message id (offsetMsgId); for a batch, the ids of all its messages, joined by commas."""
     queue_id: Int
     queue_offset: Long
-    """The message's queue offset; for a batch, that of the first message."""
+    """Queue offset of the stored message; for a batch, that of its first message."""
     transaction_id: str | None = None
     region_id: str | None = field(name="MSG_REGION", default=None)
     trace_on: bool | None = field(name="TRACE_ON", default=None)
@@ -98,13 +98,14 @@ class PullMessageRequestHeader(CommandHeader, kw_only=True):
     queue_offset: Long
     max_msg_nums: Int
     sys_flag: Int
-    """Bits: 1 commits an offset, 2 may be held, 4 includes a subscription, 8 has a class filter, 16 is a lite pull."""
+    """Bits that describe the pull: 1 commits an offset, 2 may be held, 4 includes a subscription, 8 has a class filter, 16 is a
+    lite pull."""
     commit_consumer_offset: Long = field(name="commitOffset")
     suspend_timeout_ms: Long = field(name="suspendTimeoutMillis")
     subscription: str | None = None
     sub_version: Long
     expression_type: str | None = None
-    """The type of the expression; None means TAG."""
+    """The type of the subscription's expression; None means TAG."""
     broker_name: str | None = field(name="bname", default=None)
 
 
@@ -126,7 +127,7 @@ class QueryMessageRequestHeader(CommandHeader, kw_only=True):
     begin_timestamp_ms: Long = field(name="beginTimestamp")
     end_timestamp_ms: Long = field(name="endTimestamp")
     unique_key_query: bool = field(name="_UNIQUE_KEY_QUERY", default=False)
-    """Whether ``key`` is a UNIQ_KEY."""
+    """Whether the query's ``key`` is a unique id of a message (UNIQ_KEY)."""
 
 
 class QueryMessageResponseHeader(CommandHeader, kw_only=True):
@@ -173,7 +174,7 @@ class QueueOffsetResponseHeader(CommandHeader, kw_only=True):
 
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader, kw_only=True):
     timestamp_ms: Long = field(name="timestamp")
-    """The store time in ms since 1970; -1 if there is no message."""
+    """Store time of the queue's earliest message in ms since 1970; -1 if the queue has no message."""
 
 
 class SearchOffsetRequestHeader(CommandHeader, kw_only=True):
@@ -205,7 +206,8 @@ class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
     commit_log_offset_bytes: Long = field(name="offset")
     group: str
     delay_level: Int
-    """The delay level of the redelivery; 0: it rises with each attempt; negative: make it a dead letter at once."""
+    """Delay level of the redelivery. With 0 the level rises with each attempt. A negative level makes the message a dead letter
+    at once."""
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False

@@ -33,12 +33,12 @@ class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
 
     topic: str
     accept_standard_json_only: bool = False
-    """Whether the body of the answer must be standard JSON."""
+    """Whether the answer's body must be standard JSON, which quotes all keys."""
 
 
 LEFT_BROKERS: Final = "flintLeftBrokers"
-"""Field of the answer to request 105 that only FlintMQ has: brokers that had the topic and are no longer registered, separated
-by ``;``."""
+"""Name of a field in the answer to request 105 that exists only in FlintMQ. The field contains the brokers, separated by ``;``,
+that had the topic and are no longer registered."""
 
 
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):
@@ -56,11 +56,11 @@ class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader, kw_only=True):
     ha_server_addr: str
     compressed: bool = False
     body_crc32: Int = 0
-    """CRC-32 of the body & 0x7FFFFFFF; 0 if it is not to be checked."""
+    """CRC-32 of the registration's body & 0x7FFFFFFF; 0 if the name server must not check the body."""
     flint_advertised: str | None = None
     """Other addresses of the broker (:mod:`flintmq.core.broker.address`). RocketMQ's name server ignores the field."""
     flint_whole: bool = False
-    """Whether the body has all topics of the broker. RocketMQ's name server ignores the field."""
+    """Whether the registration's body contains all topics of the broker. RocketMQ's name server ignores the field."""
 
 
 class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):
@@ -127,7 +127,7 @@ class AddWritePermOfBrokerResponseHeader(CommandHeader, kw_only=True):
 _INT32: Final = struct.Struct(">i")
 _COMPRESSION_LEVEL: Final = 9
 CRC32_MASK: Final = 0x7FFFFFFF
-"""Bits of a CRC-32 in a registration. The highest bit is left out, because Java's int is signed."""
+"""Bits of the body's CRC-32 that a registration contains. They do not include the highest bit, because Java's int is signed."""
 
 
 def body_crc32(data: bytes) -> int:

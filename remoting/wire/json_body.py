@@ -21,7 +21,7 @@ from flintmq.core.io.typed_json import read_as
 from flintmq.remoting.wire.codes import language_name
 
 Style = Literal["fastjson", "standard"]
-"""The dialect of JSON to write: fastjson's, or ``standard``, which quotes all keys, sorts maps and escapes non-ASCII text."""
+"""Dialect of written JSON: ``fastjson``, or ``standard``, which quotes all keys, sorts maps and escapes non-ASCII text."""
 
 T = TypeVar("T")
 
@@ -41,11 +41,11 @@ _ORDINALS: Final[dict[str, tuple[str, ...]]] = {
     "messageModel": get_args(MessageModel),
     "consumeFromWhere": get_args(ConsumeFromWhere),
 }
-"""Names of the enum members that C++ clients send as ordinals, keyed by JSON member."""
+"""Names of the enum members that C++ clients send as numbers, keyed by the name of the JSON member."""
 
 
 IN_LOOP_MAX_BYTES: Final = 16 * 1024
-"""Maximum size of an answer that is decoded on the event loop, which takes up to 10 ms in any dialect."""
+"""Maximum size of an answer's body that the event loop decodes, which takes up to 10 ms in any dialect of JSON."""
 
 
 def dumps(value: Any, style: Style = "fastjson") -> bytes:
