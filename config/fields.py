@@ -46,12 +46,12 @@ class FieldSpec:
     expects: str = ""
     """Description of the texts that match ``pattern``, for errors, such as "a host name or address"."""
     also: tuple[str, ...] = ()
-    """RocketMQ's spellings of ``choices``, which the converter replaces by them."""
+    """RocketMQ's spellings of the values in ``choices``. The converter replaces each of these spellings by FlintMQ's."""
     written: str | None = None
     """Regular expression of the texts that users may write, from which the converter makes a text that matches ``pattern``.
     None if users must write a text that matches ``pattern``."""
     separators: str = ","
-    """Characters that may separate the elements of a list that is written as one text."""
+    """Characters that may separate the elements of a setting's list that is written as one text."""
     rocketmq_separator: str = ";"
     """Character that joins the elements of a list in RocketMQ's properties files."""
     secret: bool = False

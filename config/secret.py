@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 SHOWN: Final = "***"
-"""Text that ``repr`` and ``str`` return for a secret."""
+"""Text that ``repr`` and ``str`` return instead of a secret."""
 
 
 class Secret:

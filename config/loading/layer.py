@@ -43,7 +43,7 @@ class Ignored:
     why: str
     """The reason why the entry has no effect."""
     origin: Origin
-    """File and line of the entry."""
+    """File and line of the entry that has no effect."""
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.name} changes nothing: {self.why}"
@@ -56,13 +56,13 @@ class Layer:
     role: Role = "broker"
     """The process, broker or name server, that an ambiguous RocketMQ name refers to. ``listenPort`` is a setting of each."""
     fold_case: bool = False
-    """Whether the case of names is ignored, as for environment variables."""
+    """Whether the case of settings' names is ignored, as in environment variables."""
     last_wins: bool = False
     """Whether a source may contain a name more than once, as the command line may. The last value is used."""
     assignments: dict[str, Assignment] = attrs.field(factory=dict)
     """Entries that set keys, keyed by dotted key or by one of RocketMQ's names in ``COMPOSITES``."""
     sections: dict[str, RawMapping] = attrs.field(factory=dict)
-    """Sections that may belong to plugins, keyed by dotted name."""
+    """Sections of a source that may belong to plugins, keyed by dotted name."""
     ignored: list[Ignored] = attrs.field(factory=list)
     """Entries that have no effect in FlintMQ. Only RocketMQ's files may contain some."""
 

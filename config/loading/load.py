@@ -31,7 +31,7 @@ REMOVED: Final[Mapping[str, str]] = {
     "plugin_budget": "plugins have no budgets of time; delete the section, and set 'plugin_failures_max' in place of its "
     "'errors'"
 }
-"""Remedies for sections that are no longer supported, keyed by the section's name."""
+"""Remedies for sections of the configuration that are no longer supported, keyed by the section's name."""
 
 
 @attrs.frozen
@@ -41,13 +41,13 @@ class LoadedConfig:
     config: BrokerConfig
     """The loaded configuration, with a value for every setting."""
     origins: Mapping[str, Origin]
-    """Sources of the values, keyed by dotted key, for every setting."""
+    """Source of the value of every setting, keyed by the setting's dotted key."""
     sections: Mapping[str, RawMapping]
-    """Sections of plugins, and unknown sections, keyed by dotted name (``my_plugin``, ``flush.my_strategy``)."""
+    """Sections of plugins, and sections that are not known, keyed by dotted name (``my_plugin``, ``flush.my_strategy``)."""
     role: Role = "broker"
     """The process, broker or name server, that an ambiguous RocketMQ name refers to. ``listenPort`` is a setting of each."""
     layers: tuple[Layer, ...] = attrs.field(default=(), repr=False, eq=False)
-    """Sources of settings; later ones override earlier ones."""
+    """Sources of settings. A later source overrides the earlier ones."""
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:

@@ -79,13 +79,13 @@ def _walk(model: type[Any], prefix: str) -> Iterator[tuple[str, Key | type[Any]]
 _ALL = dict(_walk(BrokerConfig, ""))
 
 NAMES: Final = tuple(_ALL)
-"""Dotted names of all settings and sections, in the order of the classes."""
+"""Dotted names of all settings and sections, in the order of the classes that declare them."""
 
 KEYS: Final[Mapping[str, Key]] = MappingProxyType({n: k for n, k in _ALL.items() if isinstance(k, Key)})
-"""All settings, keyed by dotted name, in the order of the classes."""
+"""All settings, keyed by dotted name, in the order of the classes that declare them."""
 
 SECTIONS: Final[Mapping[str, type[Any]]] = MappingProxyType({n: k for n, k in _ALL.items() if isinstance(k, type)})
-"""Classes of all sections, keyed by dotted name."""
+"""Classes of all sections of the configuration, keyed by the section's dotted name."""
 
 
 def _aliases(*, nameserver: bool) -> dict[str, tuple[str, ...]]:

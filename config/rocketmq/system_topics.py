@@ -59,4 +59,4 @@ FORBIDDEN_TOPICS: Final = frozenset(
         DELETED_TOPIC,
     }
 )
-"""Topics to which only the broker writes. Sends to them are refused."""
+"""Topics to which only the broker writes. The broker refuses sends to these topics."""

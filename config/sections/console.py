@@ -18,7 +18,7 @@ class ConsoleSection:
     FEATURE: ClassVar = "console"
 
     enable: bool = option(False)
-    """Starts the console with the broker, and ends it with the broker."""
+    """Starts the console together with the broker, and stops the console when the broker stops."""
     host: str = option("127.0.0.1")
     """Address that the console listens at. An address other than loopback is for clusters with access control, and should be
     used with ``certificate``."""
@@ -28,9 +28,9 @@ class ConsoleSection:
     """Host names under which browsers reach the console, besides localhost and IP addresses. Requests for other host names are
     refused, which protects against DNS rebinding by foreign web pages."""
     certificate: str | None = option(None)
-    """PEM file of the certificate chain for HTTPS; null for plain HTTP."""
+    """PEM file of the console's certificate chain for HTTPS; null for plain HTTP."""
     key: str | None = option(None)
-    """PEM file of the private key for HTTPS; null if the file ``certificate`` contains the key."""
+    """PEM file of the console's private key for HTTPS; null if the file ``certificate`` contains the key."""
 
     def __attrs_post_init__(self) -> None:
         if self.key is not None and self.certificate is None:

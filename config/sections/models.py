@@ -101,58 +101,58 @@ class BrokerConfig:
     """Every setting of a broker, and of the name server that ``flintmq run`` starts beside it."""
 
     broker: BrokerSection = attrs.field(factory=BrokerSection)
-    """Name, cluster and role of the broker."""
+    """Settings of the broker's name, cluster and role."""
     listen: ListenSection = attrs.field(factory=ListenSection)
-    """Ports, addresses and limits of connections."""
+    """Settings of the broker's ports and addresses, and the limits of its connections."""
     namesrv: NamesrvSection = attrs.field(factory=NamesrvSection)
-    """The name servers with which the broker registers."""
+    """Settings of the name servers with which the broker registers."""
     nameserver: NamesrvConfig = attrs.field(factory=NamesrvConfig)
-    """The name server that ``flintmq run`` or ``flintmq namesrv`` starts."""
+    """Settings of the name server that ``flintmq run`` or ``flintmq namesrv`` starts."""
     ha: HaSection = attrs.field(factory=HaSection)
-    """Replication between master and slaves."""
+    """Settings of the replication between master and slaves."""
     store: StoreSection = attrs.field(factory=StoreSection)
-    """The commit log, the consume queues and their retention."""
+    """Settings of the commit log, the consume queues and their retention."""
     index: IndexSection = attrs.field(factory=IndexSection)
-    """The index of messages by key."""
+    """Settings of the index by which messages are found by key."""
     dispatchers: tuple[str, ...] = option(("consume_queue", "index"), pattern=r"\S+", expects="a list of names")
     """Names of the dispatchers to use, in the order in which the broker calls them."""
     spark_feed: SparkFeedSection = attrs.field(factory=SparkFeedSection)
     """Settings of the dispatcher ``spark_feed``."""
     flush: FlushSection = attrs.field(factory=FlushSection)
-    """The strategy that makes messages durable, and its settings."""
+    """Settings of the strategy that makes messages durable."""
     topics: TopicsSection = attrs.field(factory=TopicsSection)
-    """Topics, their number and their creation."""
+    """Settings of topics: their number and their creation."""
     groups: GroupsSection = attrs.field(factory=GroupsSection)
-    """Consumer groups, their number and their creation."""
+    """Settings of consumer groups: their number and their creation."""
     offsets: OffsetsSection = attrs.field(factory=OffsetsSection)
-    """Consumer offsets, their number and their writing to disk."""
+    """Settings of consumer offsets: their number and their writing to disk."""
     delay: DelaySection = attrs.field(factory=DelaySection)
-    """Messages that are delivered later."""
+    """Settings of messages that are delivered later."""
     pull: PullSection = attrs.field(factory=PullSection)
-    """Pulls, held pulls and filters."""
+    """Settings of pulls, held pulls and filters."""
     transactions: TransactionsSection = attrs.field(factory=TransactionsSection)
-    """Transactional messages, and the checks of their transactions' states."""
+    """Settings of transactional messages, and of the checks of their transactions' states."""
     admission: AdmissionSection = attrs.field(factory=AdmissionSection)
     """Limits above which requests are refused with SYSTEM_BUSY."""
     metrics: MetricsSection = attrs.field(factory=MetricsSection)
-    """Metrics for monitoring systems."""
+    """Settings of the metrics for monitoring systems."""
     tracing: TracingSection = attrs.field(factory=TracingSection)
-    """OpenTelemetry spans of messages."""
+    """Settings of the OpenTelemetry spans of messages."""
     alarms: AlarmsSection = attrs.field(factory=AlarmsSection)
     """Limits above which alarms are raised."""
     console: ConsoleSection = attrs.field(factory=ConsoleSection)
-    """The console: web pages that show and change the cluster."""
+    """Settings of the console, whose web pages show and change the cluster."""
     acl: AclSection = attrs.field(factory=AclSection)
-    """Access control with accounts and signed requests."""
+    """Settings of access control with accounts and signed requests."""
     authenticators: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
     """Names of the authenticators to use, in the order in which the broker calls them. If empty, every request is accepted."""
     plugins: tuple[PluginRef, ...] = option(())
-    """Plugins to load in addition to the built-in and the installed ones."""
+    """Plugins that are loaded in addition to the built-in and the installed plugins."""
     disabled_plugins: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
-    """Names of plugins that are not loaded."""
+    """Names of built-in or installed plugins that are not loaded."""
     plugin_failures_max: int = option(PLUGIN_FAILURES_MAX, minimum=0, maximum=1_000_000)
-    """Number of failures after which an optional part of a third party's plugin is switched off until the restart; 0 never
-    switches it off."""
+    """Number of failures after which an optional part of a third party's plugin is switched off until the broker restarts. With
+    0, no part is switched off."""
 
     @property
     def replicates(self) -> bool:

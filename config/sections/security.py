@@ -22,7 +22,7 @@ class AclAccount:
     """One account, with the field names of RocketMQ's ``plain_acl.yml``."""
 
     access_key: str = attrs.field(alias="accessKey")
-    """Name of the account, sent with every request."""
+    """Name of the account. Clients send the name with every request."""
     secret_key: Secret = attrs.field(alias="secretKey", repr=False)
     """Secret key with which the account's requests are signed. The key itself is never sent."""
     white_remote_address: str | None = attrs.field(alias="whiteRemoteAddress", default=None)
@@ -31,13 +31,14 @@ class AclAccount:
     admin: bool | None = attrs.field(default=None)
     """Whether the account may do everything, including administration."""
     default_topic_perm: str | None = attrs.field(alias="defaultTopicPerm", default=None)
-    """Permission in topics that ``topic_perms`` does not list: DENY, PUB, SUB or PUB|SUB; empty is DENY."""
+    """The account's permission in topics that ``topic_perms`` does not list: DENY, PUB, SUB or PUB|SUB; empty is DENY."""
     default_group_perm: str | None = attrs.field(alias="defaultGroupPerm", default=None)
-    """Permission in consumer groups that ``group_perms`` does not list: DENY, PUB, SUB or PUB|SUB; empty is DENY."""
+    """The account's permission in consumer groups that ``group_perms`` does not list: DENY, PUB, SUB or PUB|SUB; empty is
+    DENY."""
     topic_perms: tuple[str, ...] = attrs.field(alias="topicPerms", default=())
-    """Permissions in topics, ``topic=PERM`` each."""
+    """The account's permissions in topics, ``topic=PERM`` each."""
     group_perms: tuple[str, ...] = attrs.field(alias="groupPerms", default=())
-    """Permissions in consumer groups, ``group=PERM`` each."""
+    """The account's permissions in consumer groups, ``group=PERM`` each."""
 
     def __attrs_post_init__(self) -> None:
         if _KEY.fullmatch(self.access_key) is None:

@@ -40,14 +40,14 @@ class BrokerSection:
         converter=_role,
         feature="replication",
     )
-    """Role in replication. A ``sync_master`` acknowledges a message only after a slave has it. A ``slave`` copies its master
-    and refuses messages from producers."""
+    """Role of the broker in replication. A ``sync_master`` acknowledges a message only after a slave has received it. A
+    ``slave`` copies its master and refuses messages from producers."""
     region: str = option("DefaultRegion", rocketmq="regionId")
-    """Id of the region, which every message gets as its property MSG_REGION."""
+    """Id of the broker's region. Every message gets this id as its property MSG_REGION."""
     permission: int = option(6, rocketmq="brokerPermission", minimum=0, maximum=7)
     """Permission of clients on this broker: 4 to read, 2 to write, 6 for both."""
     trace_on: bool = option(True, rocketmq="traceOn")
-    """Allows producers and consumers to trace messages."""
+    """Allows producers and consumers to write traces of messages."""
     shutdown_timeout_ms: int = option(10_000, minimum=0, maximum=DAY_MS)
     """Time for which a broker that stops waits for the requests under way before it closes the connections."""
 
@@ -68,12 +68,12 @@ class ListenSection:
     """``listen:`` — the ports and addresses of the broker, and the limits of its connections."""
 
     enable: bool = option(True)
-    """Accepts connections. ``false`` is for an embedded broker with all its clients in the same process. Such a broker has no
-    port, and does not register with name servers."""
+    """Whether the broker accepts connections. ``false`` is for an embedded broker with all its clients in the same process. An
+    embedded broker with ``false`` has no port, and does not register with name servers."""
     host: str = option("127.0.0.1", rocketmq="bindAddress", pattern=r"\S+", expects="a host name or address")
     """Address at which the broker listens; ``0.0.0.0`` is every interface."""
     port: int = option(10911, rocketmq="listenPort", minimum=0, maximum=65535)
-    """Port for clients; 0 for any free port."""
+    """Port at which the broker listens for clients; 0 for any free port."""
     vip: bool = option(True)
     """Also listens at ``port`` - 2, to which clients with the VIP channel send requests. As in RocketMQ, pulls are not answered
     at that port."""
@@ -98,7 +98,7 @@ class ListenSection:
     )
     """Time after which a connection is closed if no byte is received or sent on it."""
     backlog: int = option(1024, rocketmq="serverSocketBacklog", minimum=1, maximum=65535)
-    """Number of connections that may wait to be accepted."""
+    """Number of connections that may wait until the broker accepts them."""
     max_connections: int = option(10_000, minimum=1, maximum=1_000_000)
     """Largest number of open connections; further connections are closed at once. In any case, some of the process's
     descriptors (ulimit -n) are reserved for the store, and connections that would need a reserved descriptor wait to be
@@ -119,7 +119,7 @@ class ListenSection:
     insecure: bool = option(False)
     """Allows a broker or name server without access control to listen at an address that other machines reach."""
     tls: TlsSection = attrs.field(factory=TlsSection)
-    """Settings of encrypted connections."""
+    """Settings of TLS for the broker's connections."""
 
     def __attrs_post_init__(self) -> None:
         if self.vip and self.port in (1, 2):
@@ -154,9 +154,9 @@ class NamesrvSection:
     """Name of the account that signs registrations, if the name servers have access control. The account must be an
     administrator."""
     secret_key: Secret | None = option(None, secret=True)  # noqa: RUF009
-    """Secret key of the account ``access_key``."""
+    """Secret key of the account ``namesrv.access_key``."""
     tls: bool | None = option(None, rocketmq="useTLS")
-    """Uses TLS for connections to name servers; null uses it if ``listen.tls`` requires TLS."""
+    """Uses TLS for connections to name servers; null uses TLS if ``listen.tls`` requires TLS."""
     tls_ca: str | None = option(None, rocketmq="tls.client.trustCertPath")
     """PEM file of the authorities that must have signed the certificates of name servers. null trusts
     ``listen.tls.certificate``, or the authorities of the system if that is not set."""
@@ -190,11 +190,11 @@ class NamesrvConfig:
     """Names of the name server's authenticators, in the order in which they are called. ``nameserver.acl_enable`` adds
     ``acl``."""
     order_message_enable: bool = option(False, rocketmq="orderMessageEnable")
-    """Adds a topic's order configuration to its route."""
+    """Adds the order configuration of an ordered topic to the route that the name server returns."""
     scan_interval_ms: int = option(10_000, rocketmq="scanNotActiveBrokerInterval", minimum=100, maximum=DAY_MS)
     """Interval between two checks of the name server for brokers that have stopped registering."""
     broker_expiry_ms: int = option(120_000, minimum=1_000, maximum=DAY_MS)
-    """Time without a registration after which a broker is removed from the routes."""
+    """Time without a registration after which the name server removes a broker from the routes."""
     idle_timeout_ms: int = option(
         120_000, rocketmq="serverChannelMaxIdleTimeSeconds", rocketmq_unit="s", minimum=1_000, maximum=DAY_MS
     )

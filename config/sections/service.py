@@ -17,7 +17,7 @@ class TopicsSection:
     """``topics:``"""
 
     auto_create: bool = option(True, rocketmq="autoCreateTopicEnable")
-    """Creates a topic when the first message is sent to it."""
+    """Creates a topic that does not exist when a message is sent to it."""
     default_queue_nums: int = option(8, rocketmq="defaultTopicQueueNums", minimum=1, maximum=65536)
     """Number of queues of the template topic TBW102. A topic that a send creates gets at most this number of queues."""
     cluster_topic: bool = option(True, rocketmq="clusterTopicEnable")
@@ -25,7 +25,7 @@ class TopicsSection:
     broker_topic: bool = option(True, rocketmq="brokerTopicEnable")
     """Lets clients read and write the topic with the name of the broker, which always exists."""
     trace_topic_enable: bool = option(False, rocketmq="traceTopicEnable")
-    """Creates the topic ``trace_topic_name`` for message traces when the broker starts."""
+    """Creates the topic ``topics.trace_topic_name`` for message traces when the broker starts."""
     trace_topic_name: str = option(
         "RMQ_SYS_TRACE_TOPIC", rocketmq="msgTraceTopicName", pattern=r"[%|a-zA-Z0-9_-]{1,127}", expects="a topic's name"
     )
@@ -42,7 +42,7 @@ class GroupsSection:
     """``groups:``"""
 
     auto_create: bool = option(True, rocketmq="autoCreateSubscriptionGroup")
-    """Creates a consumer group when it is first used."""
+    """Creates a consumer group that does not exist when it is first used."""
     count_max: int = option(50_000, minimum=100, maximum=QUEUE_MAX)
     """Largest number of consumer groups."""
     notify_ids_changed: bool = option(True, rocketmq="notifyConsumerIdsChangedEnable")
@@ -54,7 +54,7 @@ class OffsetsSection:
     """``offsets:``"""
 
     flush_interval_ms: int = option(5_000, rocketmq="flushConsumerOffsetInterval", minimum=10, maximum=DAY_MS)
-    """Interval between two writes of consumer offsets to disk."""
+    """Interval between two writes of the consumer offsets to disk."""
     entries_max: int = option(1_000_000, minimum=100, maximum=QUEUE_MAX)
     """Largest number of consumer offsets. Each group has one for each queue that it reads (about 100 bytes each). At the limit,
     a group's first commit for a queue is refused, and existing offsets can still be changed."""
@@ -65,7 +65,7 @@ class DelaySection:
     """``delay:`` — messages delivered later."""
 
     enable: bool = option(True, feature="delay")
-    """Delivers delayed messages."""
+    """Delivers messages with a delay level when their delay is over."""
     levels: str = option(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         rocketmq="messageDelayLevel",
@@ -73,7 +73,7 @@ class DelaySection:
         expects="delays such as '1s 5s 10m 2h' with one blank between",
         feature="delay",
     )
-    """Delays of the levels 1, 2, …, separated by blanks, with the units s, m, h and d."""
+    """Delays of the delay levels 1, 2, …, separated by blanks, with the units s, m, h and d."""
     flush_interval_ms: int = option(10_000, rocketmq="flushDelayOffsetInterval", minimum=10, maximum=DAY_MS)
     """Interval between two writes to disk of the offsets up to which delayed messages were delivered."""
     timer_enable: bool = option(True, rocketmq="timerWheelEnable", feature="timer")

@@ -60,7 +60,7 @@ class StoreSection:
     """``store:`` — the commit log and the consume queues."""
 
     path: str = option("./flintmq-store", rocketmq="storePathRootDir", pattern=r".+", expects="a path")
-    """The store's folder."""
+    """Folder of the store, in which the broker keeps its messages and tables."""
     commit_log_paths: tuple[str, ...] = option(
         (), rocketmq="storePathCommitLog", rocketmq_separator=",", pattern=r".+", expects="a path", converter=_distinct
     )
@@ -157,7 +157,7 @@ class StoreSection:
     a large shared disk, other programs may use most of the space. 0 switches this setting off, as in RocketMQ, and
     ``store.compat: strict`` does, too."""
     clean_forcibly: bool = option(True, rocketmq="cleanFileForciblyEnable", feature="retention")
-    """Allows files that have not expired to be deleted if the disk is nearly full."""
+    """Allows the deletion of files that have not expired if the disk is nearly full."""
     file_reserved_hours: int = option(72, rocketmq="fileReservedTime", minimum=1, maximum=876_000, feature="retention")
     """Time for which messages are kept. A file of the log expires when its newest message is older than this time (with
     ``store.compat: strict``, when the file was last modified before this time)."""
@@ -200,7 +200,8 @@ class StoreSection:
         maximum=23,
         feature="retention",
     )
-    """Hours of the day, local time, at which expired files are deleted."""
+    """Hours of the day, in local time, at which expired files of the log are deleted. Several hours are separated by
+    semicolons."""
     clean_resource_interval_ms: int = option(
         10_000, rocketmq="cleanResourceInterval", minimum=10, maximum=DAY_MS, feature="retention"
     )
