@@ -69,9 +69,10 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         self.address = address
         self.waiting: dict[int, Waiting] = {}
-        """Requests that are not answered yet, keyed by opaque."""
+        """Requests of this connection that are not answered yet, keyed by opaque."""
         self._outgoing: list[bytes] = []
-        """Frames of the current iteration of the event loop, written together in writes of about :data:`WRITE_BYTES`."""
+        """Frames to send in the current iteration of the event loop. They are joined into writes of about
+        :data:`WRITE_BYTES`."""
         self._outgoing_bytes = 0
         self._expiry: asyncio.TimerHandle | None = None
         """Timer that expires at the earliest deadline of the unanswered requests, or before it."""

@@ -17,8 +17,8 @@ Where = Literal["CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUM
 ConsumeFrom = str | int | datetime
 """The position where consuming begins: ``"first"``, ``"last"``, or a time.
 
-A time is a ``datetime``, a text such as ``"2026-01-31T12:00"``, or milliseconds since 1970. Without a time zone it is in this
-machine's zone. RocketMQ's names are accepted too: ``CONSUME_FROM_FIRST_OFFSET``, ``CONSUME_FROM_LAST_OFFSET``, and
+A time is a ``datetime``, a text such as ``"2026-01-31T12:00"``, or milliseconds since 1970. A time without a time zone is in
+this machine's zone. RocketMQ's names are accepted too: ``CONSUME_FROM_FIRST_OFFSET``, ``CONSUME_FROM_LAST_OFFSET``, and
 ``CONSUME_FROM_TIMESTAMP``, for which the time is passed separately."""
 
 NAMES: Final[dict[str, Where]] = {

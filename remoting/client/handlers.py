@@ -31,9 +31,9 @@ class _Group:
     takes_lists: bool
     is_async: bool
     handlers: dict[str, Callable[[Any], Any]] = attrs.field(factory=dict)
-    """Functions that consume messages, keyed by topic."""
+    """Functions that consume messages, keyed by the topic of the messages."""
     subscriptions: list[tuple[str, str, str]] = attrs.field(factory=list)
-    """Topic, expression and expression type of each subscription."""
+    """Topic, expression and expression type of each subscription of the group."""
 
     def consumer(self, options: dict[str, Any]) -> Consumer:
         """Return a new consumer of this group that passes messages to the handlers."""

@@ -25,7 +25,7 @@ class Counts:
 
     pulls: int = 0
     pulled: int = 0
-    """Number of messages that pulls returned."""
+    """Number of messages of the topic that pulls have returned."""
     pull_time_s: float = 0.0
     consumed: int = 0
     failed: int = 0
@@ -46,7 +46,7 @@ class Membership:
     api: BrokerApi
     tracer: Tracer | None = None
     subscriptions: dict[str, SubscriptionData] = attrs.field(factory=dict)
-    """The current subscriptions, keyed by topic."""
+    """The member's current subscriptions, keyed by topic."""
     troubles: Troubles = attrs.field(init=False)
     """Current failures that keep the member from consuming, keyed by topic or broker."""
     counts: defaultdict[str, Counts] = attrs.field(factory=lambda: defaultdict(Counts))

@@ -60,7 +60,7 @@ class Message:
     tags: str = ""
     """The tag of the message, by which subscriptions select messages. A message has at most one tag."""
     keys: tuple[str, ...] = attrs.field(default=(), converter=_keys)
-    """The keys by which the message can be queried; a string is split at blanks."""
+    """The keys by which the message can be queried. A single string is split at blanks."""
     properties: Mapping[str, str] = attrs.field(factory=dict)
     """The properties of the message that the user defines."""
     delay_level: int = 0
@@ -68,7 +68,7 @@ class Message:
     flag: int = 0
     """A 32-bit number that the broker stores and delivers unchanged."""
     wait_store: bool = True
-    """Whether the broker acknowledges the message only when it is durable."""
+    """Whether the broker acknowledges the message only when the message is durable."""
     delay: str | timedelta | None = attrs.field(default=None, kw_only=True)
     """The time after which the broker delivers the message: ``"2h"``, ``"90s"``, ``"500ms"``, or a ``timedelta``.
 
@@ -178,7 +178,7 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
     queue_id: int
     queue_offset: int
     broker_name: str
-    """Name of the broker that the message came from; empty if it is not known."""
+    """Name of the broker that the message came from; empty if the name is not known."""
     commit_log_offset_bytes: int
     store_size_bytes: int
     flag: int
@@ -258,7 +258,7 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
 
 
 UNKNOWN_PLACE: Final = -1
-"""The queue offset of a message whose record cannot be read."""
+"""The queue offset that a received message has if its record cannot be read."""
 
 
 PACKED: Final = "it is still compressed"
@@ -299,7 +299,7 @@ def body_beginning(message: MessageExt, max_bytes: int) -> tuple[bytes, bool]:
 
 
 CUT: Final = "only its beginning was read"
-"""The ``body_error`` of a message that :func:`shortened` made."""
+"""The ``body_error`` of a message whose body :func:`shortened` has cut."""
 
 
 def shortened(message: MessageExt, max_bytes: int) -> MessageExt:

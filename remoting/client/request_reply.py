@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = event_log("flintmq.client")
 
 REPLY: Final = "reply"
-"""Value of the property MSG_TYPE in a reply."""
+"""Value of the message property MSG_TYPE in a reply."""
 
 
 def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] | None = None) -> Message:

@@ -50,7 +50,7 @@ class TopicRoute:
     broker_addrs: Mapping[str, Mapping[int, str]]
     """Addresses of the topic's brokers, keyed by broker name and by broker id. The master has the id 0."""
     data: TopicRouteData
-    """The route as the name server sent it."""
+    """The topic's route as the name server sent it."""
 
     def queue_by_key(self, sharding_key: str) -> MessageQueue:
         """Return the queue for a sharding key, which is the Java client's choice for the same text (SelectMessageQueueByHash).

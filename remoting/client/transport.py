@@ -33,8 +33,8 @@ half open."""
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 RequestHandler = Callable[[RemotingCommand, str], "RemotingCommand | Awaitable[RemotingCommand | None] | None"]
-"""A function that answers a request that a server pushes. Its arguments are the command and the server's address. It returns
-None if no answer is to be sent."""
+"""A function that answers a request that a server sends to the client. Its arguments are the command and the server's address.
+It returns None if no answer is to be sent."""
 
 
 class RpcHook(Protocol):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.channel import ServerChannel
 
 SLICE_S: Final = 0.002
-"""Seconds for requests whose answers may be long, each time the ready sockets are read. Postponed requests have the same
-time."""
+"""Seconds after the start of reading the ready sockets from which requests with possibly long answers are postponed. In each
+iteration of the event loop, reading and postponed requests together get this time."""
 LATE_S: Final = 0.005
 """Seconds after the start of reading the ready sockets from which further frames are postponed without being decoded."""
 _LEAST_S: Final = 0.001

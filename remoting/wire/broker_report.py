@@ -78,7 +78,7 @@ class ReportedSetting(PlainBody):
     """Source of the setting's value: ``default``, a file with its line, ``environment …``, ``command line`` or ``changed at run
     time``."""
     rocketmq: str = ""
-    """RocketMQ's names for the setting, separated by commas."""
+    """RocketMQ's names for the setting, separated by commas; empty if there are none."""
 
 
 class BrokerReport(PlainBody):

@@ -54,7 +54,7 @@ class RemotingCommand(msgspec.Struct, kw_only=True):
     language: str = REQUEST_LANGUAGE
     version: int = MQ_VERSION
     opaque: int = 0
-    """The number by which a response is matched to its request on a connection."""
+    """Opaque of the command: the number by which a response is matched to its request on a connection."""
     flag: int = 0
     remark: str | None = None
     ext_fields: dict[str, str] | None = None

@@ -224,7 +224,7 @@ class EndTransactionRequestHeader(CommandHeader, kw_only=True):
     commit_log_offset_bytes: Long = field(name="commitLogOffset")
     """Physical offset of the half message in the commit log."""
     commit_or_rollback: Int
-    """The state of the transaction: 8 commit, 12 rollback, 0 not known yet."""
+    """The state of the transaction: 8 for commit, 12 for rollback, 0 if the state is not known yet."""
     from_transaction_check: bool = False
     msg_id: str = ""
     """Message id of the half message. RocketMQ's header requires the field, but its broker accepts requests without it."""
