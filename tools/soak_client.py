@@ -55,7 +55,7 @@ TROUBLED_BROKER: Final = Path(__file__).with_name("client_soak") / "troubled_bro
 MARGIN_S: Final = 2.0
 """Seconds by which a call may exceed its time limit, because the machine does other work, too."""
 GIVE_UP_S: Final = 10.0
-"""Seconds for which a call that exceeds its time limit is still waited for, before it is given up."""
+"""Seconds for which a call that exceeds its time limit is still waited for, before the call is abandoned."""
 LIFE_S: Final = (2.0, 12.0)
 """Shortest and longest time that a client is used before it is closed, in seconds."""
 CALLERS: Final = 3

@@ -83,7 +83,7 @@ class RowSpec:
     name: str
     title: str
     figures: tuple[str, ...]
-    """The names of the compared figures; the table shows the first one."""
+    """Names of the figures of the row that are compared. The table shows the first one."""
     measure: Callable[[Setting, Side], Figures]
     ours_only: bool = False
     """Whether the row measures only FlintMQ, because RocketMQ has no counterpart."""

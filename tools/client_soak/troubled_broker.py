@@ -26,9 +26,9 @@ from typing import Final
 from flintmq.core.io.child_process import read_ready_words
 
 QUIET_S: Final = (0.5, 2.5)
-"""Shortest and longest time between two faults, in seconds."""
+"""Shortest and longest time between two faults of the broker, in seconds."""
 FAULT_S: Final = (0.2, 3.5)
-"""Shortest and longest time that a fault lasts, in seconds."""
+"""Shortest and longest duration of a fault of the broker, in seconds."""
 RESET: Final = struct.pack("ii", 1, 0)
 """Value of the socket option SO_LINGER with which closing a socket sends a TCP reset."""
 SETTINGS: Final = (

@@ -27,7 +27,7 @@ class AdaptiveGroupCommitSection:
     )
     """Delay before a sync, in percent of the usual duration of a sync."""
     max_linger_ms: int = attrs.field(default=4, validator=attrs.validators.ge(0))
-    """Longest delay before a sync."""
+    """Longest delay before a sync, however long a sync usually takes."""
 
 
 class AdaptiveGroupCommit(GroupCommit):

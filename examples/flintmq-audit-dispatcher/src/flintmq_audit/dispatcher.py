@@ -18,12 +18,12 @@ class AuditLine(msgspec.Struct):
     messages: int
     bytes: int
     first_offset_bytes: int
-    """Physical offset of the topic's first record in the batch."""
+    """Physical offset of the first record that the topic has in the batch."""
     end_offset_bytes: int
     """Physical offset just past the last record in the batch, of any topic. After a restart, the dispatcher continues at this
     offset."""
     store_timestamp_ms: int
-    """Store time of the topic's last record in the batch, in ms since 1970."""
+    """Store time of the last record that the topic has in the batch, in ms since 1970."""
 
 
 class AuditDispatcher:
