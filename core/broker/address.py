@@ -1,13 +1,13 @@
 """The addresses of a broker: in records, in its registration, and in the routes that clients get.
 
-Clients may get another address than the broker registers under. Two more facts in the registration decide that:
+Clients may get another address than the broker registers under. The registration states two cases of this:
 
 * The broker listens at every address of the machine of its name server. A client then gets the address at which it reached the
   name server.
 * The broker has an address for each named listener of the name server, such as a port that a container runtime or a router
   maps. Clients of that listener get this address.
 
-Both are in one additional field of the registration, which RocketMQ's name server ignores::
+One additional field of the registration contains both cases. RocketMQ's name server ignores the field::
 
     flintAdvertised = client,outside=mq.example.com:20911
 """
@@ -61,21 +61,21 @@ class Advertised(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Advertised:
-        """Return the addresses in the field of a registration. Entries with errors are ignored."""
+        """Return the broker's further addresses, decoded from the field of a registration. Entries with errors are ignored."""
         words = text.split(",")[:_ENTRIES_MAX]
         found = {match[1]: match[2] for word in words if (match := _ENTRY.fullmatch(word.strip()))}
         return cls(found, CLIENT in words)
 
     @classmethod
     def of(cls, entries: Iterable[str], *, as_client: bool) -> Advertised:
-        """Return the addresses in entries of the settings, each ``NAME=HOST:PORT``."""
+        """Return the broker's further addresses, given entries of the settings, each ``NAME=HOST:PORT``."""
         return cls(dict(entry.split("=", 1) for entry in entries), as_client)
 
     def __bool__(self) -> bool:
         return self.as_client or bool(self.by_listener)
 
     def to_text(self) -> str:
-        """Return the text of the registration's field."""
+        """Return the broker's further addresses as the text of the registration's field."""
         words = [CLIENT] if self.as_client else []
         return ",".join([*words, *(f"{name}={address}" for name, address in self.by_listener.items())])
 
@@ -129,7 +129,7 @@ class BrokerAddress(msgspec.Struct, frozen=True):
 
     @property
     def packed_hex(self) -> str:
-        """Return :attr:`packed` in hexadecimal digits, as message ids contain it."""
+        """Return the broker's address :attr:`packed` in hexadecimal digits, as message ids contain it."""
         return self.packed.hex().upper()
 
 
@@ -147,7 +147,7 @@ def address_of(
         host: the host that clients get.
         port: the port that clients get.
         ip: the host's IP address, if ``host`` is a name.
-        advertised: other addresses for clients.
+        advertised: further addresses of the broker, for clients.
         listening_port: the port on which the broker listens; None if it is ``port``.
     """
     listening = port if listening_port is None else listening_port
@@ -156,7 +156,9 @@ def address_of(
 
 
 def ha_port(replication: SupportsReplication | None, configured: int | None, address: BrokerAddress) -> int:
-    """Return the port on which slaves replicate from a broker. For a broker without slaves it is the port that it would use.
+    """Return the port on which slaves replicate from a broker.
+
+    For a broker without slaves, return the port that slaves would use.
 
     Args:
         replication: the service of replication; None if the broker has none.

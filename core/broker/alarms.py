@@ -25,16 +25,19 @@ class Alarms:
         self._sources: list[Callable[[], Iterable[Alarm]]] = []
 
     def add(self, source: Callable[[], Iterable[Alarm]]) -> None:
-        """Add a source, which returns its current alarms. It is called for each request 28 and each scrape."""
+        """Add a source of alarms, a function that returns its current alarms.
+
+        It is called for each request 28 and each scrape.
+        """
         self._sources.append(source)
 
     def current(self) -> list[Alarm]:
-        """Return all current alarms of the broker, critical ones first, without repetition and at most :data:`ALARMS_MAX`."""
+        """Return all current alarms of the broker, critical alarms first, without repetition and at most :data:`ALARMS_MAX`."""
         return gathered(alarm for source in self._sources for alarm in source())
 
 
 def gathered(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Return alarms in the order and form in which they are shown.
+    """Return alarms in the order and form in which tools show them.
 
     Critical ones come first, each pair of id and subject occurs once, and texts are printable and of limited length. If there
     are more than :data:`ALARMS_MAX`, the last alarm reports the number that is left out.
@@ -59,14 +62,14 @@ def cleaned(alarm: Alarm) -> Alarm:
 
 
 def disk_used(folder: str, used_ratio: float, *, nearly_full_ratio: float, full_ratio: float) -> Alarm | None:
-    """Return the alarm for a disk from its used share, the only figure that a RocketMQ broker reports; None if it has room.
+    """Return the alarm for a disk, given its used share, which RocketMQ brokers report; None if the disk has room.
 
     Args:
         folder: the folder on the disk.
         used_ratio: used share of the disk, 0 to 1.
         nearly_full_ratio: the share above which a broker deletes messages that have not expired
             (RocketMQ: ``rocketmq.broker.diskSpaceCleanForciblyRatio``, 0.85).
-        full_ratio: the share above which it refuses to write (``rocketmq.broker.diskSpaceWarningLevelRatio``, 0.9).
+        full_ratio: the share above which a broker refuses to write (``rocketmq.broker.diskSpaceWarningLevelRatio``, 0.9).
     """
     if used_ratio > full_ratio:
         return disk_full(folder, used_ratio, "ratio", full_ratio, "store.disk_full_ratio")

@@ -52,7 +52,7 @@ class PeriodicTimers(Protocol):
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` at an interval, first after one interval; return the timer, whose ``cancel`` ends the calls.
+        """Call a function at an interval, first after one interval; return the timer, whose ``cancel`` ends the calls.
 
         Args:
             interval_s: the interval in seconds.
@@ -66,13 +66,13 @@ class PeriodicTimers(Protocol):
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` repeatedly; return the timer, whose ``cancel`` ends the calls.
+        """Call a function repeatedly, at intervals that it returns; return the timer, whose ``cancel`` ends the calls.
 
         Args:
             first_s: seconds until the first call.
             work: the function to call. It returns the seconds until its next call.
             name: name of the work, for the log and for the figures of failures.
-            rest_s: as for :meth:`every`.
+            rest_s: has the same meaning as for :meth:`every`.
         """
         ...
 

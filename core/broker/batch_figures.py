@@ -1,4 +1,4 @@
-"""Histograms of appends and the offsets of pulls, counted only if a feature reads them."""
+"""Histograms of appends, and the next queue offsets of pulls. A broker counts them only if a feature reads them."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ class BatchFigures:
         """Queue offsets of groups' next pulls, keyed by topic, then by queue id and group."""
 
     def note(self, count: int, took_s: float, topic: str, size_bytes: int) -> None:
-        """Record an append, which is counted later together with others because that is faster.
+        """Record an append. It is added to the histograms later, together with others, because that is faster.
 
         Args:
-            count: number of messages.
-            took_s: duration in seconds.
-            topic: topic of all messages. It is empty for several topics; their sizes are counted with :meth:`sized`.
-            size_bytes: bytes of the records.
+            count: number of messages in the append.
+            took_s: duration of the append, in seconds.
+            topic: topic of all messages. The text is empty if the messages have several topics; :meth:`sized` then counts the
+                sizes.
+            size_bytes: size of the appended records.
         """
         self._notes.append((count, took_s, topic, size_bytes))
         if len(self._notes) >= NOTES_MAX:
             self.fold()
 
     def fold(self) -> None:
-        """Add the recorded appends to the histograms. Call it before these are read."""
+        """Add the recorded appends to the histograms. Call this method before the histograms are read."""
         # The loop contains the code of Histogram.add, because calls of the function for each append would take longer.
         times, messages = self.append_s.counts, self.messages.counts
         for count, took_s, topic, size_bytes in self._notes:
@@ -72,12 +73,12 @@ class BatchFigures:
         sizes.total += size_bytes
 
     def forget_topic(self, topic: str) -> None:
-        """Remove the figures of a deleted topic."""
+        """Remove the histogram and the pulls' offsets of a deleted topic."""
         self.sizes.pop(topic, None)
         self.pulled.pop(topic, None)
 
     def forget_group(self, group: str, topics: Iterable[str]) -> None:
-        """Remove the figures of a deleted group in the given topics."""
+        """Remove the pulls' offsets of a deleted group in the given topics."""
         for topic in topics:
             left = {key: at for key, at in self.pulled.pop(topic, {}).items() if key[1] != group}
             if left:

@@ -36,7 +36,10 @@ _VALUE_MAX_CHARS: Final = 60
 
 @attrs.frozen
 class Behaviour:
-    """The subscriptions and settings of a member, from its heartbeat. An empty text is unknown and contradicts no member."""
+    """The subscriptions and settings in the heartbeat of a group's member.
+
+    An empty text is unknown and contradicts no member.
+    """
 
     subscriptions: Subscriptions
     message_model: str = ""
@@ -46,7 +49,7 @@ class Behaviour:
 
 @attrs.frozen(kw_only=True)
 class Variant:
-    """One of the contradicting values in a conflict, with the members that have it."""
+    """One of the contradicting values in a conflict between a group's members, with the members that have this value."""
 
     value: str
     """The contradicting value: an expression, a message model, a consume type or a start of consumption. Empty for members that
@@ -58,7 +61,7 @@ class Variant:
 
     @property
     def text(self) -> str:
-        """Return the value for a description, such as ``'red || blue'``, ``SQL92 'a > 1'``, ``nothing`` or ``BROADCASTING``."""
+        """Return a conflict's value as text, such as ``'red || blue'``, ``SQL92 'a > 1'``, ``nothing`` or ``BROADCASTING``."""
         value = self.value if len(self.value) <= _VALUE_MAX_CHARS else f"{self.value[:_VALUE_MAX_CHARS]}..."
         if not self.expression_type:
             return value or "nothing"
@@ -67,7 +70,7 @@ class Variant:
 
 @attrs.frozen(kw_only=True)
 class Conflict:
-    """A contradiction between members of a group."""
+    """A contradiction between members of a consumer group."""
 
     about: str
     """Kind of the contradicting values: :data:`SUBSCRIPTION`, :data:`MESSAGE_MODEL`, :data:`CONSUME_TYPE` or
@@ -119,7 +122,7 @@ def _conflict(
     alike: Mapping[Behaviour, Collection[str]],
     value_of: Callable[[Behaviour], tuple[str, str]],
 ) -> Conflict | None:
-    """Return the conflict between members in one kind of value; None if all members whose value is known agree."""
+    """Return the conflict between a group's members in one kind of value; None if all members with a known value agree."""
     variants: dict[tuple[str, str], list[str]] = {}
     for behaviour, client_ids in alike.items():
         value = value_of(behaviour)
@@ -139,12 +142,12 @@ def _conflict(
 
 
 def odd_members(conflicts: Collection[Conflict]) -> tuple[str, ...]:
-    """Return the sorted client ids of the members that deviate from the majority in any conflict."""
+    """Return the sorted client ids of the group's members that deviate from the majority in any conflict."""
     return tuple(sorted({client_id for one in conflicts for odd in one.variants[1:] for client_id in odd.client_ids}))
 
 
 def describe_conflicts(conflicts: Collection[Conflict]) -> str:
-    """Return a description of conflicts, of limited length, that names the deviating members; empty without conflicts."""
+    """Return a text of limited length that describes conflicts and names the deviating members; empty without conflicts."""
     told = list(conflicts)[:_TOLD_MAX]
     parts = []
     for conflict in told:

@@ -69,18 +69,21 @@ class ConsumerGroupInfo:
 
     @property
     def client_ids(self) -> list[str]:
-        """Client ids among which the queues are divided, without repetition: of connected and of kept members."""
+        """Client ids of the group's connected and kept members, without repetition.
+
+        The group's queues are divided among them.
+        """
         return list(dict.fromkeys([*self._of_id, *self.kept]))
 
     def find_member(self, client_id: str) -> ClientChannelInfo | None:
         return next(iter(self._of_id.get(client_id, ())), None)
 
     def addresses_of(self, client_id: str) -> tuple[str, ...]:
-        """Return the addresses of connections that use a client id at the same time; empty unless there are several.
+        """Return the addresses of the group's connections that share a client id at the same time; empty if only one uses it.
 
-        A connection that has sent nothing since a newer one with the same id joined does not count. Its client has reconnected,
-        and only the broker's end of the old connection is still open. The result is empty for broadcasting groups, in which a
-        shared id has no effect.
+        A connection that has sent nothing since a newer connection with the same id joined does not count. Its client has
+        reconnected, and only the broker's end of the old connection is still open. The result is empty for broadcasting groups,
+        in which a shared id has no effect.
         """
         of_id = self._of_id.get(client_id, ())
         if len(of_id) < 2 or self.is_broadcasting:
@@ -93,7 +96,7 @@ class ConsumerGroupInfo:
         return self.subscriptions.get(topic)
 
     def add_member(self, member: ClientChannelInfo) -> bool:
-        """Add a member, or record a heartbeat of a known one; return whether its connection is new and its id was not kept."""
+        """Add a group's member, or record its heartbeat. Return whether its connection is new and its id was not kept."""
         known = self.members.get(member.channel)
         if known is not None and known.client_id == member.client_id:
             known.last_update_ms, known.last_update_s = member.last_update_ms, member.last_update_s
@@ -109,7 +112,10 @@ class ConsumerGroupInfo:
         return known is None and not was_kept
 
     def keep(self, kept: KeptGroup) -> None:
-        """Restore members and subscriptions from before the broker's start, which hold until a heartbeat changes them."""
+        """Restore the group's members and subscriptions from before the broker's start.
+
+        They hold until a heartbeat changes them.
+        """
         self.consume_type, self.message_model = kept.consume_type, kept.message_model
         self.consume_from_where = kept.consume_from_where
         self.subscriptions = {wanted.topic: wanted for wanted in kept.subscriptions}
@@ -137,7 +143,7 @@ class ConsumerGroupInfo:
         message_model: str = CLUSTERING,
         consume_from_where: str = "CONSUME_FROM_LAST_OFFSET",
     ) -> bool:
-        """Apply the subscriptions in a member's heartbeat to the whole group; return whether the group's set of topics changed.
+        """Apply the subscriptions in a member's heartbeat to its whole group; return whether the group's set of topics changed.
 
         Message model and consume type are those of the last heartbeat. For a topic, the subscription with the newest version
         is kept. A topic that the member does not name is removed from the group, even if other members subscribe to it. This
@@ -167,7 +173,7 @@ class ConsumerGroupInfo:
         return changed
 
     def _remember(self, channel: Channel, behaviour: Behaviour | None) -> None:
-        """Record the behavior of a member; None removes it."""
+        """Record the subscriptions and settings of a member of the group; None removes them."""
         before = self._behaviours.pop(channel, None)
         self.revision += before != behaviour
         if before is not None:
@@ -179,7 +185,7 @@ class ConsumerGroupInfo:
             self._counts[behaviour] += 1
 
     def behaviours(self) -> dict[str, Behaviour]:
-        """Return the behavior of each member, keyed by client id. A number is appended to an id that occurs again."""
+        """Return the subscriptions and settings of each member, keyed by client id. A number is appended to repeated ids."""
         found: dict[str, Behaviour] = {}
         for channel, behaviour in self._behaviours.items():
             if channel in self.members:
@@ -188,7 +194,7 @@ class ConsumerGroupInfo:
         return found
 
     def conflicts(self) -> tuple[Conflict, ...]:
-        """Return the conflicts between the members. They are computed at the first call after a change."""
+        """Return the conflicts between the group's members. They are computed at the first call after a change."""
         if len(self._counts) < 2:
             return ()
         if self._conflicts[0] != self.revision:

@@ -77,7 +77,7 @@ class ConsumerTable:
         return iter(list(self._groups.values()))
 
     def find(self, group: str) -> ConsumerGroupInfo | None:
-        """Return a group that is online; None if it has no members."""
+        """Return the consumer group with a name if it is online; None if it has no members."""
         return self._groups.get(group)
 
     def find_member(self, group: str, client_id: str) -> ClientChannelInfo | None:
@@ -104,7 +104,7 @@ class ConsumerTable:
             group: name of the group.
             channel: the member's connection.
             client_id: the member's client id.
-            subscriptions: all subscriptions of the member. Topics that it does not name are removed from the group.
+            subscriptions: all subscriptions of the member. Other topics are removed from the group.
             language: the client's language.
             version: the client's version, as the ordinal of RocketMQ's ``MQVersion``.
             consume_type: ``CONSUME_PASSIVELY`` for push consumers, ``CONSUME_ACTIVELY`` for pull consumers.
@@ -186,7 +186,10 @@ class ConsumerTable:
                 )
 
     def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
-        """Log a warning if the set of contradicting members has changed. A heartbeat without a change costs a comparison."""
+        """Log a warning if the set of a group's contradicting members has changed.
+
+        Without a change, this costs a comparison.
+        """
         group = info.group_name
         if self._revisions.get(group) == info.revision:
             return
@@ -214,7 +217,7 @@ class ConsumerTable:
         Args:
             group: name of the group.
             channel: the connection from which the request came.
-            client_id: id of the member. It also removes a member that was kept from before the broker's start.
+            client_id: id of the member. A member with this id that was kept from before the broker's start is removed, too.
             notify: whether the remaining members are notified.
         """
         info = self._groups.get(group)
@@ -254,9 +257,10 @@ class ConsumerTable:
     # --- members that were registered before the broker's start ---
 
     def keep(self, kept: KeptGroup) -> None:
-        """Register the members that a group had before the broker's start, until they reconnect or :meth:`drop_kept` is called.
+        """Register the members that a group had before the broker's start. They are kept until :meth:`drop_kept`.
 
-        Rebalancing clients count them, and the group's pulls are served. They have no connection, so they are not notified.
+        A member that reconnects is no longer a kept member. Rebalancing clients count kept members, and the group's pulls are
+        served. Kept members have no connection, so they are not notified.
         """
         info = self._groups.get(kept.group_name)
         if info is None:
@@ -279,7 +283,7 @@ class ConsumerTable:
     # --- client ids that several processes use ---
 
     def heard(self, group: str, channel: Channel) -> None:
-        """Record that a member has just sent a request. It does not replace the heartbeat that keeps the member registered."""
+        """Record that a group's member has just sent a request. The member must still send heartbeats to stay registered."""
         info = self._groups.get(group)
         member = info.members.get(channel) if info is not None else None
         if info is not None and member is not None:
@@ -287,7 +291,7 @@ class ConsumerTable:
             self._look_for_shared_id(info, member.client_id)
 
     def shared_ids(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """Return group, client id and connection addresses for each client id that several members of a group use."""
+        """Return group, client id and connection addresses for each client id that several members of a group share."""
         return ((group, client_id, addresses) for (group, client_id), addresses in self._shared_ids.items())
 
     def _look_for_shared_id(self, info: ConsumerGroupInfo, client_id: str) -> None:
@@ -315,7 +319,7 @@ class ConsumerTable:
         return groups
 
     def remove_expired(self) -> list[Channel]:
-        """Remove members that sent no heartbeat for 120 s; return their connections, which the caller shall close."""
+        """Remove consumers that sent no heartbeat for 120 s; return their connections, which the caller shall close."""
         oldest_s = self._clock.monotonic_s() - EXPIRY_S
         expired = {
             channel

@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 
 class LogEnds(Protocol):
-    """The ends of a log, in memory and on disk."""
+    """A log with two ends, the end in memory and the end on disk."""
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """Physical offset of the log's end."""
+        """Physical offset of the log's end in memory."""
         ...
 
     @property
@@ -22,7 +22,7 @@ class LogEnds(Protocol):
 
 
 class DurablePositions(Generic[T]):
-    """Delays positions until the log is on disk up to the end that it had when the positions were passed in. Loop thread.
+    """Delays delivery positions until the log is on disk up to the end that it had when they were passed in. Loop thread.
 
     A position means that earlier messages were delivered: copies of them were appended to the log. If the position were on disk
     before the copies, a power failure would lose the copies, and the messages would not be delivered again.
@@ -38,7 +38,7 @@ class DurablePositions(Generic[T]):
         """Positions that the file contains. The owner of this object sets them after each write of the file."""
 
     def ready(self, current: T) -> T | None:
-        """Return the positions that may be written now: the current ones or those of an earlier call; None if there are none.
+        """Return delivery positions that may be written now, those of this or of an earlier call; None if none may be written.
 
         Args:
             current: the current positions. The caller must not change the object later.

@@ -55,7 +55,7 @@ class _Pace:
     pause_s: float = 0.0
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether a line is to be logged now. If so, double the pause before the next one."""
+        """Return whether a line about the fault is to be logged now. If so, double the pause before the next line."""
         if self.told_s is not None and now_s - self.told_s < self.pause_s:
             return False
         self.told_s = now_s
@@ -140,11 +140,11 @@ class BrokerFaults:
             fault.was_told = True
 
     def stored(self) -> None:
-        """Record that messages were stored, which ends faults of the store and of flow control."""
+        """Record that messages were stored. This ends faults of the store and of flow control."""
         self._well(_STORED, _TAKEN)
 
     def durable(self) -> None:
-        """Record that messages became as durable as promised, which ends faults of flushes and of replication."""
+        """Record that messages became as durable as promised. This ends faults of flushes and of replication."""
         self._well(_DURABLE)
 
     def _well(self, *kinds: str) -> None:
@@ -155,7 +155,7 @@ class BrokerFaults:
         self._end_some(now_s)
 
     def _end_some(self, now_s: float) -> None:
-        """Mark the faults that are over, and log the end of each whose beginning was logged."""
+        """Mark the faults that are over, and log the end of each fault whose beginning was logged."""
         for fault in self._faults.values():
             quiet_s = now_s - fault.last_s
             is_well = fault.well_s >= fault.last_s and quiet_s >= _SETTLED_S
@@ -171,7 +171,7 @@ class BrokerFaults:
         self.are_some = any(not fault.is_over for fault in self._faults.values())
 
     def not_written(self, table: str, error: StoreError) -> None:
-        """Record that the write of a table failed. The file still contains the last version that was written.
+        """Record that the write of a table failed. The table's file still contains the last version that was written.
 
         Args:
             table: the table's name in the log.
@@ -189,7 +189,7 @@ class BrokerFaults:
             )
 
     def written(self, table: str) -> None:
-        """Record that a table was written, which ends its alarm."""
+        """Record that a table was written to its file. This ends the table's alarm."""
         if self._unwritten and self._unwritten.pop(table, None) is not None:
             log.warning("table.written_again", "%(table)s can be written again", table=table)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FeatureFolder:
-    """The folder of a store, for features. They must not put files into ``commitlog``, ``consumequeue`` and ``index``."""
+    """The folder of a store, for features. Features must not put files into ``commitlog``, ``consumequeue`` and ``index``."""
 
     __slots__ = ("_state", "path")
 
@@ -24,7 +24,7 @@ class FeatureFolder:
 
     @property
     def disk(self) -> Disk:
-        """Disk through which files are read and written. Tests replace it by a failing disk."""
+        """Disk through which features read and write files. Tests replace this disk by a failing disk."""
         return self._state.store.disk
 
     def json(self, name: str) -> JsonFile:

@@ -1,4 +1,4 @@
-"""Collects the figures of a broker from their sources: texts for request 28, and measurements for monitoring systems."""
+"""Collects the figures of a broker from the broker's parts: texts for request 28, and measurements for monitoring systems."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Figures:
         (self._first if first else self._texts).append((source, self._part_of()))
 
     def add_measurements(self, source: Measurements) -> None:
-        """Add a source of measurements for monitoring systems. It is called for each scrape."""
+        """Add a source of measurements, a function that is called for each scrape of a monitoring system."""
         self._measurements.append(source)
 
     def texts(self) -> dict[str, str]:
-        """Return all figures of request 28, keyed by name. An exception of a built-in source is passed on."""
+        """Return all figures of request 28, keyed by name. An exception of a built-in source is raised here."""
         found: dict[str, str] = {}
         for source, part in (*self._first, *self._texts):
             if part is None:
@@ -58,7 +58,7 @@ class Figures:
         return found
 
     def measurements(self) -> list[Measurement]:
-        """Return the current measurements of all sources, in the order in which these were added."""
+        """Return the current measurements of all sources, in the order in which the sources were added."""
         return [one for source in self._measurements for one in source()]
 
 

@@ -6,7 +6,7 @@ from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredM
 
 
 class Followers:
-    """Calls all followers for each append, answer and pull. Loop thread."""
+    """Calls all services that follow messages for each append, answer and pull. Loop thread."""
 
     __slots__ = ("all",)
 
@@ -16,20 +16,20 @@ class Followers:
         of this object."""
 
     def add(self, follower: FollowsMessages) -> None:
-        """Add a follower, which is called for every later append, answer and pull. Its methods must not raise."""
+        """Add a service that follows messages. It is called for every later append, answer and pull, and must not raise."""
         self.all = (*self.all, follower)
 
     def stored(self, stored: StoredMessages) -> None:
-        """Call the followers for an append."""
+        """Call the services that follow messages for an append."""
         for follower in self.all:
             follower.on_stored(stored)
 
     def answered(self) -> None:
-        """Call the followers after senders have received their answers."""
+        """Call the services that follow messages after senders have received their answers."""
         for follower in self.all:
             follower.on_answered()
 
     def handed_out(self, handed_out: HandedOut) -> None:
-        """Call the followers for a pull that returned messages."""
+        """Call the services that follow messages for a pull that returned messages."""
         for follower in self.all:
             follower.on_handed_out(handed_out)

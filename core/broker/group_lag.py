@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class QueuePosition(NamedTuple):
-    """The position of a group in a queue, and the queue's end."""
+    """The position of a consumer group in a queue, and the queue's end."""
 
     queue_id: int
     consumer_offset: int
@@ -85,6 +85,6 @@ def _reads(api: BrokerApi, group: str, topic: str) -> bool:
 
 
 def member_count(api: BrokerApi, group: str) -> int:
-    """Return the number of connected members of a group; those with the same client id count once."""
+    """Return the number of connected members of a group; members with the same client id count once."""
     info = api.clients.consumers.find(group)
     return len({member.client_id for member in info.members.values()}) if info is not None else 0

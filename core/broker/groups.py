@@ -59,7 +59,7 @@ class SubscriptionGroupConfigOf5(SubscriptionGroupConfig, frozen=True, kw_only=T
 
 
 class SubscriptionGroupWrapper(msgspec.Struct, frozen=True, rename="camel"):
-    """All groups of a broker, in ``subscriptionGroup.json`` and in the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+    """A broker's consumer groups, in ``subscriptionGroup.json`` and the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
@@ -83,7 +83,7 @@ _BUILT_IN_NAMES: Final = frozenset(config.group_name for config in BUILT_IN_GROU
 
 
 def is_system_group(group: str) -> bool:
-    """Return whether a group belongs to the broker or to tools, not to an application."""
+    """Return whether a consumer group belongs to the broker or to tools, not to an application."""
     return group in _BUILT_IN_NAMES or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
@@ -117,10 +117,11 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         """Whether a group is created when it is first used. The value may be set while the broker runs."""
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the settings of a group, which is created if that is allowed.
+        """Return the settings of a consumer group. A missing group is created if that is allowed.
 
         Returns:
-            The settings. None if the group does not exist and may not be created: SUBSCRIPTION_GROUP_NOT_EXIST.
+            The settings; None if the group does not exist and may not be created. The answer is then
+            SUBSCRIPTION_GROUP_NOT_EXIST.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the table is full.
@@ -146,11 +147,11 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         return config
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the settings of a group; None if it does not exist."""
+        """Return the settings of a consumer group; None if the group does not exist."""
         return self._table.get(group)
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        """Add or replace a group and write the change.
+        """Add or replace the settings of a consumer group, and write the change to disk.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the name is not allowed, or the table is full.

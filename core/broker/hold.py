@@ -1,13 +1,13 @@
-"""Holds pulls that found no message until one arrives (long polling; docs/internals/algorithms.md, Held pulls).
+"""Holds pulls that found no message until a message arrives (long polling; docs/internals/algorithms.md, Held pulls).
 
 Held pulls are keyed by topic and queue. A pull is resumed when a message arrives that its filter may accept, when its deadline
 passes, or when the periodic check finds messages in its queue. It is dropped when its connection closes. To resume a pull means
-to call its ``resume`` once: it then pulls again, and is not held a second time.
+to call its ``resume`` function once. The function pulls again, and that pull is not held.
 
 A wait for any queue of a topic has the queue id :data:`ANY_QUEUE`.
 
-An arrival in a queue without held pulls costs one dictionary look-up. Deadlines are in a heap. Its entries of ended pulls are
-removed when they are the majority, so that to hold and to resume a pull is O(log n).
+An arrival in a queue without held pulls costs one dictionary look-up. Deadlines are in a heap. Entries of ended pulls are
+removed when they are the majority of the heap. Holding and resuming a pull is therefore O(log n).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HeldPull(msgspec.Struct, eq=False):
 
 
 class PullRequestHoldService:
-    """Keeps the pulls that wait for messages; RocketMQ's PullRequestHoldService. Loop thread.
+    """Holds the pulls that wait for messages; RocketMQ's PullRequestHoldService. Loop thread.
 
     Args:
         clock: its monotonic time is compared with deadlines.
@@ -105,19 +105,20 @@ class PullRequestHoldService:
         message_filter: MessageFilter | None = None,
         places: int = 1,
     ) -> HeldPull:
-        """Hold a pull until a message arrives or its time is up; return the held pull.
+        """Hold a pull until a message arrives or the pull's time is up; return the held pull.
 
         Args:
             topic: the topic.
             queue_id: the queue, or :data:`ANY_QUEUE`.
-            queue_offset: the consumer's next queue offset; a message at or after it resumes the pull. For :data:`ANY_QUEUE` it
-                is the sum of the ends of the topic's queues, and the periodic check resumes the pull when the sum has grown.
-            channel: the pull is dropped when this connection closes, and counts against its limit. With None, it counts only
-                against the limit of all pulls.
+            queue_offset: the consumer's next queue offset; a message at or after this offset resumes the pull. For
+                :data:`ANY_QUEUE`, pass the sum of the ends of the topic's queues. The periodic check resumes the pull when the
+                sum has grown.
+            channel: the connection of the pull. The pull is dropped when the connection closes, and counts against the
+                connection's limit. With None, the pull counts only against the limit of all pulls.
             timeout_ms: longest time to wait.
             resume: called once with the pull when the wait ends, except if the connection closed or the pull was canceled.
-            message_filter: only messages that it accepts resume the pull.
-            places: number of pulls that it counts as, according to its memory.
+            message_filter: only messages that the filter accepts resume the pull.
+            places: number of pulls that the pull counts as, according to its memory.
 
         Raises:
             RefusedError: SYSTEM_BUSY; too many pulls of the connection or of all connections are held. An answer without
@@ -150,7 +151,7 @@ class PullRequestHoldService:
         return pull
 
     def arrived(self, batch: RecordBatch) -> int:
-        """Resume pulls that wait for a record of a dispatched batch; return their number.
+        """Resume pulls that wait for a record of a dispatched batch; return the number of resumed pulls.
 
         Only records of queues with held pulls are decoded into requests.
         """
@@ -174,14 +175,14 @@ class PullRequestHoldService:
         tags_code: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Resume the pulls of a queue that wait for a queue offset below its new end; return their number.
+        """Resume the pulls that wait for a queue offset below a queue's new end; return the number of resumed pulls.
 
         Args:
             topic: the topic.
             queue_id: the queue.
             max_queue_offset: the queue's new end.
-            tags_code: tags code of the record that arrived; None if it is unknown, which every filter accepts.
-            properties: properties of the record; None if they are unknown, which every filter accepts.
+            tags_code: tags code of the record that arrived; None if it is unknown. Every filter accepts an unknown code.
+            properties: properties of the record; None if they are unknown. Every filter accepts unknown properties.
         """
         pulls = self._held.get((topic, queue_id))
         return self._wake(pulls, max_queue_offset, tags_code, properties) if pulls else 0
@@ -201,7 +202,7 @@ class PullRequestHoldService:
         return self._resume(woken)
 
     def check(self) -> int:
-        """Resume the pulls whose queue has grown, without asking their filters; return their number. It is called every 5 s."""
+        """Resume the held pulls whose queue has grown, without calling filters; return their number. Called every 5 s."""
         woken = 0
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._held:
@@ -209,7 +210,7 @@ class PullRequestHoldService:
         return woken
 
     def expire(self) -> int:
-        """Resume the pulls whose deadline has passed; return their number. It is to be called at :attr:`next_deadline_s`."""
+        """Resume the held pulls whose deadline has passed; return their number. Call this at :attr:`next_deadline_s`."""
         now_s = self._clock.monotonic_s()
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
@@ -219,13 +220,13 @@ class PullRequestHoldService:
         return self._resume(expired)
 
     def cancel(self, pull: HeldPull) -> None:
-        """Drop a pull without resuming it. A pull that is no longer held is ignored."""
+        """Drop a held pull without resuming it. A pull that is no longer held is ignored."""
         if pull.is_held:
             self._remove(pull)
             self._drop_dead_deadlines()
 
     def close_channel(self, channel: Hashable) -> int:
-        """Drop the pulls of a closed connection without resuming them; return their number."""
+        """Drop the held pulls of a closed connection without resuming them; return their number."""
         pulls = list(self._by_channel.get(channel, ()))
         for pull in pulls:
             self._remove(pull)
@@ -274,7 +275,10 @@ class PullRequestHoldService:
 
 
 class _Waited:
-    """The queues with held pulls. It contains every queue of a topic with a wait for :data:`ANY_QUEUE`."""
+    """The set of queues with held pulls.
+
+    If a pull waits for :data:`ANY_QUEUE`, the set contains every queue of the pull's topic.
+    """
 
     def __init__(self, held: Mapping[tuple[str, int], object]) -> None:
         self._held = held
@@ -285,7 +289,7 @@ class _Waited:
 
 
 def places_of(request: Request, subscription: str | None) -> int:
-    """Return the number of held pulls that a request counts as, because its whole text stays in memory while it is held.
+    """Return the number of held pulls that a pull request counts as, because the whole request stays in memory while held.
 
     Args:
         request: the pull request.

@@ -118,7 +118,7 @@ class NewMessage(msgspec.Struct, frozen=True):
 
 
 class Sender(Protocol):
-    """The sender: a server's channel, or the process itself."""
+    """The sender of a message: a server's channel, or the process itself."""
 
     @property
     def packed_host(self) -> bytes:
@@ -157,7 +157,7 @@ class MessageIntake:
     def single(
         self, header: SendHeader, body: bytes, sender: Sender, version: int = sys.maxsize
     ) -> MessageExtBrokerInner:
-        """Return a message that is ready to be appended. If the header's queue id is negative, a queue is chosen.
+        """Return the message of a send, ready to be appended. If the header's queue id is negative, a queue is chosen.
 
         Args:
             header: the header of the send.
@@ -166,9 +166,9 @@ class MessageIntake:
             version: the sender's version, as the ordinal of RocketMQ's ``MQVersion``; the default is newer than all versions.
 
         Raises:
-            RefusedError: the message, its topic or its queue is not acceptable; see the reason id. If the broker's permission
-                lacks write, only sends to ordered topics are refused here. For other topics, producers see
-                the permission in the route.
+            RefusedError: the message, its topic or its queue is not acceptable; the reason id of the error names the rule. If
+                the broker's permission lacks write, only sends to ordered topics are refused here. For other topics, producers
+                see the permission in the route.
         """
         state = self._state
         topic, queue_id, properties_text = header.topic, header.queue_id, header.properties
@@ -282,8 +282,10 @@ class MessageIntake:
     # parts
 
     def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
-        """Return the topic of a send, created if it is not in the table. Raises RefusedError if its name is not allowed or no
-        template allows to create it."""
+        """Return the topic of a send, created if it is not in the table.
+
+        Raises RefusedError if the topic's name is not allowed, or no template allows to create the topic.
+        """
         topic, topics = header.topic, self._state.topics
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
@@ -317,7 +319,7 @@ class MessageIntake:
         return self._choose(config.open_queue_nums) if config.open_queue_nums > 0 else config.queue_inside(0)
 
     def _stored(self, text: str, properties: dict[str, str]) -> str:
-        """Return the property string that the record contains: ``text`` without WAIT and with CLUSTER.
+        """Return the property string for a record: the sender's string without WAIT and with CLUSTER.
 
         See docs/internals/store-format.md, Properties.
         """
@@ -337,7 +339,7 @@ class MessageIntake:
     def _check_no_transaction(self, message: MessageExtBrokerInner) -> None:
         """Raise RefusedError if a message begins a transaction, because the plugin for transactions is not in use.
 
-        Without the plugin the message would never be delivered or dropped.
+        Without that plugin, the message would never be delivered or dropped.
         """
         if message.properties[props.TRANSACTION_PREPARED].lower() == "true" and message.reconsume_times <= 0:
             raise RefusedError(

@@ -10,7 +10,9 @@ from flintmq.core.record.record import MessageExtBrokerInner
 
 
 class IntakeSteps:
-    """Passes messages to the steps that apply to them, in order. Steps are added while a broker is assembled. Loop thread.
+    """Passes messages to the intake steps that apply to them, in order.
+
+    Steps are added while a broker is assembled. Loop thread.
 
     Args:
         steps: the steps, in the order of their registration.
@@ -33,7 +35,7 @@ class IntakeSteps:
             self.add(step)
 
     def add(self, step: IntakeStep) -> None:
-        """Add a step after the existing ones."""
+        """Add an intake step behind the existing steps."""
         self._steps += ((step, step.property_names, step.topic_prefixes),)
         self._ahead += (step,) if isinstance(step, ChecksAhead) else ()
         self._batches += (step,) if isinstance(step, ChecksBatches) else ()
@@ -43,7 +45,7 @@ class IntakeSteps:
         self.concerns_all = self.concerns_all or "" in step.topic_prefixes
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None = None) -> bool:
-        """Pass a message to each step that applies to it until a step takes it; return whether one did.
+        """Pass a message to each intake step that applies to it until a step takes the message; return whether a step did.
 
         Args:
             message: the complete message. Steps may change it.
@@ -60,7 +62,7 @@ class IntakeSteps:
         return False
 
     def check_ahead(self, properties: Mapping[str, str]) -> None:
-        """Raise an error if a step would refuse a message later, when it is delivered to its real topic.
+        """Raise an error if an intake step would refuse a message later, when the message is delivered to its real topic.
 
         Raises:
             RefusedError: a step never accepts a message with these properties.
@@ -68,11 +70,11 @@ class IntakeSteps:
         any(step.would_take(properties) for step in self._ahead)
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Raise an error if a step does not accept a batch.
+        """Raise an error if an intake step does not accept a batch.
 
         Args:
             shared: properties that all messages of the batch have.
-            batch: the batch.
+            batch: the messages of the batch.
 
         Raises:
             RefusedError: the error of the step.

@@ -33,7 +33,7 @@ _VERSION: Final = 1
 
 
 class KeptGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The members, the subscriptions and the queue locks of a consumer group, as one line of the file."""
+    """The members, subscriptions and queue locks of a consumer group, as one line of the file ``flint/consumers``."""
 
     group_name: str
     client_ids: Sequence[str] = ()
@@ -51,7 +51,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS_MAX_BYTES) -> tuple[bytes, int]:
-    """Return the content of the file, and the number of groups that are left out of it. Any thread.
+    """Return the content of the file ``flint/consumers``, and the number of groups that are left out of it. Any thread.
 
     Args:
         groups: the groups to save.
@@ -78,7 +78,7 @@ def encode_kept(groups: Iterable[KeptGroup], max_bytes: int = KEPT_REGISTRATIONS
 
 
 def decode_kept(raw: bytes) -> list[KeptGroup]:
-    """Return the groups in the content of a file.
+    """Return the consumer groups in the content of a file ``flint/consumers``.
 
     Raises:
         StoreFormatError: the content is incomplete, damaged, of another version, or exceeds a limit for clients.

@@ -33,13 +33,13 @@ def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:
 
     Args:
         max_queue_offset: the queue's end.
-        consumer_offset: the group's consumer offset; a negative one means that none is stored, and counts as 0.
+        consumer_offset: the group's consumer offset; a negative number means that no offset is stored, and counts as 0.
     """
     return max(0, max_queue_offset - max(0, consumer_offset))
 
 
 class _Pair(msgspec.Struct):
-    """The latest lag and the samples of a group in a topic."""
+    """The latest lag and the sampled lags of a consumer group in a topic."""
 
     seen_s: float
     lag: int
@@ -49,7 +49,7 @@ class _Pair(msgspec.Struct):
 
 
 class LagWatch:
-    """Watches the lags above a limit, and returns an alarm for each group with a growing lag. Not thread-safe.
+    """Watches lags of groups above a limit, and returns an alarm for each group with a growing lag. Not thread-safe.
 
     Args:
         limit_messages: smallest lag that is watched, in messages; 0 watches none.
@@ -68,11 +68,11 @@ class LagWatch:
 
     @property
     def step_s(self) -> float:
-        """Longest interval in seconds between two calls of :meth:`note` for a pair; a shorter one is harmless."""
+        """Longest interval, in seconds, between two calls of :meth:`note` for a pair of group and topic."""
         return self._window_s / STEPS
 
     def note(self, at_s: float, group: str, topic: str, lag: int) -> None:
-        """Record the lag of a group in a topic.
+        """Record the lag of a consumer group in a topic.
 
         Args:
             at_s: monotonic time of the measurement.
@@ -96,7 +96,10 @@ class LagWatch:
                 samples.popleft()
 
     def forget_before(self, at_s: float) -> None:
-        """Remove pairs without a measurement since a monotonic time, because their group or topic was deleted."""
+        """Remove each pair of group and topic whose lag was not recorded since a monotonic time.
+
+        The group or topic was deleted.
+        """
         for key in [key for key, pair in self._pairs.items() if pair.seen_s < at_s]:
             del self._pairs[key]
 
@@ -117,7 +120,7 @@ class LagWatch:
             )
 
     def _grown(self, pair: _Pair) -> int:
-        """Return the growth of a lag in messages; 0 if it does not count as growing."""
+        """Return the growth of a group's lag in a topic, in messages; 0 if the lag does not count as growing."""
         began_s, began = pair.samples[0]
         if pair.seen_s - began_s < self._window_s or min(lag for _, lag in pair.samples) < began:
             return 0

@@ -1,7 +1,7 @@
 """Gives replication access to the bytes, the end and the epochs of the log, and to the tables that a slave copies.
 
-Features get it with ``api.part(LogCopy)``. Only a feature that copies logs between brokers may use it, because it appends bytes
-to the log and truncates it.
+Features get the access with ``api.part(LogCopy)``. Only a feature that copies logs between brokers may use it, because the
+class appends bytes to the log and truncates the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LogCopy:
 
     @property
     def appended(self) -> Event[[]]:
-        """Event published after each append."""
+        """Event published after each append to the log."""
         return self._store.appended
 
     def become_master(self) -> None:
@@ -49,10 +49,11 @@ class LogCopy:
         self._store.become_master()
 
     def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
-        """Make each acknowledgment wait for slaves as well as for the flush.
+        """Make each acknowledgment of a message wait for slaves as well as for the flush.
 
         Args:
-            gate: completes the waits; None ends them, and makes records readable that no slave has.
+            gate: completes the waits for slaves. None ends all waits for slaves, so that records become readable before a slave
+                has copied them.
         """
         self._store.writer.wait_for_slaves(gate)
         if gate is None:
@@ -70,15 +71,15 @@ class LogCopy:
         return file.view[at : min(at + max_bytes, file.size, end_bytes - file.start)]
 
     def append(self, chunks: Sequence[LogChunk]) -> FlushWaiter:
-        """Append checked bytes of another log at the same physical offsets; return a waiter for their durability."""
+        """Append checked bytes of a master's log at the same physical offsets; return a waiter for their durability."""
         return self._store.writer.append_raw(chunks)
 
     def flush(self) -> FlushWaiter:
-        """Request a flush of the log up to its present end; return a waiter for it."""
+        """Request a flush of the log up to its present end; return a waiter for the flush."""
         return self._store.services.flush_service.submit(self._store.watermarks.wrote)
 
     def truncate(self, end_bytes: int) -> Path | None:
-        """Truncate the log of a slave at a physical offset. It blocks on the disk.
+        """Truncate the log of a slave at a physical offset. The call blocks on the disk.
 
         Returns:
             The path at which the removed bytes are kept.
@@ -86,7 +87,7 @@ class LogCopy:
         return self._store.truncate(end_bytes)
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete a consume queue of a topic that is missing on the master."""
+        """Delete a slave's consume queue of a topic that is missing on the master."""
         self._store.delete_queue(topic, queue_id)
 
 
@@ -114,5 +115,5 @@ class MasterTables:
 
     @property
     def learned_topics(self) -> Set[str]:
-        """Names of topics that are known only from messages, not from the master's table."""
+        """Names of topics that a slave knows only from messages, not from the master's table."""
         return self._topics.learned

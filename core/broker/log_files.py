@@ -1,6 +1,6 @@
-"""Gives retention access to the files of the log, the queues and the index, and lets it declare the disk full.
+"""Gives retention access to the files of the log, the queues and the index, and lets retention declare the disk full.
 
-Features get it with ``api.part(LogFiles)``. Only a feature that decides which files are deleted may use it.
+Features get the access with ``api.part(LogFiles)``. Only a feature that decides which files are deleted may use it.
 """
 
 from __future__ import annotations
@@ -54,34 +54,34 @@ class LogFiles:
 
     @property
     def settings(self) -> BrokerConfig:
-        """Settings in force."""
+        """Settings of the store that are in force."""
         return self._store.config
 
     @property
     def files(self) -> Sequence[MappedFile]:
-        """Files of the log, the oldest first. The sequence must not be changed."""
+        """Files of the commit log, the oldest first. The sequence must not be changed."""
         return self._files.files
 
     def detach(self, start_offset_bytes: int) -> MappedFile | None:
         """Remove the file that begins at a physical offset from the log and return it, so that the caller can delete it.
 
         Returns:
-            The file. None if it is not the oldest file or must not be deleted yet; nothing has changed then.
+            The file; None if the file is not the oldest one or must not be deleted yet. The log is then not changed.
         """
         if not self._files.deletable() or self._files.files[0].start != start_offset_bytes:
             return None
         return self._files.detach_first()
 
     def avoid(self, folders: frozenset[Path]) -> None:
-        """Exclude folders with full disks from new files of the log. It has no effect if the log has a single folder."""
+        """Exclude folders with full disks from new files of the log. The call has no effect if the log has a single folder."""
         if isinstance(self._files, MultiPathMappedFileQueue):
             self._files.full_folders = folders
 
     @property
     def disk_full(self) -> DiskFull | None:
-        """Reason for which the store refuses messages because its disk is full; None if it accepts them."""
+        """The full disk because of which the store refuses messages; None if the store accepts messages."""
         return self._store.disk_full
 
     def set_disk_full(self, full: DiskFull | None) -> None:
-        """Make the store refuse messages because its disk is full, or, with None, accept them again."""
+        """Make the store refuse messages because a disk is full. With None, the store accepts messages again."""
         self._store.disk_full = full

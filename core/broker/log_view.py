@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class HasStore(Protocol):
-    """An owner of a store that dispatches its readable records; in a broker it is the broker's state."""
+    """An object that has a store and dispatches the store's readable records. In a broker, it is the broker's state."""
 
     @property
     def store(self) -> MessageStore: ...
@@ -34,7 +34,7 @@ class HasStore(Protocol):
 
 
 class LogView:
-    """Read access to the log and its queues. Loop thread, unless a method says otherwise.
+    """Read access to the commit log and its queues. Loop thread, unless a method says otherwise.
 
     Messages are appended with ``BrokerApi.put``.
     """
@@ -65,7 +65,7 @@ class LogView:
 
     @property
     def arrived(self) -> Event[[RecordBatch]]:
-        """Event published with each dispatched batch of records."""
+        """Event published with each batch of records after its dispatch."""
         return self._owner.store.reput.arrived
 
     @property
@@ -78,11 +78,11 @@ class LogView:
         return self._owner.store.commit_log.store_timestamp_ms(commit_log_offset_bytes)
 
     def slice(self, commit_log_offset_bytes: int, size_bytes: int) -> memoryview | None:
-        """Return a view of bytes of the log, without a copy; None if they are deleted."""
+        """Return a view of bytes of the log, without a copy; None if the bytes are deleted."""
         return self._owner.store.commit_log.slice(commit_log_offset_bytes, size_bytes)
 
     def requests(self, begin_bytes: int, end_bytes: int) -> Iterator[DispatchRequest]:
-        """Yield the dispatch requests of the records between two physical offsets."""
+        """Yield the dispatch requests of the log's records between two physical offsets."""
         return self._owner.store.commit_log.requests(begin_bytes, end_bytes)
 
     @property
@@ -99,7 +99,10 @@ class LogView:
         return self._owner.store.writer.promise()
 
     def flush_soon(self) -> None:
-        """Ask the flush service to sync before its strategy would. Do nothing if it does not support that. Thread-safe."""
+        """Request a sync before the flush strategy would begin it.
+
+        A flush service without this ability ignores it. Any thread.
+        """
         # A truncation of the log replaces the flush service, so each call looks up the current service.
         service = self._owner.store.services.flush_service
         if isinstance(service, SupportsFlushSoon):
@@ -113,8 +116,8 @@ class LogView:
         """Dispatch readable records to the queues and the index, and resume held pulls.
 
         Args:
-            everything: whether all readable records are dispatched before this returns. If False, a limited number is, and the
-                rest follows in the loop's next iterations.
+            everything: whether all readable records are dispatched before the call returns. If False, the call dispatches a
+                limited number, and the rest follows in the loop's next iterations.
         """
         if everything:
             self._owner.store.reput.run_all()
@@ -132,7 +135,7 @@ class StoreHealth:
 
     @property
     def trouble(self) -> RefusedError | None:
-        """Error with which the store refuses messages now; None if it accepts them."""
+        """Error with which the store refuses messages now; None if the store accepts messages."""
         return self._owner.store.trouble
 
     @property
@@ -152,7 +155,7 @@ class StoreHealth:
 
     @property
     def queues_trouble(self) -> str:
-        """Error of the last sync of the consume queues, as a text; empty if it succeeded."""
+        """Error of the last sync of the consume queues, as a text; empty if the sync succeeded."""
         return self._owner.store.services.flusher.trouble
 
     @property
@@ -167,7 +170,7 @@ class StoreHealth:
 
     @property
     def commit_s(self) -> Histogram:
-        """Durations of commits from buffers of the pool to the files, in seconds."""
+        """Durations of commits from buffers of the transient store pool to files of the log, in seconds."""
         return self._owner.store.commit_log.durability.commit_s
 
     @property
@@ -182,20 +185,20 @@ class StoreHealth:
 
     @property
     def catch_up_s(self) -> float:
-        """Duration of the dispatch at the last start of records that had not been dispatched before, in seconds."""
+        """Time, in seconds, that the last start needed to dispatch records that had not been dispatched before."""
         return self._owner.store.catch_up_s
 
     @property
     def recovery_plan(self) -> RecoveryPlan:
-        """Physical offset at which the recovery began, and the reason for it."""
+        """Physical offset at which the recovery began, and the reason for that offset."""
         return self._owner.store.recovery_plan
 
     @property
     def quarantine(self) -> Path:
-        """Folder for bytes that a recovery removed from the log. It need not exist."""
+        """Folder for bytes that a recovery removed from the log. The folder need not exist."""
         return self._owner.store.quarantine
 
     @property
     def recovered(self) -> Recovered | None:
-        """Results of the recovery; None if it did not read the log."""
+        """Results of the recovery; None if the recovery did not read the log."""
         return self._owner.store.recovered

@@ -54,7 +54,7 @@ class OffsetTable:
 
     @property
     def entries(self) -> int:
-        """Number of offsets, one for each queue of each group."""
+        """Number of consumer offsets in the table, one for each queue of each group."""
         return self._entries
 
     def commit(self, topic: str, group: str, queue_id: int, consumer_offset: int, client: str = "") -> None:
@@ -95,14 +95,14 @@ class OffsetTable:
         self._dirty = True
 
     def put(self, topic: str, group: str, queue_id: int, consumer_offset: int) -> None:
-        """Store a consumer offset without the limit and without a line in the log, for groups of the broker itself."""
+        """Store the consumer offset of a group of the broker itself, without the limit of offsets and without a log line."""
         queues = self._queues(topic, group)
         self._entries += queue_id not in queues
         queues[queue_id] = consumer_offset
         self._dirty = True
 
     def _queues(self, topic: str, group: str) -> dict[int, int]:
-        """Return the offsets of a group in a topic, keyed by queue id. A missing entry is created."""
+        """Return the consumer offsets of a group in a topic, keyed by queue id. A missing entry is created."""
         groups = self._table.setdefault(topic, {})
         if group not in groups:
             self._topics.setdefault(group, set()).add(topic)
@@ -126,7 +126,7 @@ class OffsetTable:
             )
 
     def cut(self, max_queue_offset: Callable[[str, int], int]) -> int:
-        """Set every offset that is greater than its queue's end to that end; return the number of changed offsets.
+        """Set every consumer offset that is greater than its queue's end to that end; return the number of changed offsets.
 
         Such offsets remain if a crash lost messages. New messages get the queue offsets of the lost ones, and the group would
         skip them. RocketMQ does not change these offsets.
@@ -164,27 +164,27 @@ class OffsetTable:
             return -1
 
     def all(self) -> list[tuple[str, str, dict[int, int]]]:
-        """Return topic, group and offsets, keyed by queue id, for each group in each topic. The offsets are not copied."""
+        """Return topic, group and consumer offsets (keyed by queue id, not copied) for each group in each topic."""
         return [(topic, group, queues) for topic, groups in self._table.items() for group, queues in groups.items()]
 
     def query_all(self, topic: str, group: str) -> dict[int, int]:
-        """Return a copy of the offsets of a group in a topic, keyed by queue id."""
+        """Return a copy of the consumer offsets of a group in a topic, keyed by queue id."""
         return dict(self._table.get(topic, {}).get(group, {}))
 
     def topics(self) -> list[str]:
-        """Return the topics in which any group has offsets."""
+        """Return the topics in which any group has consumer offsets."""
         return list(self._table)
 
     def which_topic_by_consumer(self, group: str) -> set[str]:
-        """Return the topics in which a group has offsets."""
+        """Return the topics in which a group has consumer offsets."""
         return set(self._topics.get(group, ()))
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Return the groups that have offsets in a topic."""
+        """Return the groups that have consumer offsets in a topic."""
         return set(self._table.get(topic, ()))
 
     def min_offset_in_all_groups(self, topic: str, without_groups: frozenset[str] = frozenset()) -> dict[int, int]:
-        """Return the smallest offset in each queue of a topic, keyed by queue id, without the offsets of some groups.
+        """Return the smallest consumer offset in each queue of a topic, keyed by queue id, without the offsets of some groups.
 
         The table is not changed. RocketMQ's method deletes the offsets of these groups.
         """
@@ -212,12 +212,12 @@ class OffsetTable:
             self._dirty = True
 
     def remove_group(self, group: str) -> None:
-        """Remove the offsets of a group in every topic."""
+        """Remove the consumer offsets of a group in every topic."""
         for topic in self.which_topic_by_consumer(group):
             self.remove(topic, group)
 
     def remove_topic(self, topic: str) -> None:
-        """Remove the offsets of every group in a topic. Raises StoreError if the disk fails; nothing is removed then."""
+        """Remove the consumer offsets of every group in a topic. Raises StoreError, without removals, if the disk fails."""
         if topic in self._table:
             self._note(topic)
             groups = self._table.pop(topic)
@@ -227,7 +227,7 @@ class OffsetTable:
             self._dirty = True
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """Remove the offsets of every group in a queue. Raises StoreError if the disk fails; nothing is removed then."""
+        """Remove the consumer offsets of every group in a queue. Raises StoreError, without removals, if the disk fails."""
         if topic in self._table:
             self._note(topic, queue_id=queue_id)
         for group, queues in list(self._table.get(topic, {}).items()):
@@ -238,7 +238,7 @@ class OffsetTable:
                     self.remove(topic, group)
 
     def remove(self, topic: str, group: str) -> None:
-        """Remove the offsets of a group in a topic. Raises StoreError if the disk fails; nothing is removed then."""
+        """Remove the consumer offsets of a group in a topic. Raises StoreError, without removals, if the disk fails."""
         groups = self._table.get(topic, {})
         if group in groups:
             self._note(topic, group)
@@ -249,7 +249,7 @@ class OffsetTable:
                 del self._table[topic]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the table in the form of ``consumerOffset.json`` and of the answer to GET_ALL_CONSUMER_OFFSET (43)."""
+        """Return all consumer offsets in the form of ``consumerOffset.json`` and the answer to GET_ALL_CONSUMER_OFFSET (43)."""
         return {
             "offsetTable": {
                 f"{topic}@{group}": dict(queues)
@@ -259,7 +259,7 @@ class OffsetTable:
         }
 
     def encoded(self, *, standard: bool) -> Iterator[bytes]:
-        """Yield the table of :meth:`to_wire` as JSON, in pieces that take a fraction of a millisecond each.
+        """Yield all consumer offsets as the JSON of :meth:`to_wire`, in pieces that take a fraction of a millisecond each.
 
         Offsets that change between two pieces may be included.
 
@@ -277,7 +277,7 @@ class OffsetTable:
         yield b"}}"
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Replace all offsets by those of the file or, on a slave, of the master.
+        """Replace all consumer offsets by those of the file or, on a slave, of the master.
 
         Raises:
             JsonTypeError: a member does not have RocketMQ's type; nothing was changed.
@@ -294,7 +294,7 @@ class OffsetTable:
         self._table, self._topics, self._entries, self._dirty = table, topics, entries, True
 
     def _note(self, topic: str, group: str | None = None, queue_id: int | None = None) -> None:
-        """Journal that offsets are about to be removed; a subclass with a journal overrides it."""
+        """Journal that consumer offsets will be removed. This method does nothing; a subclass with a journal overrides it."""
 
 
 def _encoded(topic: str, group: str, queues: Mapping[int, int], *, standard: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Keeps consumer offsets in RocketMQ's file.
+"""Keeps consumer offsets in RocketMQ's file ``consumerOffset.json``.
 
 See docs/internals/algorithms.md, Groups and offsets; docs/internals/store-format.md, Configuration files.
 """
@@ -24,7 +24,7 @@ _TAIL: Final = "\n\t}\n}"
 
 
 class _Removed(msgspec.Struct, rename="camel"):
-    """An entry of the journal: the removed topic, group or queue. A group or queue id of None stands for all."""
+    """A journal entry about removed consumer offsets: their topic, group and queue id. None stands for all groups or queues."""
 
     topic: str
     group: str | None = None
@@ -55,11 +55,15 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the table has changes that are not in the file."""
+        """Whether the table of consumer offsets has changes that are not in the file."""
         return self._dirty and self._file is not None
 
     def persist(self) -> bool:
-        """Write the file if the table has changed; return whether it had. Raises StoreError; the table then stays dirty."""
+        """Write the file of consumer offsets if the table has changed; return whether it had changed.
+
+        Raises:
+            StoreError: the file could not be written; the table stays dirty.
+        """
         if not self.is_dirty:
             return False
         super().persist()
@@ -67,7 +71,7 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     async def compact(self) -> None:
-        """Write the file in a thread and delete the journal's entries that it includes.
+        """Write the file of consumer offsets in a thread, and delete the journal's entries that the file includes.
 
         A removal during the write stays in the journal. If the file already contains offsets that were committed after this
         removal, they are lost if the process is killed before the next write.
@@ -97,7 +101,7 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         yield (_TAIL if before == "," else fastjson.dumps_pretty({"offsetTable": {}})).encode("utf-8")
 
     def load(self) -> bool:
-        """Read the file and apply the journal; return whether there is a file.
+        """Read the file of consumer offsets and apply the journal; return whether the file exists.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read, or a value does not have RocketMQ's type.

@@ -27,13 +27,13 @@ class OlderMessages:
         self._reads: tuple[ReadOlder, ...] = ()
 
     def add(self, read: ReadOlder) -> None:
-        """Add a service. Services are asked in the order in which they were added."""
+        """Add a service that has older messages than the store. Services are called in the order in which they were added."""
         self._reads = (*self._reads, read)
 
     def find(self, wanted: Wanted, message_filter: MessageFilter | None, result: GetMessageResult) -> bool:
         """Replace the result of a read below a queue's minimum offset by the messages of a service.
 
-        If the service has to fetch the messages first, the result becomes one for which the pull may wait. If no service has
+        If the service has to fetch the messages first, the result is changed so that the pull may wait. If no service has
         the messages, the result is not changed.
 
         Returns:

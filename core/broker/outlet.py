@@ -1,4 +1,4 @@
-"""Reads messages for groups and features: checks, subscriptions and filters, the read, and the wait for new messages.
+"""Reads messages for groups and features: checks pulls, applies subscriptions and filters, and waits for new messages.
 
 Every protocol, every feature and the process that embeds the broker read through this module. Its counterparts for writes are
 :mod:`flintmq.core.broker.intake` and :mod:`flintmq.core.broker.sink`.
@@ -101,7 +101,7 @@ class _Pulled(msgspec.Struct, frozen=True):
 
 
 class Found(_Pulled, frozen=True):
-    """The messages that a pull found."""
+    """The messages that a pull found, as the answer to the pull."""
 
     records: list[memoryview]
     """Views of one or more whole records each, in the order of the queue. The views stay readable while they are referenced."""
@@ -112,7 +112,7 @@ class Found(_Pulled, frozen=True):
     status: ClassVar[str] = GetMessageStatus.FOUND.value
 
     def messages(self) -> Iterator[Record]:
-        """Yield the decoded messages in the order of the queue.
+        """Yield the messages that the pull found, decoded, in the order of the queue.
 
         Raises:
             RecordError: a message is damaged.
@@ -122,7 +122,7 @@ class Found(_Pulled, frozen=True):
 
 
 class Empty(_Pulled, frozen=True):
-    """The answer to a pull that found nothing."""
+    """The answer to a pull that found no message."""
 
     code: int
     """PULL_NOT_FOUND if the queue has no message at the pull's queue offset yet. PULL_RETRY_IMMEDIATELY if the group shall pull
@@ -164,11 +164,11 @@ class MessageOutlet:
     def pull(self, wanted: Wanted) -> Found | Empty:
         """Return the messages of a queue that a group's subscription selects.
 
-        The pull is checked and counted, and the consumer offset that it brings is stored.
+        The pull is checked and counted, and the consumer offset in the pull is stored.
 
         Raises:
             RefusedError: a check failed. The broker, the group, the topic, the queue, the subscription and the expression are
-                checked in this order; see the reason id.
+                checked in this order. The error's reason id names the check.
         """
         state = self._state
         config, clock = state.config, state.clock
@@ -206,15 +206,16 @@ class MessageOutlet:
         return pulled
 
     def hold(self, wanted: Wanted, timeout_ms: int, wake: Callable[[HeldPull], object], places: int = 1) -> HeldPull:
-        """Hold a pull until its queue gets a message that the group wants.
+        """Hold a pull until its queue gets a message that the pull's group wants.
 
-        Call it right after the pull, before the loop runs anything else.
+        Call this method right after the pull, before the loop runs anything else.
 
         Args:
             wanted: the pull for which :meth:`pull` returned :class:`Empty`.
             timeout_ms: longest time to wait. Without ``pull.long_polling``, ``pull.short_polling_ms`` applies instead.
-            wake: called once with the returned pull when a message has arrived or the time is up. It shall pull again, without
-                an offset to commit. It is not called after the peer's connection closed, or after :meth:`cancel`.
+            wake: called once with the returned pull when a message has arrived or the time is up. The function shall pull
+                again, without an offset to commit. It is not called after the peer's connection closed, or after
+                :meth:`cancel`.
             places: number of held pulls that this pull counts as, see :func:`~flintmq.core.broker.hold.places_of`.
 
         Raises:
@@ -241,16 +242,17 @@ class MessageOutlet:
         peer: Peer | None = None,
         message_filter: MessageFilter | None = None,
     ) -> HeldPull:
-        """Wait for a message of any queue of a topic. No offset is stored.
+        """Wait for a message in any queue of a topic. No consumer offset is stored.
 
-        Call it right after the queues were read, before the loop runs anything else.
+        Call this method right after the queues were read, before the loop runs anything else.
 
         Args:
             topic: the topic, which need not exist yet.
             wake: called once with the returned wait when a message has arrived or the time is up.
             timeout_ms: longest time to wait.
-            peer: the wait ends with the peer's connection and counts against its limit; None for a feature of the broker.
-            message_filter: only messages that it accepts end the wait.
+            peer: the wait ends with the peer's connection and counts against the connection's limit; None for a feature of the
+                broker.
+            message_filter: only messages that the filter accepts end the wait.
 
         Raises:
             RefusedError: SYSTEM_BUSY if too many pulls wait already.
@@ -260,7 +262,7 @@ class MessageOutlet:
         return self.held.hold(topic, ANY_QUEUE, end, peer, wait_ms, wake, message_filter)
 
     def cancel(self, held: HeldPull) -> None:
-        """End a wait without calling its ``wake``. A wait that has ended is ignored."""
+        """End the wait of a held pull without calling its ``wake``. A wait that has ended is ignored."""
         self.held.cancel(held)
 
     def filter_of(self, subscription: SubscriptionData) -> MessageFilter | None:
@@ -276,7 +278,7 @@ class MessageOutlet:
     def read(
         self, topic: str, queue_id: int, queue_offset: int, count: int = 32, message_filter: MessageFilter | None = None
     ) -> Found | Empty:
-        """Return messages of a queue without checks, counts or commits, for features. The queue need not exist."""
+        """Return messages of a queue, for features. The read is not checked or counted, and the queue need not exist."""
         result = self._state.store.reader.get_message(topic, queue_id, queue_offset, count, message_filter)
         if result.status is not GetMessageStatus.FOUND:
             return _empty(result, queue_offset, 0)
@@ -284,11 +286,11 @@ class MessageOutlet:
         return Found(next_offset, low, high, 0, result.slices, result.message_count, result.size_bytes)
 
     def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> Record | None:
-        """Return the message at a physical offset. None if no whole record begins there, or its size is not ``size_bytes``."""
+        """Return the message at a physical offset; None if the log has no whole record of ``size_bytes`` there."""
         return self._state.store.reader.message_at(commit_log_offset_bytes, size_bytes)
 
     def _end(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset that a queue's next message will have; for ``ANY_QUEUE`` the sum over a topic's queues."""
+        """Return the queue offset that a queue's next message will have; for ``ANY_QUEUE``, the sum over a topic's queues."""
         end = self._state.store.reader.max_queue_offset
         if queue_id != ANY_QUEUE:
             return end(topic, queue_id)
@@ -394,7 +396,7 @@ class MessageOutlet:
 
 
 def _empty(result: GetMessageResult, queue_offset: int, suggested_broker_id: int) -> Empty:
-    """Return the answer to a read from ``queue_offset`` that found nothing."""
+    """Return the answer to a read of a queue from ``queue_offset`` on that found no message."""
     status, low, high = result.status, result.min_offset, result.max_offset
     code = _CODES.get(status) or (_NOT_FOUND if queue_offset == 0 else _MOVED)
     return Empty(result.next_begin_offset, low, high, suggested_broker_id, code, status.value)
@@ -506,8 +508,8 @@ class OffsetMovedEvents:
 
     See docs/internals/algorithms.md, Retention.
 
-    If a client repeats the same wrong offset, one record is stored in ten seconds. RocketMQ stores one for every pull, so such
-    a client makes the log grow; ``compat: strict`` does the same.
+    If a client repeats the same wrong offset, at most one record is stored in ten seconds. RocketMQ stores one for every pull,
+    so such a client makes the log grow; ``compat: strict`` does the same.
     """
 
     def __init__(self, state: BrokerState) -> None:
@@ -515,7 +517,7 @@ class OffsetMovedEvents:
         self._last: OrderedDict[tuple[str, str, int], tuple[int, int, float]] = OrderedDict()
 
     def moved(self, wanted: Wanted, corrected: int) -> None:
-        """Log and store that a pull was answered with the queue offset ``corrected`` instead of the offset it asked for."""
+        """Log and store that a pull from an offset outside its queue was answered with the queue offset ``corrected``."""
         state, group, topic, queue_id = self._state, wanted.group, wanted.topic, wanted.queue_id
         requested = wanted.queue_offset
         if state.config.store.compat == "safe" and self._is_repeat((group, topic, queue_id), requested, corrected):

@@ -41,7 +41,7 @@ class ClientChannelInfo(msgspec.Struct, eq=False):
 
 
 def check_membership(kind: str, group: str, members: int, groups: int, all_members: int) -> None:
-    """Raise an error if a connection may not join a group.
+    """Raise an error if a connection may not join a producer or consumer group.
 
     Args:
         kind: ``producer`` or ``consumer``.
@@ -70,7 +70,7 @@ def check_membership(kind: str, group: str, members: int, groups: int, all_membe
 
 
 class ProducerTable:
-    """Producer groups and their members; RocketMQ's ProducerManager. Loop thread."""
+    """The connected producer groups and their members; RocketMQ's ProducerManager. Loop thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -84,7 +84,7 @@ class ProducerTable:
         return len(self._groups)
 
     def register(self, group: str, channel: Channel, client_id: str, language: str = "JAVA", version: int = 0) -> bool:
-        """Add a member, or record a heartbeat of a known one; return whether its connection is new to the group.
+        """Add a member to a producer group, or record its heartbeat; return whether its connection is new to the group.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the group is full, its name too long, or the connection in too many groups.
@@ -108,7 +108,7 @@ class ProducerTable:
         return known is None
 
     def unregister(self, group: str, channel: Channel) -> bool:
-        """Remove a member from a group; return whether it was a member."""
+        """Remove a member from a producer group; return whether it was a member."""
         member = self._groups.get(group, {}).pop(channel, None)
         if member is None:
             return False
@@ -127,12 +127,12 @@ class ProducerTable:
             del self._by_client_id[member.client_id]
 
     def close_channel(self, channel: Channel) -> None:
-        """Remove a closed connection from all groups."""
+        """Remove a closed connection from all producer groups."""
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(group, channel)
 
     def remove_expired(self) -> list[Channel]:
-        """Remove members that sent no heartbeat for 120 s; return their connections, which the caller shall close."""
+        """Remove producers that sent no heartbeat for 120 s; return their connections, which the caller shall close."""
         oldest_s = self._clock.monotonic_s() - EXPIRY_S
         expired = {
             channel
@@ -145,11 +145,11 @@ class ProducerTable:
         return list(expired)
 
     def members(self, group: str) -> list[ClientChannelInfo]:
-        """Return the members of a group; empty if there is no such group."""
+        """Return the members of a producer group; empty if no connected producer belongs to the group."""
         return list(self._groups.get(group, {}).values())
 
     def groups(self) -> Iterable[tuple[str, list[ClientChannelInfo]]]:
-        """Return every group with its members."""
+        """Return every producer group with its members."""
         return [(group, list(members.values())) for group, members in self._groups.items()]
 
     def find_channel(self, client_id: str) -> Channel | None:
@@ -158,7 +158,7 @@ class ProducerTable:
         return member.channel if member is not None and member.channel.is_open else None
 
     def next_channel(self, group: str) -> Channel | None:
-        """Return an open connection of a group, another one at each call; None if there is none.
+        """Return an open connection of a producer group, in turn another one at each call; None if no connection is open.
 
         A transaction check is sent to one member of the group.
         """

@@ -6,7 +6,7 @@ A client writes the same properties in the same order for each message, and only
     ────────────────── differs ──────────────────│──────────── the tail: as before ──────
 
 So the stored form of a tail, its tags code and whether the sender waits are computed once. A string with another structure, or
-with a property for which a step of the intake has to act, is not looked up here but parsed as a whole.
+with a property that an intake step processes, is not looked up in the cache but parsed as a whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Senders whose tails all differ thus cost little."""
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):
-    """The end of a property string, from the separator after UNIQ_KEY, in parsed form."""
+    """The tail of a property string, from the separator after UNIQ_KEY on, in parsed form."""
 
     stored: str
     """Tail of the property string as records contain it: without WAIT and with CLUSTER."""
@@ -54,11 +54,11 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
 
 
 class PropertyTails:
-    """A cache of tails, keyed by their text. Loop thread.
+    """A cache of the parsed tails of property strings, keyed by the tail's text. Loop thread.
 
     Args:
         stored: returns the stored form of a property string, given the string and its parsed properties.
-        steps: the intake steps, which name the properties for which they have to act.
+        steps: the intake steps, which name the properties that they process.
     """
 
     def __init__(self, stored: Callable[[str, dict[str, str]], str], steps: IntakeSteps) -> None:
@@ -104,7 +104,7 @@ class PropertyTails:
         )
 
     def _learn(self, tail_text: str) -> None:
-        """Parse a tail and cache the result for later messages with the same tail."""
+        """Parse the tail of a property string, and cache the result for later messages with the same tail."""
         tails = self._tails
         self._missed += 1
         if len(tail_text) > TAIL_MAX_CHARACTERS or (len(tails) >= _LEARN_AT_ONCE and self._missed % _LEARN_EACH):

@@ -26,7 +26,7 @@ class RebalanceLockManager:
         """Number of times that a queue's lock got another owner or lost its owner."""
 
     def lock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Lock queues that are free, or renew the client's locks; return the requested queues that the client holds now.
+        """Lock free queues for a client, or renew the client's locks; return the requested queues that the client holds now.
 
         Raises:
             RefusedError: SYSTEM_BUSY; too many queues are locked.
@@ -61,14 +61,14 @@ class RebalanceLockManager:
             self._locks.pop(group, None)
 
     def owner(self, group: str, queue: MessageQueue) -> str | None:
-        """Return the id of the client that holds a queue; None if the queue is free or the lock has expired."""
+        """Return the id of the client that holds the lock of a queue; None if the queue is free or the lock has expired."""
         found = self._locks.get(group, {}).get(queue)
         if found is None or self._clock.monotonic_s() - found[1] > LOCK_MAX_LIVE_S:
             return None
         return found[0]
 
     def remove_expired(self) -> int:
-        """Remove expired locks to free their memory; return their number. It is to be called periodically."""
+        """Remove expired locks of queues to free their memory; return the number of removed locks. Called periodically."""
         oldest_s = self._clock.monotonic_s() - LOCK_MAX_LIVE_S
         removed = 0
         for group, locks in list(self._locks.items()):
@@ -87,7 +87,7 @@ class RebalanceLockManager:
         Args:
             group: the consumer group.
             client_id: id of the client.
-            queues: the queues that it had locked.
+            queues: the queues that the client had locked.
             live_s: seconds until the locks expire, unless the client renews them.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Records topics with queues that consumers do not read: they once had more read queues, or have more write queues."""
+"""Records topics with queues that consumers do not read. Such a topic once had more read queues, or has more write queues."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ class QueueWidths:
         self._widest: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[tuple[TopicConfig, range]]:
-        """Yield the configuration of each topic with unread queues, and the range of their ids. Such a queue may be empty."""
+        """Yield the configuration of each topic with unread queues, and the range of their queue ids.
+
+        An unread queue may be empty.
+        """
         for topic, widest in self._widest.items():
             config = self._select(topic)
             if config is not None:
                 yield config, range(config.read_queue_nums, widest)
 
     def queue_ids(self, topic: str) -> range:
-        """Return the ids of all queues in which a topic may have messages, queues that it no longer has included."""
+        """Return the ids of all queues in which a topic may have messages, including queues that the topic no longer has."""
         config = self._select(topic)
         queue_nums = max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
         return range(max(queue_nums, self._widest.get(topic, 0)))
@@ -36,8 +39,8 @@ class QueueWidths:
 
         Args:
             topic: name of the topic.
-            config: its new configuration; None if it was deleted.
-            before: its former configuration; None if it was created.
+            config: the topic's new configuration; None if it was deleted.
+            before: the topic's former configuration; None if it was created.
         """
         if config is None:
             self._widest.pop(topic, None)
@@ -45,7 +48,7 @@ class QueueWidths:
             self._note(config, max(config.write_queue_nums, before.read_queue_nums if before is not None else 0))
 
     def note_queues(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Record the queues that a store contains, as pairs of topic and queue id."""
+        """Record the queues that a store contains, given as pairs of topic and queue id."""
         for topic, queue_id in queues:
             config = self._select(topic)
             if config is not None and queue_id >= config.read_queue_nums:

@@ -36,8 +36,8 @@ class OwnReader(msgspec.Struct, frozen=True):
 class Readers:
     """The readers of topics and their offsets, for retention. Loop thread.
 
-    It is a :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`. A group reads the topics in which it has a consumer
-    offset, and its retry topic. Broadcasting groups store their offsets on the clients, so they are not included.
+    It is a :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`. A consumer group reads the topics in which it has a
+    consumer offset, and its retry topic. Broadcasting groups store their offsets on the clients, so they are not included.
 
     Args:
         offsets: the table of consumer offsets.
@@ -71,7 +71,8 @@ class Readers:
             topic: the topic.
             next_offset: returns, for a queue id, the queue offset of the first message that the feature still needs.
             name: name of the feature in the log.
-            is_done: returns, for a queue offset after that, whether the feature no longer needs the message.
+            is_done: returns, for a queue offset behind the result of ``next_offset``, whether the feature no longer needs the
+                message.
         """
         self.own[topic] = OwnReader(name, next_offset, is_done)
 
@@ -80,7 +81,7 @@ class Readers:
         self._offsets.remove_queue(topic, queue_id)
 
     def which_group_by_topic(self, topic: str) -> set[str]:
-        """Return the names of the groups or the feature that read a topic. Groups need not be connected."""
+        """Return the names of the consumer groups, or of the feature, that read a topic. The groups need not be connected."""
         if topic in self.own:
             return {self.own[topic].name}
         found = self._offsets.which_group_by_topic(topic)
@@ -90,7 +91,7 @@ class Readers:
         return found
 
     def online(self) -> dict[str, set[str]]:
-        """Return the connected groups except broadcasting ones, keyed by the topics to which they subscribe."""
+        """Return the connected consumer groups, except broadcasting groups, keyed by the topics to which they subscribe."""
         found: dict[str, set[str]] = {}
         for info in self._consumers or ():
             if not info.is_broadcasting:
@@ -99,7 +100,7 @@ class Readers:
         return found
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the queue offset of the next message that a group or feature will read; -1 if a group has none stored."""
+        """Return the queue offset of the next message that a group or feature will read; -1 if a group has no stored offset."""
         own = self.own.get(topic)
         if own is not None and own.name == group:
             return own.next_offset(queue_id)

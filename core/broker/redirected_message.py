@@ -4,7 +4,7 @@ A waiting message has its real topic and queue as properties (``REAL_TOPIC``, ``
 such as delay levels or timers, delivers it by appending it again.
 
 A topic may be deleted while messages wait for it. Each such message is dropped at its due time, counted and logged. RocketMQ
-delivers it instead. This creates a queue that no consumer can read, and that remains after the topic is deleted.
+delivers it instead. That delivery creates a queue that no consumer can read, and that remains after the topic is deleted.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PutOutcome(enum.Enum):
 
 
 class RedirectedMessageStore:
-    """The store for features that deliver waiting messages. Loop thread.
+    """The store of a broker, for features that deliver waiting messages. Loop thread.
 
     Args:
         log: the log with the waiting messages.
@@ -103,14 +103,17 @@ class RedirectedMessageStore:
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, max_units: int
     ) -> Iterable[tuple[int, int, int]]:
-        """Return entries of a queue from a queue offset on: (physical offset, size in bytes, tags code)."""
+        """Return a queue's units from a queue offset on, as tuples: (physical offset, size in bytes, tags code)."""
         queue = self._log.queues.get((topic, queue_id))
         if queue is None:
             return ()
         return self._with_times(queue.units(queue_offset, max_units))
 
     def _with_times(self, units: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-        """Yield the units. A delivery time in a lost ext file is computed again from the record."""
+        """Yield the given queue units.
+
+        If the ext file with a unit's delivery time is lost, the time is computed from the record.
+        """
         for physical, size, due_ms in units:
             if is_address(due_ms):
                 for request in self._log.requests(physical, physical + size):
@@ -166,7 +169,7 @@ class RedirectedMessageStore:
         return [_outcome(next(results)) if has_queue else PutOutcome.ILLEGAL for has_queue in placed]
 
     def _is_placed(self, message: MessageExtBrokerInner) -> bool:
-        """Set a message's queue to an existing queue of its topic; return whether the topic has a queue."""
+        """Set the queue of a message to an existing queue of its topic; return whether the topic has a queue."""
         try:
             if self._topics is not None:
                 message.queue_id = self._topics.queue_inside(message.topic, message.queue_id)
@@ -218,7 +221,7 @@ def _outcome(result: object) -> PutOutcome:
 def moved(
     record: Record, topic: str, queue_id: int, properties: Mapping[str, str], properties_bytes: bytes
 ) -> MessageExtBrokerInner:
-    """Return a message for another topic with a record's body, flags and origin. Its append does not wait for durability."""
+    """Return a message for another topic with a record's body, flags and origin. Appends of it do not wait for durability."""
     return MessageExtBrokerInner(
         topic=topic,
         queue_id=queue_id,
@@ -238,12 +241,12 @@ def moved(
 def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Mapping[str, str] | None = None) -> None:
     """Change a message so that it waits in another topic.
 
-    Its own topic and queue become the properties REAL_TOPIC and REAL_QID.
+    The message's own topic and queue become the properties REAL_TOPIC and REAL_QID.
 
     Args:
         message: the message to change.
-        topic: the topic in which it shall wait.
-        queue_id: the queue in which it shall wait.
+        topic: the topic in which the message shall wait.
+        queue_id: the queue in which the message shall wait.
         more: further properties to add.
     """
     message.properties = {
@@ -259,7 +262,8 @@ def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Ma
 def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     """Return the message to append when a waiting record is due.
 
-    None if the record must not be delivered: it has no real topic, or its real topic is one in which messages wait.
+    The result is None if the record must not be delivered, because it has no real topic or its real topic is one in which
+    messages wait.
     """
     properties = record.properties
     topic = properties.get(props.REAL_TOPIC)
@@ -271,7 +275,7 @@ def delivery_of(record: Record) -> MessageExtBrokerInner | None:
 
 
 def give_up(store: RedirectedMessageStore, record: Record | None, commit_log_offset_bytes: int, why: str) -> bool:
-    """Store a waiting message that can never be delivered as a dead letter, and log it; return whether that is done.
+    """Store a waiting message that can never be delivered as a dead letter, and log this; return whether this succeeded.
 
     A broker checks waiting messages before it acknowledges them (:func:`check_deliverable`). An undeliverable message was
     stored by another broker or an earlier FlintMQ, or its record was lost. The line of the log ends in one of these ids:
@@ -287,7 +291,7 @@ def give_up(store: RedirectedMessageStore, record: Record | None, commit_log_off
         why: the reason, for the log.
 
     Returns:
-        False if the store accepts no messages now. Nothing was logged then, and the caller shall call again later.
+        False if the store accepts no messages now. Nothing is logged in this case, and the caller shall call again later.
     """
     if record is None:
         _log.error(
@@ -341,7 +345,7 @@ def check_deliverable(
 
     Args:
         message: the message in the form in which it will wait.
-        real_topic: the topic to which it is delivered.
+        real_topic: the topic to which the message is delivered.
         log_file_bytes: size of a commit log file, which a record must fit.
         spare_bytes: bytes by which its properties may grow while it waits.
 

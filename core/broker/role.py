@@ -1,4 +1,7 @@
-"""The role of a broker: a master stores messages, a slave copies its master's log. It may change while the broker runs."""
+"""The role of a broker: a master stores messages, a slave copies its master's log.
+
+The role may change while the broker runs.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +69,8 @@ class Role:
 
         Raises:
             ValueError: the new role is not valid, or the epoch is not greater than the current one; nothing has changed.
-            Exception: a subscriber's error. Later subscribers are not called, and the broker accepts no messages until another
-                change succeeds.
+            Exception: the error of a subscriber of :attr:`changed`. Later subscribers are not called, and the broker accepts no
+                messages until another change succeeds.
         """
         number = self.epoch + 1 if epoch is None else epoch
         if number <= self.epoch:
@@ -83,7 +86,7 @@ class Role:
             raise
 
     def run_while(self, holds: Callable[[], bool], start: Callable[[], Callable[[], object]]) -> None:
-        """Start a feature when a condition on the role becomes true, and stop it when the condition becomes false.
+        """Start a feature when a condition on the role becomes true, and stop the feature when the condition becomes false.
 
         Args:
             holds: returns the condition. It is called now and after each change of the role.

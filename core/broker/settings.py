@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Settings:
-    """The settings of a broker: those in force and those at the start. Loop thread."""
+    """The settings of a broker that are in force, and its settings at the start. Loop thread."""
 
     __slots__ = ("_state",)
 
@@ -20,12 +20,12 @@ class Settings:
 
     @property
     def current(self) -> BrokerConfig:
-        """Settings in force. Some change while the broker runs, so read them each time."""
+        """The broker's settings in force. Some settings change while the broker runs, so read them each time."""
         return self._state.config
 
     @property
     def start(self) -> LoadedConfig:
-        """Configuration at the start, with the origin of each value."""
+        """The broker's configuration at the start, with the origin of each value."""
         return self._state.loaded
 
     def update(self, config: BrokerConfig) -> None:

@@ -1,7 +1,7 @@
 """Appends messages to the store and waits for their durability.
 
-Sends, puts in the same process, send-backs, replies, transactions and deliveries all use this module. It also maps the end of a
-flush to the answer that a client gets.
+Sends, puts in the same process, send-backs, replies, transactions and deliveries all use this module. The module also maps the
+end of a flush to the answer that a client gets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Stored:
         refused it."""
 
     def requests(self) -> list[DispatchRequest]:
-        """Return the dispatch request of each message, in the order of the append.
+        """Return the dispatch request of each appended message, in the order of the append.
 
         Raises:
             RefusedError: a message was not stored.
@@ -59,7 +59,7 @@ class Stored:
         return requests_of(self.units)
 
     async def acknowledge(self, *, strict: bool = False) -> None:
-        """Wait until the messages are as durable as promised; see :func:`flintmq.core.broker.sink.acknowledge`."""
+        """Wait until the appended messages are as durable as promised; see :func:`flintmq.core.broker.sink.acknowledge`."""
         await acknowledge(self.waiter, strict=strict, faults=self._faults)
 
 
@@ -96,7 +96,10 @@ class MessageSink:
         return stored
 
     def append(self, messages: Sequence[Incoming]) -> Stored:
-        """Append messages like :meth:`put`, without dispatch. The caller dispatches after it has answered or appended more."""
+        """Append messages like :meth:`put`, but without dispatch.
+
+        The caller dispatches after it has answered or appended more.
+        """
         return self._counted(self._store.put(messages), messages)
 
     def append_together(self, messages: Sequence[MessageExtBrokerInner]) -> Stored:
@@ -155,7 +158,7 @@ def not_stored(error: StoreError | RefusedError) -> RefusedError:
 
 
 async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
-    """Wait on the running loop until a flush waiter is done, and return its status.
+    """Wait on the running loop until a flush waiter is done, and return the waiter's status.
 
     The waiter may be completed on the flush service's thread.
     """
@@ -177,7 +180,7 @@ async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
 
 
 def not_durable(status: FlushStatus) -> RefusedError | None:
-    """Return the answer to a client whose stored message is not as durable as promised; None if it is.
+    """Return the answer to a client whose stored message is not as durable as promised; None if the message is.
 
     Sends, send-backs, replies, ended transactions and puts in the same process all use this mapping of flush statuses. It
     corresponds to RocketMQ's ``SendMessageProcessor.handlePutMessageResult``.
@@ -234,7 +237,7 @@ async def acknowledge(waiter: FlushWaiter, *, strict: bool, faults: BrokerFaults
 
 
 def told_durable(status: FlushStatus, faults: BrokerFaults, times: int = 1) -> RefusedError | None:
-    """Return the result of :func:`not_durable`, and record it in ``faults``. Loop thread.
+    """Return the answer of :func:`not_durable` for a flush status, and record it in ``faults``. Loop thread.
 
     Args:
         status: the status of a flush.

@@ -42,7 +42,7 @@ T = TypeVar("T")
 class BrokerState:
     """The tables, the store and the services of a broker; RocketMQ's BrokerController without its threads.
 
-    Plugins and request processors get its :attr:`api` instead.
+    Plugins and request processors get the state's :attr:`api` instead.
 
     Args:
         config: the settings; some change while the broker runs.
@@ -145,13 +145,16 @@ class BrokerState:
     def forget_topic(self, topic: str) -> None:
         """Remove the consumer offsets and the counters of a deleted topic. The store deletes its queues.
 
-        It is called when a topic is removed from the table, and for leftovers of a topic that is in no table.
+        This is called when a topic is removed from the table, and for leftovers of a topic that is in no table.
         """
         self.offsets.remove_topic(topic)
         self.stats.forget_topic(topic)
 
     def service(self, kind: type[T]) -> T:
-        """Return the first service, dispatcher or privileged part of a class. Raises ``LookupError`` if there is none."""
+        """Return the broker's first service, dispatcher or privileged part of a class.
+
+        Raises ``LookupError`` if it has none.
+        """
         for found in self._parts():
             if isinstance(found, kind):
                 return found
@@ -166,12 +169,12 @@ class BrokerState:
             yield getattr(dispatcher, "inner", dispatcher)
 
     def services_with(self, protocol: type[T]) -> Iterator[T]:
-        """Return the services that support a protocol, in the order of their registration."""
+        """Return the broker's services that support a protocol, in the order of their registration."""
         return (service for service in self.services() if isinstance(service, protocol))
 
     @property
     def ha_port(self) -> int:
-        """Port on which slaves replicate from this broker. A broker without slaves returns the port it would use."""
+        """Port on which slaves replicate from this broker; for a broker without slaves, the port that slaves would use."""
         replication = next(self.services_with(SupportsReplication), None)  # type: ignore[type-abstract]
         return ha_port(replication, self.config.listen.ha_port, self.address)
 
@@ -194,15 +197,15 @@ class BrokerState:
             self.dispatch_soon()
 
     def hand_over_store(self) -> None:
-        """Stop dispatch for good, because another thread is about to close the store."""
+        """Stop the dispatch of records for good, because another thread is about to close the store."""
         self._closing = True
 
     def dispatch_soon(self) -> None:
-        """Dispatch readable records in the loop's next iteration."""
+        """Schedule the dispatch of readable records for the loop's next iteration."""
         if not self._dispatching:
             self._dispatching = True
             self.loop.call_soon(self._dispatch_some)
 
     def progressed(self) -> None:
-        """Schedule dispatch because a flush has made more records readable. Any thread."""
+        """Schedule the dispatch of records because a flush has made more records readable. Any thread."""
         self.loop.call_soon_threadsafe(self.dispatch_soon)

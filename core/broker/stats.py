@@ -113,12 +113,12 @@ class BrokerStats:
     # hot paths
 
     def stored(self, records: Sequence[AppendUnit], took_s: float = 0.0, messages: int | None = None) -> None:
-        """Count an append.
+        """Count an append of messages.
 
         Args:
             records: the records and batches that were appended.
             took_s: duration of the append, in seconds.
-            messages: number of messages in ``records``; None to count them here.
+            messages: number of messages in ``records``; None to count the messages in ``records``.
         """
         count = len(records)
         if count == 1:
@@ -156,18 +156,18 @@ class BrokerStats:
             self._stored_in_queues(records)
 
     def _counted(self, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return the messages and bytes of some topics that are not in the table yet, keyed by topic."""
+        """Return the numbers of messages and bytes of some topics that are not in the table yet, keyed by topic."""
         return {topic: (found[0], found[1]) if (found := self._puts.get(topic)) else (0, 0) for topic in set(topics)}
 
     def _note_sizes(self, before: Mapping[str, tuple[int, int]]) -> None:
-        """Count the sizes of the messages that were added since :meth:`_counted` returned ``before``."""
+        """Count the sizes of the messages that were counted since :meth:`_counted` returned ``before``."""
         for topic, (messages, size_bytes) in before.items():
             if self.figures is not None:
                 now_messages, now_bytes = self._puts[topic]
                 self.figures.sized(topic, now_messages - messages, now_bytes - size_bytes)
 
     def measure(self, figures: BatchFigures) -> None:
-        """Add every later batch and pull to ``figures``, too."""
+        """Add every later append and pull to the histograms in ``figures``, too."""
         self.figures = figures
 
     def undelivered(self) -> None:
@@ -200,8 +200,8 @@ class BrokerStats:
     def replicated(self, messages: int, size_bytes: int) -> None:
         """Count records that a slave received from its master.
 
-        They count as messages and bytes stored (request 28). Like in RocketMQ's ReputMessageService, they do not count as sends
-        of a topic.
+        The records count as messages and bytes stored (request 28). Like in RocketMQ's ReputMessageService, they do not count
+        as sends of a topic.
         """
         self.put_messages += messages
         self.put_bytes += size_bytes
@@ -243,7 +243,7 @@ class BrokerStats:
             group: the group that pulled.
             queue_id: the queue.
             messages: number of messages returned.
-            size_bytes: bytes of their records.
+            size_bytes: size of the messages' records.
             took_s: duration of the read, in seconds.
             next_offset: queue offset of the group's next pull.
         """
@@ -270,9 +270,9 @@ class BrokerStats:
         """Count delayed messages that were due and have been appended to their own topics.
 
         Args:
-            topic: the topic in which they waited.
-            queue_id: the queue in which they waited.
-            records: their records in their own topics.
+            topic: the topic in which the messages waited.
+            queue_id: the queue in which the messages waited.
+            records: the messages' records in their own topics.
         """
         count, size = count_messages(records), sum([record.message_size_bytes for record in records])
         add = self.table.add
@@ -292,21 +292,21 @@ class BrokerStats:
         return self.table.tps(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def forget_topic(self, topic: str) -> None:
-        """Delete the counters of a topic."""
+        """Delete the statistics of a topic."""
         self._fold()
         if self.figures is not None:
             self.figures.forget_topic(topic)
         self.table.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """Delete the counters of a group."""
+        """Delete the statistics of a group."""
         self._fold()
         topics = self.table.forget_group(group)
         if self.figures is not None:
             self.figures.forget_group(group, topics)
 
     def sample(self) -> None:
-        """Take the table's snapshots. The broker calls it every ``SAMPLE_INTERVAL_S`` seconds."""
+        """Take snapshots of the counters with history. The broker calls this every ``SAMPLE_INTERVAL_S`` seconds."""
         self.table.sample()
 
     def roll_put_times(self) -> None:

@@ -55,7 +55,7 @@ class _Item:
         snapshot is recorded."""
 
     def roll(self, numbers: tuple[int, ...]) -> None:
-        """Record the counter's values for the snapshots since the last addition; ``numbers`` are the newest snapshots."""
+        """Record the counter's values for the snapshots since the last addition. ``numbers`` has the newest of each series."""
         self.marks = self.marks or tuple(array("q") for _ in _SERIES)
         for marks, seen, number, (_, kept) in zip(self.marks, self.seen, numbers, _SERIES, strict=True):
             if number != seen:
@@ -65,7 +65,7 @@ class _Item:
         self.seen = numbers
 
     def at(self, series: int, number: int) -> tuple[int, int]:
-        """Return the value and the number of additions at a snapshot of a series."""
+        """Return the counter's value and number of additions at a snapshot of a series."""
         marks = self.marks[series] if self.marks else ()
         for index in range(0, len(marks), 3):
             if marks[index] >= number:
@@ -74,7 +74,7 @@ class _Item:
 
 
 def _nothing() -> None:
-    """Do nothing, for tables to which all counts are added at once."""
+    """Do nothing; the default of ``fold`` for tables to which all counts are added at once."""
 
 
 class StatsTable:
@@ -82,7 +82,8 @@ class StatsTable:
 
     Args:
         clock: gives the monotonic time of snapshots.
-        fold: called before counters are read. It calls :meth:`add` for the counts that its owner has collected.
+        fold: a function that is called before counters are read. It calls :meth:`add` for the counts that the table's owner has
+            collected.
         count_max: limit of counters. Additions that would need a further counter are ignored.
     """
 
@@ -106,7 +107,7 @@ class StatsTable:
         return self._count
 
     def add(self, name: str, key: str, value: int = 1, times: int = 1) -> None:
-        """Add to a counter, which is created if it is missing.
+        """Add a value to a counter, which is created if it is missing.
 
         Args:
             name: name of the counter, for example ``TOPIC_PUT_NUMS``.
@@ -148,7 +149,7 @@ class StatsTable:
         return item
 
     def sample(self) -> None:
-        """Take the snapshots that are due, of all counters together."""
+        """Take the snapshots of all counters that are due now."""
         self._fold()
         now_s = self._clock.monotonic_s()
         numbers = []
@@ -227,14 +228,14 @@ class StatsTable:
 
 
 def _topic_of(name: str, key: str) -> str:
-    """Return the topic in a counter's key. It is the first part, except that keys of latencies begin with the queue id."""
+    """Return the topic in a counter's key: the first part, but the second in keys of latencies, which begin with a queue id."""
     if name == GROUP_GET_LATENCY:
         key = key.partition("@")[2]
     return key.partition("@")[0]
 
 
 def _group_of(key: str) -> str:
-    """Return the last part of a key that has several parts; empty for a single part.
+    """Return the last part of a counter's key that has several parts; empty for a single part.
 
     The last part is a group, or a queue id for counters of delay levels.
     """

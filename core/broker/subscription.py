@@ -39,7 +39,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
     @property
     def is_tag_type(self) -> bool:
-        """Return whether the expression is a list of tags."""
+        """Return whether the subscription's expression is a list of tags."""
         return self.expression_type in ("", TAG)
 
 

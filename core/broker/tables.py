@@ -15,11 +15,11 @@ P = ParamSpec("P")
 
 
 class TableFile(Generic[P]):
-    """The file of a table: encodes and writes the whole table. Loop thread.
+    """The file of a broker's table: encodes and writes the whole table. Loop thread.
 
     Args:
-        table: the table.
-        encoded: returns the table as a body, in pieces.
+        table: the table of topics, groups or offsets.
+        encoded: returns the table as the body of a response, in pieces.
     """
 
     __slots__ = ("_table", "compact", "durable", "encoded", "persist")
@@ -42,11 +42,11 @@ class TableFile(Generic[P]):
 
 
 class VersionedFile(TableFile[P]):
-    """The file of a table that has a data version. Loop thread.
+    """The file of a broker's table that has a data version. Loop thread.
 
     Args:
-        table: the table.
-        encoded: returns the table as a body, in pieces.
+        table: the table of topics, groups or offsets.
+        encoded: returns the table as the body of a response, in pieces.
     """
 
     __slots__ = ("_versioned",)
@@ -60,7 +60,7 @@ class VersionedFile(TableFile[P]):
 
     @property
     def noted(self) -> int:
-        """Number of changes that are in the journal, but not in the file yet."""
+        """Number of changes of the table that are in the journal, but not in the file yet."""
         return self._versioned.noted
 
     @property

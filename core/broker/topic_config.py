@@ -50,14 +50,17 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def open_queue_nums(self) -> int:
-        """Number of queues that are both written and read. If there are none, the number of queues that are either."""
+        """Number of the topic's queues that are both written and read.
+
+        If none is both, the number of queues that are either.
+        """
         return min(self.read_queue_nums, self.write_queue_nums) or max(self.read_queue_nums, self.write_queue_nums)
 
     def queue_inside(self, queue_id: int) -> int:
         """Return the id of the queue that gets a message for ``queue_id``, which the topic may no longer have.
 
-        If consumers no longer read that queue, a queue is chosen that is read and written. All messages for one lost queue go
-        to the same queue, so that they keep their order.
+        If consumers no longer read the queue with this id, a queue is chosen that is read and written. All messages for one
+        lost queue go to the same queue, so that they keep their order.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the topic has no queue.
@@ -75,7 +78,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return queue_id % self.open_queue_nums
 
     def describe(self) -> str:
-        """Return the topic as RocketMQ's remarks show it."""
+        """Return the topic's configuration as text, in the form of RocketMQ's remarks."""
         return (
             f"TopicConfig [topicName={self.topic_name}, readQueueNums={self.read_queue_nums}, "
             f"writeQueueNums={self.write_queue_nums}, perm={perm_text(self.perm)}, "
@@ -98,7 +101,7 @@ class TopicConfigSerializeWrapper(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
-    """The name of a queue: broker name, queue id and topic (``MessageQueue``). It may be the key of a dictionary."""
+    """The name of a queue: broker name, queue id and topic (``MessageQueue``). The object may be the key of a dictionary."""
 
     broker_name: str
     queue_id: Int

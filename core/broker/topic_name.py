@@ -24,12 +24,12 @@ DLQ_QUEUE_NUMS: Final = 1
 
 
 def retry_topic(group: str) -> str:
-    """Return the name of the topic from which a group gets messages again that its consumers sent back."""
+    """Return the name of a group's retry topic, from which it gets messages again that its consumers sent back."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Return the name of the topic for a group's dead letters, which were sent back too often."""
+    """Return the name of the topic for a group's dead letters: messages that consumers sent back too often."""
     return DLQ_PREFIX + group
 
 
@@ -39,7 +39,7 @@ def reply_topic(cluster: str) -> str:
 
 
 def is_name(name: str, max_bytes: int) -> bool:
-    """Return whether a name has at most ``max_bytes`` characters, all of them allowed for topics and groups."""
+    """Return whether a name has at most ``max_bytes`` characters, all of which are allowed for topics and groups."""
     return len(name) <= max_bytes and _NAME.fullmatch(name) is not None
 
 

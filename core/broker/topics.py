@@ -144,7 +144,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return queue_id if config is None or topic in self.holding_topics else config.queue_inside(queue_id)
 
     def allow_auto_create(self, auto_create: bool, queue_nums: int) -> None:
-        """Set whether sends create topics; the broker may be running.
+        """Set whether sends create topics, while the broker runs or before its start.
 
         Args:
             auto_create: whether sends create topics.
@@ -159,20 +159,21 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self.put(TopicConfig.with_queues(reserved.AUTO_CREATE_TOPIC, queue_nums, template))
 
     def resize_template(self, queue_nums: int) -> None:
-        """Set the largest number of queues that a topic gets if a send creates it from ``TBW102``.
+        """Set the largest number of queues that a topic gets if a send creates the topic from ``TBW102``.
 
         Raises:
-            StoreError: the template could not be written to disk. The table in memory has the new number, the file does not.
+            StoreError: the template could not be written to disk. Only the table in memory has the new number.
         """
         template = self._table.get(reserved.AUTO_CREATE_TOPIC)
         if template is not None:
             self.put(replace(template, read_queue_nums=queue_nums, write_queue_nums=queue_nums))
 
     def permission_changed(self) -> None:
-        """Publish that the broker's own permission has changed, because the broker registers its topics with it.
+        """Publish a change of the broker's own permission, with which the broker registers its topics.
 
         Raises:
-            StoreError: the new version of the table could not be written to disk. Name servers get it nevertheless.
+            StoreError: the new version of the table could not be written to disk. Name servers get the new version
+                nevertheless.
         """
         self._change({})
 
@@ -246,7 +247,10 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return perm.is_inherited(config.perm)
 
     def create_in_send_back(self, topic: str, queue_nums: int, topic_sys_flag: int = 0) -> TopicConfig:
-        """Return the configuration of a retry, dead letter or other topic that the broker sends to, created if missing."""
+        """Return the configuration of a retry, dead letter or other topic to which the broker sends.
+
+        A missing topic is created.
+        """
         existing = self._table.get(topic)
         if existing is None:
             existing = TopicConfig.with_queues(topic, queue_nums, topic_sys_flag=topic_sys_flag)
@@ -261,11 +265,11 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         return existing
 
     def learn(self, topic: str, queue_nums: int) -> bool:
-        """Add a topic on a slave because the master sent messages of it; return whether the table was changed.
+        """Add a topic on a slave because the master sent messages of the topic; return whether the table was changed.
 
         The master's table of topics comes later than its messages, or never if the master fails now. Messages that the master
-        acknowledged must be readable nevertheless. A topic that was missing in the master's last table was deleted there, and
-        is not added.
+        acknowledged must be readable nevertheless. A topic that was missing in the master's last table was deleted on the
+        master, and is not added.
 
         Args:
             topic: name of the topic.
@@ -372,11 +376,11 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self._ordered.discard(topic)
 
     def registered(self, broker_permission: int = perm.READ_WRITE) -> Iterator[tuple[str, TopicConfig]]:
-        """Return pairs of a topic's name and the configuration that the broker registers. Later changes are not included.
+        """Return pairs of a topic's name and the configuration that the broker registers, without later changes.
 
         Args:
-            broker_permission: the broker's permission. If it lacks read or write, every topic is registered with it instead of
-                the topic's permission (docs/internals/protocol.md, Registration).
+            broker_permission: the broker's permission. If it lacks read or write, every topic is registered with the broker's
+                permission instead of its own (docs/internals/protocol.md, Registration).
         """
         every = zip(list(self._table), list(self._table.values()), strict=True)
         if broker_permission & perm.READ_WRITE == perm.READ_WRITE:

@@ -1,8 +1,8 @@
 """Counts messages in queues that consumers do not read.
 
 A topic has such queues if it once had more read queues than now, or if it has more write queues than read queues. A pull from
-such a queue is refused. Clients do not try, because the route has only ``readQueueNums`` queues. RocketMQ's figures of lag do
-not include these messages.
+such a queue is refused. Clients send no such pull, because the route has only ``readQueueNums`` queues. RocketMQ's figures of
+lag do not include these messages.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Work:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Event loop of the broker."""
+        """Event loop of the broker, for features that run work on it."""
         return self._state.loop
 
     def from_thread(self, call: Callable[[Unpack[A]], object], *arguments: *A) -> None:
