@@ -119,7 +119,7 @@ class DaemonThreads(Executor):
                 else:
                     promise.set_result(result)
                     del result
-            # Without this deletion, the thread's last message stays in memory until the thread's next call.
+            # The names are deleted, because the thread's last message would stay in memory until the thread's next call.
             del call, promise, function
             idle.release()
 

@@ -92,7 +92,8 @@ class Rebalancer:
             for topic in list(self._member.subscriptions):
                 try:
                     await self._update(topic, await self._assigned(topic))
-                except FlintError as failure:  # After a failed request, the topic's queues stay assigned as they are.
+                except FlintError as failure:
+                    # If the topic's route or the group's members are unknown, the topic's queues stay assigned as they are.
                     if self._is_news(topic, failure):
                         log.warning(
                             "client.not_rebalanced",

@@ -71,7 +71,7 @@ class AdminGroupProcessor(StateProcessor):
         self._api.figures.counts.forget_group(header.group_name)
         if header.remove_offset:
             self._api.offsets.remove_group(header.group_name)
-            # A group that is created with the name of a deleted group must not get its offsets, even after a power cut.
+            # A group that is created again after its deletion must not get the old offsets, even after a power cut.
             await self._api.offsets.file.durable()
         await self._api.groups.file.durable()
         return Response()

@@ -85,7 +85,7 @@ class AdminTopicProcessor(StateProcessor):
         # A topic may have offsets and counters without an entry in the table of topics.
         self._forget(topic)
         await self._api.topics.file.durable()
-        # A topic that is created with the name of a deleted topic must not get its offsets, even after a power cut.
+        # A topic that is created again after its deletion must not get the old offsets, even after a power cut.
         await self._api.offsets.file.durable()
         await acknowledge(waiter, strict=False)
         # Dispatching the record of the deletion from the log removes the topic's queues.

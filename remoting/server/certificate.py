@@ -42,7 +42,7 @@ def expires_ms(file: Path | str) -> int | None:
         ValueError,
         IndexError,
     ):
-        # OpenSSL has accepted the certificate. Only this module cannot read its form.
+        # OpenSSL has accepted the certificate, although this module cannot read it.
         return None
     return min(found, default=None)
 
