@@ -125,7 +125,7 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            # The maximum of uncommitted bytes can grow only if it is below the unsynced bytes, which include uncommitted bytes.
+            # Unsynced bytes include the uncommitted bytes, whose maximum can grow only if the unsynced bytes exceed it.
             if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):

@@ -98,7 +98,7 @@ def repair(store: Path, settings: tuple[str, ...], as_json: bool) -> None:
     total = files.log_bytes
     with _progress(f"checking {store}", total) as progress:
         damaged = has_damage(files, config, progress)
-    # StoreFiles is deleted, because its memory maps must not hold the files that rebuild() replaces.
+    # The StoreFiles object is deleted, because its memory maps must not hold the files that rebuild() replaces.
     del files
     with _progress(f"rebuilding {store}", total) as progress:
         end, kept = rebuild(store, config, told_delays(loaded), progress, damaged=damaged)

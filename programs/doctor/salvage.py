@@ -91,7 +91,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
     result = Salvaged()
     moved_delays = DelayTimes()
     (target / "commitlog").mkdir(parents=True)
-    # After an interrupted salvage, a broker must not take the target folder for a store that has lost its end.
+    # The file abort keeps a broker from taking the target of an interrupted salvage for a store that has lost its end.
     (target / "abort").touch()
     if (files.root / "config").is_dir():
         shutil.copytree(files.root / "config", target / "config")

@@ -74,7 +74,8 @@ def _check_log(
             report.log_end_bytes = piece.end
             size = piece.end - piece.start
             if blank_bytes >= size + BLANK_MIN_BYTES:
-                # This record would have fit into the file that the blank ends, so another record was lost there.
+                # A blank ends a log file if the next record does not fit.
+                # If the record after the blank would have fit, the record that caused the blank was lost.
                 expected.lose(blank_bytes)
             blank_bytes = 0
             for what in _refused_by_readers(piece.record):
