@@ -347,7 +347,8 @@ class Round:
         """Let one more member take the rest of its group's messages, and check that the group was given everything."""
         ledger, group = self._ledger, group_of(way, self._ledger)
         if group not in ledger.delivered:
-            return  # No client of this round consumed messages in the given way.
+            # No client of this round consumed messages in the way that `way` names.
+            return
 
         async def note(message: MessageExt) -> None:
             ledger.heard(group, [message])
