@@ -28,8 +28,8 @@ from flintmq.core.response_code import ResponseCode
 ANY_QUEUE: Final = -1
 """Queue id of a held pull that waits for a message in any queue of a topic."""
 HELD_BYTES: Final = 2_048
-"""Size of a request's texts, in bytes, up to which the held pull counts as one pull. A pull with longer texts counts as several
-pulls."""
+"""Size of a pull's request texts, in bytes, below which the held pull counts as one pull. A pull with longer texts counts as
+several pulls."""
 Resume = Callable[["HeldPull"], object]
 
 
