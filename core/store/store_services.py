@@ -141,7 +141,7 @@ class QueueFlusher:
             )
             return
         except Exception as error:
-            # An exception that is no OSError is a programming error: report it, and do not write the checkpoint any more.
+            # An exception other than OSError is a programming error: report it, and do not write the checkpoint any more.
             self.failures += 1
             self._failed = OSError(errno.EIO, f"{type(error).__name__}: {error}")
             log.critical(
