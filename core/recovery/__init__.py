@@ -1,1 +1,1 @@
-"""Recovery at a start: it scans the log, cuts a torn tail, and dispatches the records that were not dispatched."""
+"""Recovery at a broker's start: scans the log, cuts a torn tail, and dispatches the records that were not dispatched."""

@@ -1,9 +1,9 @@
 """The file ``flint/ends``, in which a store records the ends of its files.
 
 If a queue, log file or table of a store is removed, zeroed or replaced by an older copy, the store looks like a sound one that
-never had the missing data. Its messages would be unreadable, and new messages would get the queue offsets of lost ones. The
-recorded ends reveal the loss. After a clean stop they are exact. While a broker runs they are lower bounds: ends only grow, and
-only synced data is recorded.
+never had the missing data. The missing messages would be unreadable, and new messages would get the queue offsets of lost
+messages. The recorded ends reveal the loss. After a clean stop, the recorded ends are exact. While a broker runs, they are
+lower bounds, because ends only grow and only synced data is recorded.
 
 ::
 
@@ -11,10 +11,10 @@ only synced data is recorded.
     <crc32, 8 hex digits> {"in_use":true}
     <crc32, 8 hex digits> {"deleted":["T",0]}
 
-The first line is replaced atomically and durably. Each later line makes a part of it invalid. After ``in_use``, the ends are no
-longer exact, because a broker uses the store. After ``deleted``, the end of that queue no longer counts. The later lines are
-not synced. After a power failure, the file ``abort`` stands for ``in_use``, and the absence of a topic from ``topics.json`` for
-the ``deleted`` lines of its queues.
+The first line is replaced atomically and durably. Each later line makes a part of the first line invalid. After ``in_use``, the
+ends are no longer exact, because a broker uses the store. After ``deleted``, the end of that queue no longer counts. The later
+lines are not synced. After a power failure, the file ``abort`` stands for ``in_use``, and the absence of a topic from
+``topics.json`` for the ``deleted`` lines of its queues.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tail(msgspec.Struct, frozen=True, array_like=True):
-    """A checksum of the last used bytes of a file of the log."""
+    """A checksum of the last used bytes of a commit log file."""
 
     start_offset_bytes: int
     """Physical offset of the file's first byte."""
@@ -61,7 +61,7 @@ class Tail(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileNote(msgspec.Struct, frozen=True, array_like=True):
-    """The recorded size and checksum of a small file."""
+    """The recorded size and checksum of a small file of a store, such as a table of topics."""
 
     size_bytes: int
     """Size of the small file in bytes; -1 if only the file's existence is recorded, as while a broker runs."""
@@ -100,7 +100,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line after the first, which makes a part of the first line invalid."""
+    """A later line of the file ``flint/ends``, which makes a part of the file's first line invalid."""
 
     in_use: bool = False
     deleted: tuple[str, int] | None = None
@@ -154,7 +154,7 @@ class EndsFile:
         self.noted = msgspec.structs.replace(noted, queues=kept, is_stop=not self.was_in_use)
 
     def write(self, ends: Ends) -> None:
-        """Replace the file's content, atomically and durably.
+        """Replace the content of ``flint/ends``, atomically and durably.
 
         Raises:
             StoreError: the disk refused (StoreFullError: it is full). The earlier content stays valid.
@@ -203,12 +203,12 @@ class EndsFile:
 
 
 def notes_of_files(disk: Disk, root: Path, *, whole: bool) -> tuple[dict[str, FileNote], dict[str, int]]:
-    """Return the values to record of a store's small files: a note for each, and the counters of tables, keyed by path.
+    """Return the recorded state of a store's small files: a state for each file, and the counters of tables, keyed by path.
 
     Args:
         disk: the disk interface.
         root: the store's folder.
-        whole: whether to record sizes and checksums; if not, only the existence of files other than tables.
+        whole: whether to record sizes and checksums. If False, only the existence of files other than tables is recorded.
 
     Raises:
         OSError: a file cannot be read.
@@ -227,7 +227,7 @@ def notes_of_files(disk: Disk, root: Path, *, whole: bool) -> tuple[dict[str, Fi
 
 
 def small_files(disk: Disk, root: Path) -> Iterator[Path]:
-    """Yield the paths of the small files whose content is recorded at a stop."""
+    """Yield the paths of a store's small files whose content is recorded at a stop."""
     for folder in (root / "config", root / "flint", root / "flint" / "timer"):
         for path in disk.list_files(folder):
             is_table = path.name.endswith((".json", ".json.bak"))
@@ -242,7 +242,7 @@ _NOT_NOTED: Final = ("ends", "boot")
 
 
 def counter_of(raw: bytes) -> int:
-    """Return the change counter in the content of a table; -1 if there is none."""
+    """Return the change counter in the content of a table's file; -1 if the content has no counter."""
     at = raw.find(b'"counter"')
     text = raw[at + 9 : at + 40].lstrip(b" \t\r\n:") if at >= 0 else b""
     digits = text[: len(text) - len(text.lstrip(b"0123456789"))]
@@ -254,7 +254,7 @@ def _line(content: bytes) -> bytes:
 
 
 def _content(line: bytes) -> bytes:
-    """Return the content of a line without its checksum. Raises ValueError if the checksum is wrong."""
+    """Return the content of a line of ``flint/ends``, without its checksum. Raises ValueError if the checksum is wrong."""
     content = line[9:]
     if line[:9] != b"%08x " % zlib.crc32(content):
         raise ValueError("the line does not match its checksum")
@@ -262,7 +262,7 @@ def _content(line: bytes) -> bytes:
 
 
 def _changes(lines: Iterable[bytes]) -> Iterator[_Change]:
-    """Yield the changes in these lines, up to the first incomplete line."""
+    """Yield the changes in later lines of ``flint/ends``, up to the first incomplete line."""
     for line in lines:
         try:
             yield msgspec.json.decode(_content(line), type=_Change)

@@ -26,7 +26,7 @@ class LastStop(enum.Enum):
 
 
 class StoreMarks:
-    """Writes and reads the marks by which a start detects how the last broker ended.
+    """Writes and reads the marks in a store by which a start detects how the last broker ended.
 
     Args:
         disk: the disk interface.
@@ -39,18 +39,21 @@ class StoreMarks:
 
     @property
     def abort_file(self) -> Path:
-        """The path of the file that exists while a broker uses the store; if a start finds it, the broker did not stop."""
+        """The path of the file ``abort``, which exists while a broker uses the store.
+
+        If a start finds the file, the last broker did not stop cleanly.
+        """
         return self._root / "abort"
 
     def last_stop(self) -> LastStop:
-        """Return how the last broker ended; CLEAN for a store that was never used."""
+        """Return how the last broker on the store ended; CLEAN for a store that was never used."""
         if not self._disk.exists(self.abort_file):
             return LastStop.CLEAN
         # After a kill, all writes of the process are still in the files, because the machine did not stop.
         return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
 
     def mark_abort(self) -> None:
-        """Create the ``abort`` file, so that the next start detects a crash from now on."""
+        """Create the ``abort`` file, by which the next start detects a crash of this broker."""
         self._disk.write_file(self.abort_file, b"")
 
     def remove_abort(self) -> None:
@@ -66,13 +69,13 @@ class StoreMarks:
             self._disk.write_file(path, now)
 
     def forget_boot(self) -> None:
-        """Make the next start trust only synced data, because after a failed sync the kernel may drop pages. Never raises."""
+        """Make the next start trust only synced data, because the kernel may drop pages after a failed sync. Never raises."""
         with contextlib.suppress(OSError, StoreError):
             self._disk.remove(boot_path(self._root))
 
     @contextlib.contextmanager
     def distrusting_memory(self) -> Iterator[None]:
-        """Call :meth:`forget_boot` if the body fails with a disk error, which may have been a failed sync."""
+        """Call :meth:`forget_boot` if the ``with`` block fails with a disk error, which may have been a failed sync."""
         try:
             yield
         except OSError:
@@ -81,12 +84,12 @@ class StoreMarks:
 
 
 def boot_path(root: Path) -> Path:
-    """Return the path of the file with the id of the kernel's boot, in a store's folder."""
+    """Return the path of the file in a store's folder that contains the id of the kernel's boot."""
     return root / "flint" / "boot"
 
 
 def is_same_boot(disk: Disk, root: Path) -> bool:
-    """Return whether the machine has not been rebooted since the store was last used. Changes nothing."""
+    """Return whether the machine has not been rebooted since a store was last used. The store is not changed."""
     now = disk.incarnation(root).encode()
     path = boot_path(root)
     return bool(now) and disk.exists(path) and disk.read(path) == now

@@ -1,8 +1,8 @@
 """Compares the files of a store with their recorded ends (:mod:`.ends`), and rebuilds queues and index from the log.
 
-The log's files are checked here and by the plan. Queues and an index that have lost data are rebuilt. If the log lacks the last
-messages of a queue, because they are deleted or damaged, the queue gets filler units in their place, so that no queue offset is
-used for a second message.
+This module and the recovery plan check the log's files. Queues and an index that have lost data are rebuilt. If the log lacks
+the last messages of a queue, because they are deleted or damaged, the queue gets filler units in place of these messages, so
+that no queue offset is used for a second message.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ ACCEPT: Final = (
 
 
 def tail_of(file: MappedFile, end_bytes: int) -> Tail:
-    """Return the tail to record for a file of the log that is used up to a position."""
+    """Return the checksum to record for a commit log file that is used up to a position."""
     return Tail(file.start, end_bytes, zlib.crc32(file.view[max(0, end_bytes - TAIL_BYTES) : end_bytes]))
 
 
 def tail_of_full(file: MappedFile) -> Tail:
-    """Return the tail to record for a file of the log that is followed by others, and is therefore full."""
+    """Return the checksum to record for a commit log file that is followed by other files, and is therefore full."""
     return tail_of(file, used_end(file))
 
 
 def first_doubtful(files: Sequence[MappedFile], noted: Ends | None) -> int | None:
-    """Return the index of the first file of a log whose first record or recorded tail is wrong; None if there is none.
+    """Return the index of the first file of a log whose first record or recorded checksum is wrong; None if all are right.
 
     At most two pages of each file are read. The last file is not checked, because a start scans it anyway.
     """
@@ -69,13 +69,13 @@ def _begins_well(file: MappedFile) -> bool:
 
 
 def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *, is_changed: bool) -> None:
-    """Raise if a log has lost its last records, or is another log; log a warning if it has lost its first files.
+    """Raise if a log has lost its last records, or is another log; log a warning if the log has lost its first files.
 
     Args:
         noted: the recorded ends.
         files: the log's files.
         end_offset_bytes: the log's end according to the scan.
-        is_changed: whether the scan found damage, which is reported separately.
+        is_changed: whether the scan found damage. Damage is reported separately.
 
     Raises:
         StoreFormatError: recorded data is missing; the message states the remedy.
@@ -105,7 +105,7 @@ def check_log(noted: Ends, files: Sequence[MappedFile], end_offset_bytes: int, *
 
 
 def _reaches(files: Sequence[MappedFile], end_offset_bytes: int, noted_end_bytes: int) -> bool:
-    """Return whether a log reaches a position, counting the blanks after its last record."""
+    """Return whether a log reaches a position. The blanks after the last record belong to the log."""
     for file in files:
         at = max(0, end_offset_bytes - file.start)
         if file.start < noted_end_bytes and at < file.size:
@@ -123,7 +123,7 @@ def _end_of(tail: Tail) -> int:
 
 
 def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
-    """Restore ``flint/epochs`` from its recorded content if it is missing, damaged or older; return whether it was.
+    """Restore ``flint/epochs`` from its recorded content if the file is missing, damaged or older; return whether it was.
 
     Raises:
         StoreError, OSError: the disk refused the write.
@@ -155,7 +155,7 @@ def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
 
 
 def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: int, *, was_stopped: bool) -> bool:
-    """Delete an index that has lost entries, so that it is rebuilt; return whether it was deleted.
+    """Delete a store's index if it has lost entries, so that it is rebuilt; return whether it was deleted.
 
     After a crash the last index files can be missing as expected; their entries are dispatched again.
     """
@@ -175,12 +175,13 @@ def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: i
 
 
 def lost_queues(queues: ConsumeQueues, noted: Ends, *, is_same_log: bool) -> list[QueueEnd]:
-    """Return the recorded ends of the queues that have lost units: they end earlier, begin later, or have an empty file.
+    """Return the recorded ends of the queues that have lost units: queues that end earlier, begin later or have an empty file.
 
     Args:
         queues: the queues as found at the start, or after they have caught up.
         noted: the recorded ends.
-        is_same_log: whether no file of the log was deleted since, so that queues must begin where they did.
+        is_same_log: whether no file of the log was deleted since the ends were recorded, so that queues must begin at the
+            recorded offset.
     """
     found = queues.queues
     lost = []
@@ -214,7 +215,7 @@ def _is_filled(queues: ConsumeQueues, end: QueueEnd) -> bool:
 def gone_topics(disk: Disk, root: Path, noted: Ends) -> frozenset[str]:
     """Return the topics of recorded queues that the table of topics does not have, because they were deleted.
 
-    It reads the whole table, and is called only if queues are missing. Topics of features need not be in the table.
+    The function reads the whole table, so it is called only if queues are missing. Topics of features need not be in the table.
     """
     path, journal = root / "config" / "topics.json", root / "flint" / "new-topics"
     try:
@@ -245,7 +246,7 @@ def build_again(
     is_caught_up: bool,
     goes_on: bool,
 ) -> None:
-    """Rebuild queues from the log, each up to its recorded end. Reads the whole log once.
+    """Rebuild queues that have lost units from the log, each up to its recorded end. Reads the whole log once.
 
     Args:
         queues: the store's queues.
@@ -253,7 +254,8 @@ def build_again(
         lost: the recorded ends of the queues to rebuild.
         end_offset_bytes: the physical offset up to which the other queues describe the log.
         is_caught_up: whether all queues have just been rebuilt from the whole log.
-        goes_on: whether a queue gets fillers for last messages that the log lacks. RocketMQ uses their offsets again.
+        goes_on: whether a queue gets fillers for last messages that the log lacks. RocketMQ uses the offsets of these messages
+            again.
 
     Raises:
         StoreError: a record cannot be read, or the disk refused an operation.

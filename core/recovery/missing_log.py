@@ -1,14 +1,14 @@
 """Distinguishes a log with missing files from a log whose end was lost in a crash.
 
-In both cases queues describe records that the log does not have. Missing files are a mistake: ``store.commit_log_paths`` is
+In both cases, queues describe records that the log does not have. Missing files are a mistake: ``store.commit_log_paths`` is
 wrong, a disk is not mounted, or a file was removed. A start that truncated everything to such a log would lose data that still
-exists. A crash loses only data that was not synced, and nothing if only the process was killed. So a start is refused if a
-crash cannot be the cause.
+exists. A crash loses only data that was not synced, and nothing if only the process was killed. A start is therefore refused if
+a crash cannot be the cause.
 
-The recorded ends (:mod:`.ends`) of the crashed broker say up to which position the log was synced, and decide. Without them, or
-if another broker may have used the store since, store times decide: a crash loses no record that the checkpoint covers. With
-``store.compat: strict`` no start is refused, and queues are deleted as in RocketMQ. See docs/internals/algorithms.md, Abnormal
-recovery.
+The recorded ends (:mod:`.ends`) of the crashed broker contain the position up to which the log was synced, and decide. Without
+recorded ends, or if another broker may have used the store since, store times decide: a crash loses no record that the
+checkpoint covers. With ``store.compat: strict`` no start is refused, and queues are deleted as in RocketMQ. See
+docs/internals/algorithms.md, Abnormal recovery.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ADVICE: Final = (
 
 
 def _was_synced(noted: Ends | None, end_offset_bytes: int) -> bool | None:
-    """Return whether the log was synced beyond a position, according to the recorded ends; None if they do not show it."""
+    """Return whether the log was synced beyond a position, according to the recorded ends; None if this cannot be known."""
     if noted is None or not noted.log_end:
         return None
     if noted.log_end > end_offset_bytes:
@@ -44,7 +44,7 @@ def may_be_lost(
     Args:
         last_stop: how the last broker ended.
         trusted_ms: the store time up to which the checkpoint covers the log.
-        noted: the recorded ends; None if there are none.
+        noted: the recorded ends; None if no ends were recorded.
         end_offset_bytes: the physical end of the file before the missing one.
         next_file: the content of the file after the missing one.
     """

@@ -1,4 +1,4 @@
-"""A start's view of the recorded state of a store, from before its files are opened until all queues have caught up."""
+"""The recorded state of a store, as a start uses it until all queues have caught up with the log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def read(cls, disk: Disk, root: Path) -> Self:
-        """Read the recorded state of a store that is about to be opened. Raises OSError."""
+        """Read the recorded state of a store that is about to be opened. Raises OSError if the state cannot be read."""
         ends = EndsFile(disk, root)
         notes = cls(disk, root, ends, ends.noted, changed_files(disk, root, ends.noted), [], [])
         if ends.damage:
@@ -52,7 +52,7 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         return notes
 
     def last_stop(self, marks: StoreMarks) -> LastStop:
-        """Return how the last broker ended; after a crash, first sync the names of the store's files.
+        """Return how the last broker on the store ended; after a crash, first sync the names of the store's files.
 
         A missing ``abort`` file does not mean a clean stop if the recorded state says that the store was in use.
 
@@ -72,7 +72,10 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
         return last_stop
 
     def restore_epochs(self) -> None:
-        """Restore the file of epochs if it is lost or damaged. Raises StoreError, OSError."""
+        """Restore the file ``flint/epochs`` if it is lost or damaged.
+
+        Raises StoreError or OSError if the disk refuses the write.
+        """
         if restore_epochs(self.disk, self.root, self.noted):
             self.mended.append("flint/epochs")
 

@@ -62,7 +62,7 @@ class FoundStore(msgspec.Struct, frozen=True):
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):
-    """The steps that a start will take. Positions are physical offsets in bytes."""
+    """A recovery plan: the steps that a start will take with a store. Positions are physical offsets in bytes."""
 
     last_stop: LastStop
     walked_from_offset_bytes: int
@@ -88,12 +88,12 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
     @property
     def changes_log(self) -> bool:
-        """Whether bytes of the log are removed or replaced."""
+        """Whether the plan removes or replaces bytes of the log."""
         return self.walked is not None and (self.walked.cut is not None or bool(self.walked.holes))
 
 
 def plan_start(found: FoundStore) -> RecoveryPlan:
-    """Return the steps that a start will take with a store. Changes nothing; reads the log's last files once.
+    """Return the steps that a start will take with a store. The store is not changed. The log's last files are read once.
 
     Raises:
         StoreFormatError: files of the log are missing, and a crash cannot be the cause.
@@ -124,7 +124,7 @@ def _check_end(found: FoundStore, newest_ms: int, files_end_offset_bytes: int, d
 
 
 def _check_noted(found: FoundStore, end_offset_bytes: int, *, is_changed: bool) -> None:
-    """Raise if a log has lost recorded data, unless the operator has moved the queues away to have them rebuilt."""
+    """Raise if a log has lost recorded data, unless the operator has moved the queues away so that the start rebuilds them."""
     if found.noted is not None and (found.queues.queues or not found.noted.queues):
         check_log(found.noted, found.commit_log.queue.files, end_offset_bytes, is_changed=is_changed)
 
@@ -171,7 +171,7 @@ class _Planner:
     # --- the scan of the log ---
 
     def _walk(self) -> tuple[int, str, Recovered]:
-        """Return the index of the first scanned file, the reason for it, and the findings of the scan from there.
+        """Return the index of the log's first scanned file, the reason for this choice, and the findings of the scan.
 
         All records that are read to rewrite queues or index must have been scanned, because unrepaired damage there would fail
         the start. The end of the index is known only when the log's end is known, so the scan may be repeated.
@@ -208,11 +208,11 @@ class _Planner:
             needed_from, what = lacks_from, "index is"
 
     def _first_file(self) -> tuple[int, str]:
-        """Return the index of the file with which the scan begins, and the reason.
+        """Return the index of the log's file with which the scan begins, and the reason for this choice.
 
-        After a crash it is the last file whose first record was stored at or before a time that the checkpoint covers. An
-        incompletely written first record is skipped. If the crashed broker has recorded the synced end of the log, the scan
-        begins no later than there, because newer records can have older times if the clock was set back.
+        After a crash, the scan begins with the last file whose first record was stored at or before a time that the checkpoint
+        covers. An incompletely written first record is skipped. If the crashed broker has recorded the synced end of the log,
+        the scan begins no later than at that end, because newer records can have older times if the clock was set back.
         """
         files, trusted_ms, noted = self._files, self._found.trusted_ms, self._found.noted
         if self._clean:
@@ -235,17 +235,17 @@ class _Planner:
     # --- dispatch ---
 
     def _clean_dispatch_start(self, walked: Recovered) -> int:
-        """Return the position from which queues are rewritten after a clean stop: their end, or the first hole."""
+        """Return the log position from which queues are rewritten after a clean stop: the log's end, or its first hole."""
         if walked.holes:
             return walked.unchanged_to_offset_bytes
         return _described_below(self._found.queues, walked.end_offset_bytes)
 
     def _crashed_dispatch_start(self, walked: Recovered) -> int:
-        """Return the position from which queues are rewritten after a crash; their units for records before it are valid.
+        """Return the log position from which queues are rewritten after a crash; units of records before it are valid.
 
         Queues are written in batches, in log order. If only the process was killed, all batches but the last are complete.
-        After a power failure, the batches that the checkpoint covers are. Both is verified: if a queue has lost units, or its
-        topic was deleted, queues are rewritten for the whole scanned part, as in RocketMQ.
+        After a power failure, the batches that the checkpoint covers are complete. The queues are checked in both cases: if a
+        queue has lost units, or its topic was deleted, queues are rewritten for the whole scanned part, as in RocketMQ.
         """
         queues, start = self._found.queues, walked.start_offset_bytes
         if walked.holes:
@@ -262,13 +262,13 @@ class _Planner:
         return start
 
     def _rewinds_to_ms(self, walked: Recovered, start: int) -> int | None:
-        """Return the time to which the checkpoint is rewound if it covers units that will be removed; otherwise None."""
+        """Return the store time to which the checkpoint is set back because it covers removed queue units; None to keep it."""
         if bool(walked.holes) if self._clean else start < walked.vouched[0]:
             return trusted_before(self._files, walked.holes, start)
         return None
 
     def _indexed_from(self, walked: Recovered, start: int) -> int | None:
-        """Return the start of the records before ``start`` that the index lacks; None if it lacks none."""
+        """Return the physical start of the records before ``start`` that the index lacks; None if the index lacks none."""
         lacks_from = _indexed_below(self._found.index, walked.unchanged_to_offset_bytes)
         if lacks_from is None:
             return None
@@ -286,7 +286,7 @@ def is_whole(commit_log: CommitLog, queues: ConsumeQueues, position: int) -> boo
 
 
 def is_described(commit_log: CommitLog, queue: QueueReader, queue_offset: int) -> bool:
-    """Return whether the message of a unit exists; also true if the message is deleted, or the unit is a filler."""
+    """Return whether the message of a queue unit exists; also true if the message is deleted, or the unit is a filler."""
     unit = queue.unit(queue_offset)
     if unit is None:
         return True
@@ -313,17 +313,17 @@ def count_between(queues: ConsumeQueues, begin_offset_bytes: int, end_offset_byt
 
 
 def _described_end(queues: ConsumeQueues) -> int:
-    """Return the physical end of the newest message in any queue; -1 if there is none."""
+    """Return the physical end of the newest message in any queue; -1 if all queues are empty."""
     return max((queue.max_physical_offset_bytes for queue in queues.queues.values()), default=-1)
 
 
 def _described_below(queues: ConsumeQueues, end_offset_bytes: int) -> int:
-    """Return the largest physical end of a message in any queue that is at or below a position; -1 if there is none."""
+    """Return the largest physical end, at or below a position, of a message in any queue; -1 if no message ends there."""
     return max((_last_end_below(queue, end_offset_bytes) for queue in queues.queues.values()), default=-1)
 
 
 def _last_end_below(queue: QueueReader, end_offset_bytes: int) -> int:
-    """Return the largest physical end of a message in a queue that is at or below a position; -1 if there is none."""
+    """Return the largest physical end, at or below a position, of a message in a queue; -1 if no message ends there."""
     if queue.max_physical_offset_bytes <= end_offset_bytes:
         return queue.max_physical_offset_bytes
     queue_offset = queue.max_queue_offset - 1
@@ -335,7 +335,7 @@ def _last_end_below(queue: QueueReader, end_offset_bytes: int) -> int:
 
 
 def _indexed_below(index: object, end_offset_bytes: int) -> int | None:
-    """Return the position from which an index lacks entries if the log ends at ``end_offset_bytes``; None if it lacks none."""
+    """Return the position from which the index of a log that ends at ``end_offset_bytes`` lacks entries; None if it has all."""
     committed: int | None = None
     if isinstance(index, SupportsCommittedBelow):
         committed = index.committed_below(end_offset_bytes)
@@ -345,13 +345,13 @@ def _indexed_below(index: object, end_offset_bytes: int) -> int | None:
 
 
 def _not_vouched_from(walked: Recovered) -> int:
-    """Return the first physical offset that the checkpoint does not cover."""
+    """Return the first physical offset of the log that the checkpoint does not cover."""
     begin = walked.start_offset_bytes if walked.clock_went_back or walked.holes else walked.end_offset_bytes
     return begin if walked.newer is None else min(begin, walked.newer[0])
 
 
 def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], position: int) -> int:
-    """Return a store time that is before all records from a position on; 0 if there is none.
+    """Return a store time that is before all of the log's records from a position on; 0 if no such time is found.
 
     It is the store time of a file's first record, so that the next recovery begins at a nearby file.
     """
@@ -363,7 +363,7 @@ def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], positio
 
 
 def _first_ms(file: MappedFile, holes: tuple[Hole, ...]) -> int:
-    """Return the store time of a file's first record, after its holes are filled; 0 for a blank."""
+    """Return the store time of the first record of a commit log file, after holes in the file are filled; 0 for a blank."""
     for hole in holes:
         if hole.start_offset_bytes <= file.start < hole.end_offset_bytes:
             return hole.store_timestamp_ms if hole.end_offset_bytes < file.start + file.size else 0

@@ -1,4 +1,7 @@
-"""Carries out a recovery plan, pass by pass. See docs/internals/algorithms.md, Clean recovery and Abnormal recovery."""
+"""Carries out the recovery plan of a start, step by step.
+
+See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ log = event_log("flintmq.store")
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """The parts of a store that a recovery changes; :meth:`run` carries out a plan on them."""
+    """The parts of a store that a recovery changes; :meth:`run` carries out a recovery plan on them."""
 
     disk: Disk
     quarantine: Path
@@ -36,7 +39,7 @@ class Recovery(msgspec.Struct, frozen=True):
     """Function called before bytes of the log change; it creates the ``abort`` file if the store has none."""
 
     def run(self, plan: RecoveryPlan) -> Recovered | None:
-        """Carry out a plan that was computed for the current state of the store.
+        """Carry out a recovery plan that was computed for the current state of the store.
 
         Returns:
             The findings of the scan, with the paths in the quarantine; None without a log.
@@ -84,10 +87,10 @@ class Recovery(msgspec.Struct, frozen=True):
         return found
 
     def cut_back(self, end_offset_bytes: int) -> Path | None:
-        """Truncate a slave's log in use, because its master does not have the last records.
+        """Truncate the log of a running slave, because the master does not have the log's last records.
 
         Returns:
-            The file in the quarantine that keeps the removed bytes; None if there were none.
+            The file in the quarantine that keeps the removed bytes; None if no bytes were removed.
 
         Raises:
             OSError, StoreError: as :meth:`run`.
@@ -134,7 +137,7 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 def drop_torn_units(commit_log: CommitLog, queues: ConsumeQueues) -> None:
-    """Remove units at the ends of queues that do not refer to a message of that queue, left by a crash during a write."""
+    """Remove units at the ends of queues that refer to no message of their queue. A crash during a write can leave them."""
     for queue in queues.queues.values():
         end = queue.max_queue_offset
         while end > queue.min_queue_offset and not is_described(commit_log, queue, end - 1):
@@ -143,7 +146,7 @@ def drop_torn_units(commit_log: CommitLog, queues: ConsumeQueues) -> None:
 
 
 def _write_again(commit_log: CommitLog, begin_offset_bytes: int, end_offset_bytes: int) -> None:
-    """Rewrite a range of the log in place, so that the next sync writes it to the disk.
+    """Rewrite a range of the log in place, so that the next sync writes the range to the disk.
 
     After a failed sync the range may exist only in memory, in pages that the kernel marks clean. Raises OSError, StoreError.
     """

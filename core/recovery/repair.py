@@ -1,8 +1,8 @@
 """Removes invalid bytes from the log at a start, and replaces them so that the log is valid again.
 
 A start scans the last files record by record. If no valid record follows an invalid one, the rest is a torn tail, the ordinary
-result of a crash, and the log ends there. If valid, younger records follow, it is *damage in the middle*, and the log continues
-after it (``compat: strict`` ends the log there, as RocketMQ does).
+result of a crash, and the log ends before it. If valid, younger records follow, the invalid bytes are *damage in the middle*,
+and the log continues after the damage (``compat: strict`` ends the log before it, as RocketMQ does).
 
 Removed bytes are first copied to ``flint/quarantine`` in the store. A torn tail is replaced by zeros, and files after it are
 deleted. Damage is replaced by a *filler*, a rolled back record of its size that never enters a queue, or by a blank if it
@@ -42,14 +42,14 @@ _NOWHERE: Final = pack_host("0.0.0.0", 0)
 def repair(disk: Disk, quarantine: Path, commit_log: CommitLog, walked: Recovered) -> Recovered:
     """Copy damage and the bytes after the log's end to the quarantine, and replace them by fillers and zeros.
 
-    The copy is made durable before the replacement. The replacement is made durable too, so that after a later crash no stale
-    record seems to be stored after the cut.
+    The copy is made durable before the replacement. The replacement is made durable, too. Otherwise, after a later crash, a
+    stale record could seem to be stored after the cut.
 
     Args:
         disk: the disk interface.
         quarantine: the folder for the copies.
         commit_log: the log to change.
-        walked: the findings of the scan; its cut is None if there are only zeros after the end.
+        walked: the findings of the scan; ``walked.cut`` is None if only zeros follow the log's end.
 
     Returns:
         The findings of the scan, with the paths of the copies.
@@ -66,7 +66,7 @@ def repair(disk: Disk, quarantine: Path, commit_log: CommitLog, walked: Recovere
 
 
 def data_behind(files: Sequence[MappedFile], end_offset_bytes: int) -> bool:
-    """Return whether any byte of the files after a physical offset is not zero."""
+    """Return whether any byte of the commit log's files after a physical offset is not zero."""
     return any(True for file in files for _found in _data_behind(file, end_offset_bytes))
 
 
@@ -107,7 +107,7 @@ def _fill(disk: Disk, quarantine: Path, files: Sequence[MappedFile], hole: Hole)
 
 
 def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -> list[bytes]:
-    """Return filler records of this total length; they are rolled back, so that no queue and no index refers to them."""
+    """Return filler records of a given total length. They are marked as rolled back, so that queues and index ignore them."""
     nameless = length < rec.RECORD_MIN_BYTES + len(LOST_TOPIC)
     overhead = rec.RECORD_MIN_BYTES + (0 if nameless else len(LOST_TOPIC))
     parts: list[bytes] = []
@@ -133,7 +133,7 @@ def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -
 
 
 def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recovered, cut: Cut) -> Cut:
-    """Copy the bytes after the log's end to the quarantine, then zero them in place; return the cut with the copy's path."""
+    """Copy the bytes after the log's end to the quarantine, then set them to zero; return the cut with the copy's path."""
     pieces: list[bytes] = []
     places: list[tuple[MappedFile, int, int]] = []
     for file in commit_log.queue.files:
@@ -161,13 +161,13 @@ def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recov
 
 
 def _data(file: MappedFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (position, length, ``position length\\n`` followed by the bytes) of the data in a range of a file."""
+    """Yield (position, length, ``position length\\n`` followed by the bytes) for each run of data in a range of a log file."""
     for at, data in data_in(file, begin, end):
         yield at, len(data), b"%020d %d\n" % (file.start + at, len(data)) + data + b"\n"
 
 
 def _keep(disk: Disk, path: Path, suffix: str, pieces: list[bytes]) -> Path | None:
-    """Write pieces to a new file whose name no earlier recovery has used; return its path, or None without pieces."""
+    """Write pieces of data to a new file that no earlier recovery has used; return the file's path, or None without pieces."""
     if not pieces:
         return None
     disk.make_folder(path.parent)

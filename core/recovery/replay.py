@@ -20,7 +20,7 @@ log = event_log("flintmq.store")
 
 
 def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
-    """Truncate the dispatchers to the log's end, before they get the next records from there. Loop thread."""
+    """Truncate the data of the dispatchers to the log's end, before they get new records from there on. Loop thread."""
     for dispatcher in dispatchers:
         if isinstance(dispatcher, SupportsTruncate):
             dispatcher.truncate(end_offset_bytes)
@@ -30,7 +30,8 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
     """Dispatch again the records that some dispatchers lack. Loop thread.
 
     Args:
-        dispatchers: the dispatchers; a dispatcher without :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks nothing.
+        dispatchers: the dispatchers; a dispatcher without :class:`flintmq.core.kernel.ports.SupportsCommitted` lacks no
+            records.
         commit_log: the recovered log.
         dispatched_offset_bytes: the physical offset at which ordinary dispatch continues.
 
@@ -63,7 +64,7 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
 
 
 def _lacks_from(dispatcher: CommitLogDispatcher, min_offset_bytes: int, dispatched_offset_bytes: int) -> int | None:
-    """Return the physical offset from which a dispatcher lacks records; None if it has all, or reads the rest itself."""
+    """Return the physical offset from which a dispatcher lacks records; None if it has all or reads the missing ones itself."""
     if not isinstance(dispatcher, SupportsCommitted):
         return None
     committed = dispatcher.committed()

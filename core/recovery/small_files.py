@@ -1,4 +1,4 @@
-"""Compares the tables and other small files of a store with their recorded state (:mod:`.ends`), before they are read.
+"""Compares the tables and other small files of a store with their recorded state (:mod:`.ends`), before a start reads them.
 
 A table file that is empty, has only zeros or ``null``, or has disappeared, must not count as an empty table: groups would begin
 as new ones, and topics would be unreachable. The table's backup replaces it, and topics are rebuilt from the queues. If offsets
@@ -30,9 +30,10 @@ _OWN: Final = ("flint/epochs", "flint/feed", "checkpoint")
 
 
 def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]:
-    """Return the names of small files that differ from their state at the last clean stop, except backups.
+    """Return the names of a store's small files that differ from their state at the last clean stop, except backups.
 
-    If the store did not stop cleanly, only missing files are returned. Call it before a start writes anything. Raises OSError.
+    If the store did not stop cleanly, only missing files are returned. Call this function before a start writes anything.
+    Raises OSError if a file cannot be read.
     """
     changed = []
     for name, note in noted.files.items() if noted is not None else ():
@@ -60,11 +61,12 @@ def check_small_files(
         noted: the state recorded before this start; None if there is none.
         changed: the result of :func:`changed_files`.
         is_outdated: whether another broker has used the store since, so that differences are expected.
-        is_unused: whether the log has never had a message, as in a store whose first start was killed. Then there are no
+        is_unused: whether the log has never had a message, as in a store whose first start was killed. Such a store has no
             offsets to lose.
 
     Returns:
-        The names of tables that lack entries, or may; ``topics.json`` among them is to be completed from the queues.
+        The names of tables that lack entries or may lack entries. If ``topics.json`` is among them, the caller completes it
+        from the queues.
 
     Raises:
         StoreFormatError: a table that a start needs is lost; the message states the remedy.
@@ -119,7 +121,7 @@ def _is_own_table(name: str) -> bool:
 
 
 def table_fault(raw: bytes | None) -> str:
-    """Return the reason why the content of a file cannot be a table; empty if it may be one."""
+    """Return the reason why the content of a file cannot be a table; empty if the content may be a table."""
     if raw is None:
         return "it is missing"
     if not raw.strip():
@@ -139,7 +141,7 @@ def table_fault(raw: bytes | None) -> str:
 
 
 def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str, *, is_needed: bool) -> None:
-    """Replace a lost table by its backup, if there is one; raise if the table is needed and there is none."""
+    """Replace the lost file of a table by its backup; without a backup, raise if a start needs the table."""
     backup = path.with_name(path.name + ".bak")
     has_backup = disk.exists(backup) and not table_fault(disk.read(backup))
     if not has_backup and is_needed:
@@ -168,7 +170,7 @@ def _replace(disk: Disk, root: Path, path: Path, raw: bytes | None, fault: str, 
 
 
 def _set_aside(disk: Disk, root: Path, path: Path, raw: bytes) -> Path:
-    """Move a file to the quarantine, durably."""
+    """Move a small file of a store to the quarantine, durably."""
     folder = root / "flint" / "quarantine"
     disk.make_folder(folder)
     number = 0

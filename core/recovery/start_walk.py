@@ -1,4 +1,4 @@
-"""The scan of the log's last files at a start: it finds the log's end and damage, and counts records.
+"""Scans the log's last files at a start: finds the log's end and damage, and counts records.
 
 See docs/internals/algorithms.md, Clean recovery and Abnormal recovery.
 """
@@ -87,7 +87,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
     @property
     def unchanged_to_offset_bytes(self) -> int:
-        """The physical offset up to which the log does not change: the first hole, or the end."""
+        """The physical offset up to which a recovery does not change the log: the log's first hole, or its end."""
         return self.holes[0].start_offset_bytes if self.holes else self.end_offset_bytes
 
     @property
@@ -97,7 +97,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 class _Tally(msgspec.Struct):
-    """Running counts of a scan; all but ``records`` refer to the counted part."""
+    """Counts of a scan of the log while it runs. All counts but ``records`` refer to the counted part of the log."""
 
     trusted_ms: int
     records: int = 0
@@ -108,7 +108,7 @@ class _Tally(msgspec.Struct):
     clock_went_back: bool = False
 
     def take(self, run: Run, start_offset_bytes: int) -> None:
-        """Add a run of records, whose first record is at a physical offset."""
+        """Count a run of scanned records, whose first record is at a physical offset."""
         all_stored_ms = run.stored_ms
         latest_ms = max(all_stored_ms)
         if self.newer is None and latest_ms > self.trusted_ms:
@@ -130,7 +130,7 @@ class _Tally(msgspec.Struct):
 
 
 def _count_queued(sys_flags: Sequence[int]) -> int:
-    """Return the number of records that have units in queues, by their sysFlags, without a call for each."""
+    """Return the number of records with units in queues, given the records' sysFlags. No function is called for each record."""
     return len([flag for flag in sys_flags if not flag & TRANSACTION_PREPARED]) if any(sys_flags) else len(sys_flags)
 
 
@@ -143,7 +143,7 @@ def walk_log(
     skips_damage: bool = True,
     trusted_ms: int | None = None,
 ) -> Recovered:
-    """Scan a log from a file to its end, check every record, and return the findings. Changes nothing.
+    """Scan a log from one of its files to its end, check every record, and return the findings. The log is not changed.
 
     Args:
         commit_log: the log to scan.
@@ -195,7 +195,7 @@ def walk_log(
 
 
 def _before_blank_files(files: Sequence[MappedFile], end_offset_bytes: int) -> int:
-    """Return the end of a log that is cut at a position: before any blank files that lead up to it."""
+    """Return the end of a log that is cut at a position; blank files directly before the position are left out."""
     for file in reversed(files):
         if file.start + file.size == end_offset_bytes and _is_blank(file):
             end_offset_bytes = file.start
@@ -207,11 +207,11 @@ def _is_blank(file: MappedFile) -> bool:
 
 
 def _is_torn_append(walk: LogWalk, files: Sequence[MappedFile], bad: Stretch, trusted_ms: int | None) -> bool:
-    """Return whether the invalid bytes and everything after them are one append that a crash interrupted.
+    """Return whether invalid bytes of the log and everything after them are one append that a crash interrupted.
 
-    A copy into the file need not proceed in order, and its head is written last. So valid records can follow bytes that were
-    never written. All records of an append have the same store time, the append is the last in the log, and no client got an
-    answer for it.
+    A copy into the file need not proceed in order, and its head is written last. Therefore valid records can follow bytes that
+    were never written. All records of an append have the same store time, the append is the last in the log, and no client got
+    an answer for it.
     """
     file = next(file for file in files if bad.start < file.start + file.size)
     file_end = file.start + file.size
@@ -231,5 +231,5 @@ def _is_torn_append(walk: LogWalk, files: Sequence[MappedFile], bad: Stretch, tr
 
 
 def is_unwritten(view: memoryview, start: int, end: int) -> bool:
-    """Return whether a range of invalid bytes contains a part that was never written."""
+    """Return whether a range of invalid bytes of the log contains a part that was never written."""
     return view[start : start + HEAD_BYTES] == _NO_HEAD or _UNWRITTEN.search(view[start:end]) is not None
