@@ -3,9 +3,9 @@
 The loop thread appends (:class:`Appender`) and reads (:mod:`.log_reader`); the flush service's threads call
 :meth:`CommitLog.commit` and :meth:`CommitLog.flush` (:mod:`.durability`).
 
-An append takes many messages. It computes sizes first, then makes one join and one slice assignment per file, so that a message
-costs one header pack and one CRC. It returns the values for the dispatchers: a ``DispatchRequest`` for each message, and one
-``AppendedBatch`` for a batch send.
+An append takes many messages. An append computes sizes first, then makes one join and one slice assignment per file, so that a
+message costs one header pack and one CRC. The result has the values for the dispatchers: a ``DispatchRequest`` for each
+message, and one ``AppendedBatch`` for a batch send.
 
 See docs/internals/store-format.md, Commit log record; docs/internals/algorithms.md, Append.
 """
@@ -55,7 +55,7 @@ Appended = DispatchRequest | AppendedBatch | list[DispatchRequest] | StoreError 
 
 
 class Appender:
-    """Writes records at the log's end. Loop thread only.
+    """Writes records at the commit log's end. Loop thread only.
 
     Args:
         queue: the log's files.
@@ -75,7 +75,7 @@ class Appender:
         """Queue offset of the next message of each queue, keyed by (topic, queue id); a missing queue begins at 0."""
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
-        """Append messages in order.
+        """Append messages to the log, in order.
 
         Returns:
             An entry per item of ``messages``, in order: a dispatch request, an appended batch, a list of requests, or the error
@@ -153,7 +153,7 @@ class Appender:
         Args:
             physical_offset_bytes: the physical offset of the bytes, which must be this log's end.
             data: the bytes, all from one file.
-            store_timestamp_ms: the store time of the last record in them; 0 if there is none.
+            store_timestamp_ms: the store time of the last record in ``data``; 0 if it has no record.
 
         Raises:
             StoreFencedError: a sync failed earlier; nothing was appended.
@@ -182,11 +182,13 @@ class Appender:
         self._moved(file, store_timestamp_ms or watermarks.tail[1])
 
     def _ceiling(self, file: MappedFile) -> int:
-        """Return the end of the usable part of a file: as far as it is backed by disk, with space left for a blank."""
+        """Return the end of the part of a log file that records may use: its allocated part, with space left for a blank."""
         return min(file.size, file.grown) - rec.BLANK_MIN_BYTES
 
     def _make_room(self, file: MappedFile | None, parts: list[bytes], position: int, size: int) -> None:
-        """Make space for a record, by growing the last file or adding a file; in both cases the parts are written first.
+        """Make space for a record, by growing the log's last file or adding a file.
+
+        Records that wait in ``parts`` are written first.
 
         Raises:
             RefusedError: the record does not fit in any file.
@@ -203,7 +205,7 @@ class Appender:
     def _plain(
         self, messages: Sequence[Appendable], start: int, position: int, ceiling: int, now_ms: int, parts: list[bytes]
     ) -> tuple[list[DispatchRequest], int]:
-        """Encode the leading plain messages that fit in the file without growing it; the fast path of nearly all appends.
+        """Encode the leading plain messages that fit in the log's last file without growing it, as in nearly all appends.
 
         Plain messages have IPv4 hosts and checked properties, and are not part of a transaction.
 
@@ -279,7 +281,7 @@ class Appender:
         now_ms: int,
         parts: list[bytes],
     ) -> DispatchRequest:
-        """Encode a message, add its bytes to the parts, and assign its queue offset; return its request.
+        """Encode a message, add its bytes to the list ``parts``, and assign its queue offset; return its dispatch request.
 
         Raises struct.error if a field has a value that a record cannot hold; nothing has changed then.
         """
@@ -314,7 +316,7 @@ class Appender:
     def _batch(
         self, batch: MessageBatch, sizes: Sequence[int], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
     ) -> AppendedBatch:
-        """Encode the records of a batch, as :meth:`_record` does for one message."""
+        """Encode the records of a batch send, as :meth:`_record` does for one message."""
         key = (batch.topic, batch.queue_id)
         first_queue_offset = self.next_queue_offset.get(key, 0)
         pieces, positions = batch_records(batch, sizes, first_queue_offset, physical_offset_bytes, now_ms)
@@ -341,7 +343,7 @@ class Appender:
     def _several(
         self, members: list[MessageExtBrokerInner], physical_offset_bytes: int, now_ms: int, parts: list[bytes]
     ) -> list[DispatchRequest]:
-        """Encode several messages, all or none, so that one that cannot be written leaves no gap in a queue."""
+        """Encode all of several messages or none, so that a message that cannot be written leaves no gap in a queue."""
         requests: list[DispatchRequest] = []
         kept = len(parts)
         try:
@@ -358,7 +360,7 @@ class Appender:
         return requests
 
     def _moved(self, file: MappedFile | None, now_ms: int) -> None:
-        """Move the watermarks to the end of the appended records."""
+        """Move the log's watermarks to the end of the appended records."""
         if file is None:
             return
         watermarks = self._watermarks
@@ -369,7 +371,7 @@ class Appender:
         # With a transient store pool, a file without a buffer can follow one with a buffer: only commit() sets ``committed``.
 
     def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
-        """Add the next file, and end the current one with a blank; if the disk is full, nothing changes."""
+        """Add the log's next file, and end the current file with a blank. If the disk is full, the log is not changed."""
         if file is not None and parts:
             file.append(b"".join(parts), head_last=True)
             parts.clear()
@@ -392,7 +394,7 @@ class Appender:
 
 
 def _are_v4(born_host: bytes, store_host: bytes) -> bool:
-    """Return whether both hosts have IPv4 addresses. Raises ValueError if one is malformed."""
+    """Return whether a record's born host and store host both have IPv4 addresses. Raises ValueError if one is malformed."""
     check_host(born_host)
     check_host(store_host)
     return len(born_host) == len(store_host) == V4_BYTES
@@ -438,21 +440,21 @@ class CommitLog(LogReader):
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """The physical end of the appended records."""
+        """The physical end of the log's appended records."""
         return self.watermarks.wrote
 
     @property
     def committed_offset_bytes(self) -> int:
-        """The physical end of the records in the pages of the files; the rest is in buffers of the pool."""
+        """The physical end of the records in the log's pages; later records are only in buffers of the transient pool."""
         return self.watermarks.committed
 
     @property
     def flushed_offset_bytes(self) -> int:
-        """The physical end of the synced records."""
+        """The physical end of the log's synced records."""
         return self.watermarks.flushed
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
-        """Append messages in order; see :meth:`Appender.append`. Loop thread only."""
+        """Append messages to the log, in order; see :meth:`Appender.append`. Loop thread only."""
         return self.appender.append(messages)
 
     def append_raw(self, physical_offset_bytes: int, data: bytes, store_timestamp_ms: int) -> None:
@@ -467,7 +469,7 @@ class CommitLog(LogReader):
         return self.durability.commit(least_pages, write)
 
     def flush(self, least_pages: int, *, written_through: bool = False) -> int:
-        """Sync one file, and return the flushed position; see :meth:`flintmq.core.kernel.ports.FlushableLog.flush`."""
+        """Sync one file of the log; return the flushed position. See :meth:`flintmq.core.kernel.ports.FlushableLog.flush`."""
         return self.durability.flush(least_pages, written_through=written_through)
 
     def set_tail(self, offset_bytes: int, store_timestamp_ms: int) -> None:

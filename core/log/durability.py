@@ -1,4 +1,4 @@
-"""Makes the commit log durable: it commits records from the buffers of the transient pool, and syncs files.
+"""Makes the commit log durable: commits records from the buffers of the transient pool, and syncs files.
 
 See docs/internals/reliability.md, Disk.
 """
@@ -22,7 +22,9 @@ log = event_log("flintmq.store")
 
 
 class Durability:
-    """Commits and syncs the log, which moves ``committed`` and ``flushed``. Called on the flush service's threads.
+    """Commits and syncs the log, which moves the watermarks ``committed`` and ``flushed``.
+
+    Called on the flush service's threads.
 
     Args:
         queue: the log's files.
@@ -104,7 +106,7 @@ class Durability:
         )
 
     def _failed(self, file: MappedFile, what: str, error: OSError) -> StoreError:
-        """Return the error for a failed write or sync, and set the fence.
+        """Return the error for a failed write or sync of the log, and set the store's fence.
 
         The kernel may have dropped pages, so a retry proves nothing, and the failure is final. If file handles or memory ran
         out, no write was attempted: the fence is not set, and the operation can be retried.
@@ -126,7 +128,7 @@ class Durability:
         return committed
 
     def flush(self, least_pages: int, *, written_through: bool = False) -> int:
-        """Sync one file, and return the flushed position; see :meth:`flintmq.core.kernel.ports.FlushableLog.flush`."""
+        """Sync one file of the log; return the flushed position. See :meth:`flintmq.core.kernel.ports.FlushableLog.flush`."""
         with self._flush_lock:
             watermarks = self._watermarks
             if watermarks.fence_reason is not None:

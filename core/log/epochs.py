@@ -1,4 +1,4 @@
-"""The epochs of a log, which record who wrote which part, and the store's id, in the file ``flint/epochs``.
+"""The epochs of a log, each a part with its writer, and the id of the store, in the file ``flint/epochs``.
 
 ::
 
@@ -7,12 +7,12 @@
         {"number": 3, "start_offset_bytes": 8192, "id": "<16 hex>", "cause": "recovered"}], "crc32": "<8 hex>"}
 
 A physical offset alone does not identify a record permanently: a recovery can cut the log's end, and new records then have the
-offsets of the removed ones. An epoch is a part of the log in which that did not happen. A new epoch begins
+offsets of the removed ones. An epoch is a part of the log in which each offset was used only once. A new epoch begins
 
-* at the new end, if a recovery removed records from the log's end, or may have: after every stop except a clean stop or a kill
-  of only the process (cause ``recovered``);
-* at the end, if a broker becomes a master with slaves (cause ``master``). So two masters that continue copies of the same store
-  never share an epoch, even if they append the same number of bytes.
+* at the new end, if a recovery removed records from the log's end, or may have removed some. This is assumed after every stop
+  except a clean stop or a kill of only the process (cause ``recovered``);
+* at the end, if a broker becomes a master with slaves (cause ``master``). Thus two masters that continue copies of the same
+  store never share an epoch, even if they append the same number of bytes.
 
 Therefore (store id, epoch's id, physical offset) identifies a byte permanently, and two logs with the same store id are equal
 up to the end of the last epoch that they share. A slave copies its master's store id and epochs.
@@ -58,7 +58,7 @@ def random_id(length_bytes: int) -> str:
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """A part of the log, up to the start of the next epoch or the log's end."""
+    """An epoch: a part of the log, up to the start of the next epoch or the log's end."""
 
     number: int
     """The number of the epoch, which grows by at least 1 from epoch to epoch of a store."""
@@ -71,20 +71,20 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class Epochs(msgspec.Struct, frozen=True):
-    """A store's id and its epochs, oldest first. There is at least one; starts and numbers ascend strictly."""
+    """A store's id and its epochs, oldest first. A store has at least one epoch; starts and numbers ascend strictly."""
 
     store_id: str
     entries: tuple[Epoch, ...]
 
     @classmethod
     def new(cls, start_offset_bytes: int = 0, make_id: MakeId = random_id) -> Self:
-        """Return the epochs of a new store: a new store id and one epoch."""
+        """Return the epochs of a new store, which has a new store id and one epoch."""
         first = Epoch(1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), CREATED)
         return cls(make_id(_STORE_ID_BYTES), (first,))
 
     @property
     def current(self) -> Epoch:
-        """The last epoch, to which records are appended."""
+        """The log's last epoch, to which records are appended."""
         return self.entries[-1]
 
     def at(self, physical_offset_bytes: int) -> Epoch:
@@ -95,18 +95,18 @@ class Epochs(msgspec.Struct, frozen=True):
         return self.entries[0]
 
     def end_offset_bytes(self, epoch: Epoch, log_end_offset_bytes: int) -> int:
-        """Return the physical end of one of these epochs: the start of the next one, or the log's end."""
+        """Return the physical end of an epoch: the start of the next epoch, or the log's end."""
         index = self.entries.index(epoch) + 1
         return self.entries[index].start_offset_bytes if index < len(self.entries) else log_end_offset_bytes
 
     def begun(self, start_offset_bytes: int, cause: str, make_id: MakeId = random_id) -> Self:
-        """Return these epochs with a new one, which replaces those that begin at or after its start."""
+        """Return the log's epochs with a new epoch, which replaces those that begin at or after its start."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes < start_offset_bytes)
         made = Epoch(self.current.number + 1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), cause)
         return msgspec.structs.replace(self, entries=(*kept, made))
 
     def kept_from(self, min_offset_bytes: int) -> Self:
-        """Return these epochs without those that end before a position, and at most the newest :data:`HA_EPOCHS_MAX`."""
+        """Return the log's epochs without those that end before a position, and at most the newest :data:`HA_EPOCHS_MAX`."""
         entries = self.entries
         while len(entries) > 1 and entries[1].start_offset_bytes <= min_offset_bytes:
             entries = entries[1:]
@@ -114,12 +114,12 @@ class Epochs(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=entries)
 
     def cut_at(self, end_offset_bytes: int) -> Self:
-        """Return these epochs without those that begin after a position, at which the log is cut."""
+        """Return the log's epochs without those that begin after a position at which the log is cut."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes <= end_offset_bytes)
         return msgspec.structs.replace(self, entries=kept or self.entries[:1])
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file ``flint/epochs`` for these epochs."""
+        """Return the log's epochs as the content of the file ``flint/epochs``."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "store_id": self.store_id,
@@ -130,7 +130,7 @@ class Epochs(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Return the epochs in the content of a file, after checking every field; the inverse of :meth:`to_bytes`.
+        """Return the epochs in the content of ``flint/epochs``, after checking every field; the inverse of :meth:`to_bytes`.
 
         Raises:
             ValueError: the content is damaged, or has a later format; the message gives the reason.
@@ -192,7 +192,7 @@ class EpochFile:
             self.replace(Epochs.new(start_offset_bytes, make_id))
 
     def begin(self, start_offset_bytes: int, cause: str, min_offset_bytes: int = 0) -> Epoch:
-        """Begin a new epoch, durably, and remove epochs whose records are all deleted; return the new epoch.
+        """Begin a new epoch of the log, durably, and remove epochs whose records are all deleted; return the new epoch.
 
         Args:
             start_offset_bytes: the physical start of the new epoch.
@@ -206,14 +206,17 @@ class EpochFile:
         return self.epochs.current
 
     def begin_as_master(self, end_offset_bytes: int, min_offset_bytes: int) -> None:
-        """Begin a master's epoch at the log's end, durably. Raises StoreError if that fails; nothing has changed then."""
+        """Begin a master's epoch at the log's end, durably.
+
+        Raises StoreError if the write fails; the epochs are then unchanged.
+        """
         current = self.epochs.current
         # An epoch that a recovery began at the log's end keeps its cause, because slaves must learn of the recovery.
         recovered = current.start_offset_bytes == end_offset_bytes and current.cause == RECOVERED
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 
     def replace(self, epochs: Epochs) -> None:
-        """Replace all epochs, durably; a slave sets its master's. Raises StoreError if that fails; nothing has changed then."""
+        """Replace all epochs of a slave by its master's, durably. Raises StoreError, without a change, if the write fails."""
         temporary = self.path.with_name(self.path.name + ".tmp")
         try:
             self._disk.make_folder(self.path.parent)
@@ -226,7 +229,7 @@ class EpochFile:
 
 
 def epochs_path(store: Path) -> Path:
-    """Return the path of the file of epochs of a store, from the store's folder."""
+    """Return the path of a store's file ``flint/epochs``, given the store's folder."""
     return store / "flint" / "epochs"
 
 

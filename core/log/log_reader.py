@@ -25,7 +25,7 @@ _BATCH: Final = 2_048
 
 
 class LogReader:
-    """Reads the readable part of a log. It changes nothing, and can be used on any thread while the log is open.
+    """Reads the readable part of a log. The log is not changed. Any thread, while the log is open.
 
     Args:
         queue: the log's files.
@@ -40,16 +40,16 @@ class LogReader:
 
     @property
     def min_offset_bytes(self) -> int:
-        """The physical start of the oldest file."""
+        """The physical start of the log's oldest file."""
         return self.queue.min_offset_bytes
 
     @property
     def max_offset_bytes(self) -> int:
-        """The physical end of the readable part."""
+        """The physical end of the log's readable part."""
         return self.watermarks.readable
 
     def slice(self, commit_log_offset_bytes: int, size_bytes: int) -> memoryview | None:
-        """Return bytes of the log without a copy; None if they are deleted or not readable yet."""
+        """Return bytes of the log without a copy; None if the bytes are deleted or not readable yet."""
         file = self.queue.find(commit_log_offset_bytes)
         if file is None or size_bytes <= 0:
             return None
@@ -59,7 +59,7 @@ class LogReader:
         return file.view[at : at + size_bytes]
 
     def record(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> rec.Record | None:
-        """Return the record at a physical offset; None if there is no complete record."""
+        """Return the record at a physical offset of the log; None if no complete record begins there."""
         file = self.queue.find(commit_log_offset_bytes)
         if file is None or commit_log_offset_bytes < 0:
             return None
@@ -78,7 +78,7 @@ class LogReader:
     def store_timestamp_ms(self, commit_log_offset_bytes: int) -> int:
         """Return the store time, in ms since 1970, of the record at a physical offset; -1 if it is deleted.
 
-        There must be a record at this offset.
+        A record must begin at this offset, or must have begun there before it was deleted.
         """
         file = self.queue.find(commit_log_offset_bytes)
         if file is None or commit_log_offset_bytes + rec.RECORD_MIN_BYTES > self.watermarks.readable:
@@ -86,12 +86,12 @@ class LogReader:
         return rec.store_timestamp_at(file.view, commit_log_offset_bytes - file.start)
 
     def next_file_start(self, commit_log_offset_bytes: int) -> int:
-        """Return the physical start of the file after the one that contains a position."""
+        """Return the physical start of the log file after the file that contains a position."""
         size = self.queue.file_bytes
         return commit_log_offset_bytes - commit_log_offset_bytes % size + size
 
     def requests(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[DispatchRequest]:
-        """Yield the requests of the records between two physical offsets, one by one; bodies are not checked.
+        """Yield a dispatch request for each record between two physical offsets of the log; bodies are not checked.
 
         Raises:
             StoreError: there is no valid record where one must be; the message states the position.
@@ -120,8 +120,8 @@ class LogReader:
     def columns(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[RecordColumns]:
         """Yield the records between two physical offsets in bulk, as columns.
 
-        It ends early at bytes that are not a valid record, at a record that extends beyond the end, or at once if the range is
-        too small for numpy. :meth:`batches` continues there with :meth:`requests`.
+        The iteration ends early at bytes that are not a valid record, at a record that extends beyond the end, or at once if
+        the range is too small for numpy. :meth:`batches` continues there with :meth:`requests`.
         """
         if not bulk_scan.is_worth_it(to_offset_bytes - from_offset_bytes):
             return
@@ -143,7 +143,7 @@ class LogReader:
             physical_offset_bytes = file.start + file.size
 
     def batches(self, from_offset_bytes: int, to_offset_bytes: int) -> Iterator[RecordBatch]:
-        """Yield the records between two physical offsets as batches, in log order; they are read in bulk if possible.
+        """Yield the log's records between two physical offsets as batches, in log order. Records are read in bulk if possible.
 
         Raises:
             StoreError: there is no valid record where one must be; the message states the position.
@@ -157,7 +157,7 @@ class LogReader:
             yield RecordBatch.of_requests(batch)
 
     def request_at(self, file: MappedFile, at: int) -> DispatchRequest:
-        """Return the dispatch request of the record at a position in a file. Raises RecordError."""
+        """Return the dispatch request of the record at a position in a log file. Raises RecordError if it is malformed."""
         view = file.view
         values, _body_at, topic_at, properties_at, end = rec.read_fields(view, at)
         size, _, _, queue_id, _, queue_offset, physical, sys_flag, _, _, stored_ms, _, _, prepared_offset, _ = values
@@ -185,13 +185,13 @@ class LogReader:
 
 
 def _is_file_end(file: MappedFile, at: int) -> bool:
-    """Return whether a position of a file is its blank end, which states its length."""
+    """Return whether the blank end of a commit log file begins at a position. The blank contains its length."""
     left = file.size - at
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(file.view, at) == (left, rec.MAGIC_BLANK)
 
 
 def _next_columns(found: Iterator[RecordColumns]) -> RecordColumns | None:
-    """Return the next columns; None if there are none, or reading in bulk has failed, which is logged."""
+    """Return the next records as columns; None after the last ones, or if reading in bulk fails. The failure is logged."""
     try:
         return next(found, None)
     except Exception:

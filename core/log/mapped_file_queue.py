@@ -38,7 +38,7 @@ _GAP_BYTES = 64 * 1024 * 1024 * 1024
 
 
 class MappedFile:
-    """A file of a log. ``wrote``, ``committed`` and ``flushed`` are positions in the file."""
+    """A mapped file of a log. ``wrote``, ``committed`` and ``flushed`` are positions in the file."""
 
     __slots__ = (
         "_step",
@@ -76,18 +76,21 @@ class MappedFile:
         """Whether bytes below ``flushed`` may be unsynced, because a crashed process wrote them or a cut changed them."""
 
     def grow(self, end: int) -> None:
-        """Back the file by disk up to a position, in steps. Raises StoreFullError, without a change, if the disk is full."""
+        """Allocate disk space for the log file up to a position, in steps.
+
+        Raises StoreFullError, without a change, if the disk is full.
+        """
         if end > self.grown:
             grown = min(self.size, -(-end // self._step) * self._step)
             self.region.allocate(grown)
             self.grown = grown
 
     def append(self, data: bytes, *, head_last: bool = False) -> None:
-        """Append bytes at ``wrote``; the caller must have grown the file that far.
+        """Append bytes at ``wrote``; the caller must have grown the log file enough.
 
-        ``head_last`` is for several records. A copy need not proceed in order, and a kill during it could leave valid records
-        after a torn one. So the first 8 bytes are written after the rest. While they are zeros, no record of this append was
-        acknowledged or read. A large append is written in order instead.
+        Set ``head_last`` for several records. A copy need not proceed in order, and a kill during it could leave valid records
+        after a torn one. With ``head_last``, the first 8 bytes are therefore written after the rest. While these bytes are
+        zeros, no record of the append was acknowledged or read. A large append is written in order instead.
         """
         wrote = self.wrote
         if self.buffer is None:
@@ -103,7 +106,7 @@ class MappedFile:
         self.wrote = wrote + len(data)
 
     def append_in_order(self, data: bytes) -> None:
-        """Append records with different store times, written in order from the first byte to the last. Raises OSError."""
+        """Append records with different store times to the file, in order from the first byte to the last. Raises OSError."""
         wrote = self.wrote
         if self.buffer is None:
             self.region.write_in_order(wrote, data)
@@ -113,11 +116,11 @@ class MappedFile:
 
     @property
     def readable(self) -> int:
-        """The position up to which the mapped pages contain the appended records."""
+        """The position up to which the file's mapped pages contain the appended records."""
         return self.wrote if self.buffer is None else self.committed
 
     def commit(self, write: FileWriter | None = None) -> None:
-        """Copy the uncommitted bytes of the pool's buffer into the file's pages, or write them with ``write``."""
+        """Copy the uncommitted bytes of the transient pool's buffer into the file's pages, or write them with ``write``."""
         wrote = self.wrote
         # Bytes beyond ``grown`` are only the unused rest of a blank. The disk may lack space for them: a write would be fatal.
         end = min(wrote, self.grown)
@@ -132,9 +135,9 @@ class MappedFile:
         self.committed = wrote
 
     def flush(self, *, written_through: bool = False) -> int:
-        """Sync the file, and return the position up to which it is durable. Raises OSError; no position has moved then.
+        """Sync the log file, and return the position up to which it is durable. Raises OSError, without moving a position.
 
-        ``written_through`` says that committed bytes are already durable.
+        ``written_through`` means that committed bytes are already durable.
         """
         end = self.readable
         if not (written_through and self.buffer is not None and self.named and not self.unsynced):
@@ -153,11 +156,11 @@ class MappedFile:
         return end
 
     def next_data(self, position: int) -> int:
-        """Return a position, at or after the given one, before which there are only zeros; the file's size at the end."""
+        """Return the file's next position that may have data, at or after a given position; the file's size if none has."""
         return self.region.next_data(position)
 
     def set_positions(self, position: int) -> None:
-        """Set all positions after a recovery: the bytes up to ``position`` are on disk, and the rest is unused."""
+        """Set all positions of the file after a recovery. The bytes up to ``position`` are on disk, and the rest is unused."""
         self.wrote = self.committed = self.flushed = position
 
 
@@ -170,9 +173,9 @@ class MappedFileQueue:
         file_bytes: the size of each file.
         step_bytes: the steps in which a growing file is backed by disk.
         pool: the transient pool, whose buffers receive appends first; None without one.
-        ahead: the executor that creates the next file in advance; None: files are created when needed.
+        ahead: the executor that creates the next file in advance. With None, files are created when needed.
         warm: whether to fill files that are created in advance with zeros.
-        holds: whether the last file keeps an open descriptor, because it is written and synced often.
+        holds: whether the last file keeps an open descriptor, because the file is written and synced often.
         size_key: the setting of the file size, for error messages.
     """
 
@@ -206,13 +209,13 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
 
     def load(self, *, crashed: bool = False, may_be_lost: Callable[[int, memoryview], bool] | None = None) -> None:
-        """Map the files in the folder. Until recovery sets them, all positions are the ends of the files.
+        """Map the log's files in the folder. Until the recovery sets the positions, all are the ends of the files.
 
         Args:
-            crashed: whether the store was not stopped cleanly. Then no byte counts as synced. In addition, a missing file
-                before a later one is replaced by a file of zeros, because a crash can lose the name of a new file.
-            may_be_lost: returns whether a crash can explain a missing file, from the end of the file before it and the content
-                of the file after it; None: it always can.
+            crashed: whether the store was not stopped cleanly. After a crash, no byte counts as synced. In addition, a missing
+                file before a later file is replaced by a file of zeros, because a crash can lose the name of a new file.
+            may_be_lost: returns whether a crash can explain a missing file, given the end of the file before it and the content
+                of the file after it. With None, a crash can always explain it.
 
         Raises:
             StoreFormatError: a file has an unexpected size or name, or there is a gap between two files.
@@ -265,7 +268,7 @@ class MappedFileQueue:
             self.files.append(file)
 
     def _close_gap(self, start: int) -> None:
-        """Create the missing files before a file, as sparse files of zeros."""
+        """Create the log's missing files before a file, as sparse files of zeros."""
         while self.files and 0 < start - (missing := self.files[-1].start + self.file_bytes) <= _GAP_BYTES:
             path = self.files[-1].path.with_name(file_name(missing))
             log.warning(
@@ -277,19 +280,19 @@ class MappedFileQueue:
             self.files.append(file)
 
     def _paths(self) -> list[Path]:
-        """Return the paths of the files to map, sorted by name."""
+        """Return the paths of the log's files, which are to be mapped, sorted by name."""
         return self._disk.list_files(self.folder)
 
     # positions
 
     @property
     def min_offset_bytes(self) -> int:
-        """The physical start of the first file; 0 without files."""
+        """The physical start of the log's first file; 0 without files."""
         return self.files[0].start if self.files else 0
 
     @property
     def wrote_offset_bytes(self) -> int:
-        """The physical end of the appended bytes."""
+        """The physical end of the bytes appended to the log."""
         if not self.files:
             return 0
         last = self.files[-1]
@@ -298,11 +301,11 @@ class MappedFileQueue:
     # files
 
     def last(self) -> MappedFile | None:
-        """Return the file to which records are appended, even if it is full; None without files."""
+        """Return the log file to which records are appended, even if it is full; None without files."""
         return self.files[-1] if self.files else None
 
     def find(self, offset_bytes: int) -> MappedFile | None:
-        """Return the file that contains a physical offset, or None."""
+        """Return the log file that contains a physical offset; None if no file does."""
         files = self.files
         if not files:
             return None
@@ -310,20 +313,20 @@ class MappedFileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def prepare(self, start: int) -> None:
-        """Create the first file of a log in advance, and wait for it, so that the first append does not wait."""
+        """Create the first file of a log in advance, and wait until it exists, so that the first append does not wait."""
         if self._ahead is not None:
             self._next = self._ahead.submit(self._make_ahead, start)
             self._next.exception()
 
     def _make_ahead(self, start: int) -> MappedFile:
-        """Create a file; with ``warm``, also fill all its pages with zeros on disk. Background thread.
+        """Create a file of the log in advance. If ``warm`` is set, also fill its pages with zeros on disk. Background thread.
 
-        Whether filling helps depends on the disk, so it is off by default; measure first. Median times of 600 fdatasync calls,
+        Whether ``warm`` helps depends on the disk, so it is off by default; measure first. Median times of 600 fdatasync calls,
         each after an append through the map, on ext4 on a virtual disk: for 4 KiB appends 152 µs (sparse file), 151 µs
         (allocated), 189 µs (filled); for 64 KiB appends 184, 184 and 199 µs. A page that is only allocated is marked as
-        unwritten, and its first sync updates the journal, which was cheaper there. A filled file always avoids page faults in
-        appends. Unlike RocketMQ, no memory is locked (mlock): a gigabyte per file is rarely permitted, and the pages are
-        written once and read soon.
+        unwritten, and its first sync updates the journal, which was cheaper in this measurement. A filled file always avoids
+        page faults in appends. Unlike RocketMQ, no memory is locked (mlock): a gigabyte per file is rarely permitted, and the
+        pages are written once and read soon.
         """
         file = self._make(start)
         if self._warm:
@@ -351,7 +354,7 @@ class MappedFileQueue:
         return file
 
     def roll(self, start: int, needed_bytes: int = 0) -> MappedFile:
-        """Add the first or next file, and return it; with ``ahead``, start to create the file after it in the background.
+        """Add the log's first or next file, and return it. With ``ahead``, also begin to create the following file.
 
         Raises:
             StoreFullError: the disk has no space for the file's first step, or for ``needed_bytes``; nothing was added.
@@ -371,9 +374,9 @@ class MappedFileQueue:
         return file
 
     def _take_next(self, start: int) -> MappedFile | None:
-        """Return the file created in advance; None if there is none, it has another start, or its creation failed.
+        """Return the log file created in advance; None if it does not exist, has another start, or its creation failed.
 
-        After a failure the caller tries again and gets the error.
+        After a failure, the caller creates the file itself and gets the error.
         """
         future, self._next = self._next, None
         if future is None or future.exception() is not None:
@@ -385,7 +388,7 @@ class MappedFileQueue:
         return None
 
     def commit_one(self, write: FileWriter | None = None) -> None:
-        """Commit the oldest file with uncommitted bytes, and return the buffer of a full file to the pool."""
+        """Commit the log's oldest file with uncommitted bytes, and return the buffer of a full file to the transient pool."""
         for file in self.files:
             if file.committed < file.wrote:
                 file.commit(write)
@@ -404,7 +407,7 @@ class MappedFileQueue:
         return None
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Truncate the log at a physical offset: later files are deleted; in its file, only the positions change."""
+        """Truncate the log at a physical offset. Later files are deleted; in the offset's file, only the positions change."""
         keep: list[MappedFile] = []
         go: list[MappedFile] = []
         for file in self.files:
@@ -424,7 +427,7 @@ class MappedFileQueue:
             self._discard(file)
 
     def delete_before(self, offset_bytes: int) -> int:
-        """Delete files that end at or before a physical offset, except the last file and files that are still needed.
+        """Delete log files that end at or before a physical offset, except the last file and files that are still needed.
 
         See :meth:`deletable`. Returns the number of deleted files. Raises OSError; the file that could not be deleted stays.
         """
@@ -436,15 +439,16 @@ class MappedFileQueue:
         return count
 
     def deletable(self) -> bool:
-        """Return whether the first file can be deleted: it is completely flushed, and a later file is durable.
+        """Return whether the log's first file can be deleted: it is completely flushed, and a later file is durable.
 
-        A power failure can remove a file that was never synced. If the first file were deleted before, no file would be left.
+        A power failure can remove a file that was never synced. If the first file were deleted earlier, such a failure could
+        leave no file.
         """
         files = self.files
         return len(files) > 1 and files[0].flushed >= files[0].wrote and files[1].flushed > 0
 
     def detach_first(self) -> MappedFile:
-        """Remove the first file from the queue, but not from the disk, and return it. Loop thread.
+        """Remove the first file from the list of the log's files, but not from the disk, and return it. Loop thread.
 
         Other threads may still iterate over the previous list of files.
         """
@@ -452,7 +456,7 @@ class MappedFileQueue:
         return file
 
     def destroy(self) -> None:
-        """Delete all files and the folder. Raises OSError; files that could not be deleted stay."""
+        """Delete all files of the log and the folder. Raises OSError; files that could not be deleted stay."""
         while self.files:
             self._discard(self.files[0])
             self.detach_first()
@@ -464,13 +468,13 @@ class MappedFileQueue:
         file.region.close()
 
     def _give_up(self, file: MappedFile) -> None:
-        """Delete an unused file that was created in advance; if that fails, leave it empty for later use."""
+        """Delete an unused log file that was created in advance. If the deletion fails, leave the file empty for later use."""
         file.region.close()
         with contextlib.suppress(OSError):
             self._disk.remove(file.path)
 
     def close(self) -> None:
-        """Unmap all files; an unused file that was created in advance is deleted."""
+        """Unmap all files of the log. An unused file that was created in advance is deleted."""
         unused = self._take_next(-1)
         assert unused is None
         for file in self.files:
@@ -481,7 +485,7 @@ class MappedFileQueue:
 
 
 def _missing(size_key: str, begin: int, end: int) -> str:
-    """Return the end of an error message about files that are missing between two physical offsets."""
+    """Return the end of an error message about log files that are missing between two physical offsets."""
     if begin >= end:
         return ""
     where = ": if a disk is not mounted, mount it, and list all folders in store.commit_log_paths (storePathCommitLog)"

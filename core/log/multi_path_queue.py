@@ -68,7 +68,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         return sorted((path for folder in self._all for path in self._disk.list_files(folder)), key=lambda p: p.name)
 
     def folders_for(self, start: int) -> list[Path]:
-        """Return the folders in which a file may be created, in order of preference."""
+        """Return the folders in which a file of the log may be created, in order of preference."""
         roomy = [folder for folder in self._writable if folder not in self.full_folders] or list(self._writable)
         first = start // self.file_bytes % len(roomy)
         best = roomy[first:] + roomy[:first]

@@ -9,7 +9,7 @@ from flintmq.core.response_code import ResponseCode
 
 
 def no_room(error: StoreFullError) -> RefusedError:
-    """Return the refusal (SERVICE_NOT_AVAILABLE) for a full store, which ends when there is space again."""
+    """Return the refusal (SERVICE_NOT_AVAILABLE) of a message for a full store. The refusals end when the disk has space."""
     if isinstance(error, StoreExhaustedError):
         return RefusedError(
             ResponseCode.SERVICE_NOT_AVAILABLE,

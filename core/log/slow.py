@@ -1,4 +1,4 @@
-"""Logs slow operations of the store: a warning for an append, flush or commit that took more than half a second.
+"""Logs slow operations of the store: a warning for an append, flush or commit that takes more than half a second.
 
 The text and the limit are RocketMQ's (CommitLog, DefaultMessageStore, FlushRealTimeService, CommitRealTimeService), so that log
 monitors for RocketMQ find them. A stalled disk makes many operations slow at once, so at most one line per second and kind is
@@ -23,7 +23,7 @@ log = event_log("flintmq.store")
 
 
 class SlowOperation(msgspec.Struct, frozen=True):
-    """The time and duration of a slow operation."""
+    """The time and duration of a slow operation of the store."""
 
     at_s: float
     """The time at which the operation ended, on the monotonic clock, in seconds."""
@@ -31,7 +31,7 @@ class SlowOperation(msgspec.Struct, frozen=True):
 
 
 class SlowLog:
-    """Logs the slow operations of one kind. One thread; :attr:`last` can be read by any thread.
+    """Logs the store's slow operations of one kind. One thread; :attr:`last` can be read by any thread.
 
     Args:
         clock: the source of time.
@@ -45,7 +45,7 @@ class SlowLog:
         """The last slow operation; None if no operation was slow."""
 
     def warn(self, took_s: float, text: str) -> None:
-        """Log a slow operation, or count it for the next line if the last line is less than a second old."""
+        """Log a slow operation of the store, or count it for the next log line if the last line is less than a second old."""
         now_s = self._clock.monotonic_s()
         self.last = SlowOperation(now_s, round(took_s * 1000))
         if self._told_s is not None and now_s - self._told_s < _PAUSE_S:

@@ -43,7 +43,7 @@ class StoreCheckpoint:
         return max(0, known_ms - _SLACK_MS)
 
     def flush(self) -> None:
-        """Write the three times to the file and sync it. Raises OSError."""
+        """Write the three store times to the checkpoint file, and sync the file. Raises OSError if the disk refuses it."""
         self._region.write(
             0,
             _FIELDS.pack(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms, self.index_msg_timestamp_ms),
@@ -53,7 +53,7 @@ class StoreCheckpoint:
     def rewind(self, trusted_ms: int) -> None:
         """Set back the queues' time, durably, so that no unit of a record stored after ``trusted_ms`` is covered.
 
-        Called before those units are rewritten. Raises OSError.
+        Called before queues are rewritten from that time on. Raises OSError.
         """
         if trusted_ms < self.min_timestamp_ms:
             self.logics_msg_timestamp_ms = trusted_ms + _SLACK_MS if trusted_ms > 0 else 0

@@ -55,12 +55,12 @@ class StoreLock:
             self._held = held.pop_all()
 
     def release(self) -> None:
-        """Release the lock, so that another process can open the store. Idempotent."""
+        """Release the lock on the store, so that another process can open it. Idempotent."""
         self._held.close()
 
 
 def is_locked(root: Path) -> bool:
-    """Return whether a broker, in this process or another, has the store open. It takes no lock.
+    """Return whether a broker, in this process or another, has the store open. The function does not lock the store.
 
     Raises:
         StoreError: the lock file cannot be read.

@@ -4,8 +4,8 @@
 
     min ≤ dispatched ≤ readable ≤ wrote          readable = committed, or flushed (and replicated) in synchronous modes
 
-A position moves only forward, after the operation it describes is done. The loop thread sets ``wrote`` and ``dispatched``; the
-flush service's threads set ``committed`` and ``flushed``. Any thread can read a position.
+A position moves only forward, after the operation that it describes is done. The loop thread sets ``wrote`` and ``dispatched``;
+the flush service's threads set ``committed`` and ``flushed``. Any thread can read a position.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Watermarks:
 
     @property
     def readable(self) -> int:
-        """The physical offset up to which records can be dispatched and read."""
+        """The physical offset up to which records of the log can be dispatched and read."""
         ceiling = self.flushed if self.synchronous else self.committed
         if self.replicated is not None and self.replicated < ceiling:
             ceiling = self.replicated
         return ceiling
 
     def set_all(self, offset_bytes: int) -> None:
-        """Set all positions after a recovery; the log is on disk up to this physical offset."""
+        """Set all watermarks of the log after a recovery. The log is on disk up to the given physical offset."""
         self.wrote = self.committed = self.flushed = offset_bytes
