@@ -21,9 +21,9 @@ log = event_log("flintmq.store")
 
 
 class EndsNoter:
-    """Writes the ends of an open store's files to its note file, which the next recovery compares with the files.
+    """Writes the ends of an open store's files to ``flint/ends``, with which the next recovery compares the files.
 
-    Any thread; one note is written at a time.
+    Any thread; one write at a time.
 
     Args:
         opened: the recovered store.
@@ -44,7 +44,7 @@ class EndsNoter:
         self._noted_end = -1
 
     def begin(self) -> None:
-        """Write that the store is in use, with the current ends of its files. Raises StoreError, OSError."""
+        """Write to ``flint/ends`` that the store is in use, with the current ends of its files. Raises StoreError, OSError."""
         opened, noted = self._opened, self._file.noted
         end = opened.watermarks.flushed
         is_same = (
@@ -61,9 +61,10 @@ class EndsNoter:
             self._write(self._capture(end))
 
     def after_round(self, *, is_thorough: bool) -> None:
-        """Write the synced ends, if the round synced everything or no ends were written yet. Flusher's thread.
+        """Write the ends of the synced data to ``flint/ends``, after a round of the queue flusher.
 
-        A disk error is only logged, because the earlier note stays valid.
+        Called on the flusher's thread. The ends are written if the round synced everything, or if no ends were written before.
+        A disk error is only logged, because the earlier ends stay valid.
         """
         end = self._opened.watermarks.flushed
         if end == self._noted_end or not (is_thorough or self._noted_end <= 0):
@@ -76,20 +77,20 @@ class EndsNoter:
             )
 
     def forget(self) -> None:
-        """Delete the noted ends of the log and the queues, before the log is truncated. Raises StoreError, OSError."""
+        """Delete the recorded ends of the log and the queues, before the log is truncated. Raises StoreError, OSError."""
         self._full.clear()
         noted = self._file.noted
         if noted is not None:
             self._write(replace(noted, is_stop=False, log_begin=0, log_end=0, tails=[], queues=[], index=[]))
 
     def note_deleted(self, topic: str, queue_id: int) -> None:
-        """Write that a queue is deleted. If the write fails, the next start only rebuilds the queue."""
+        """Write to ``flint/ends`` that a queue is deleted. If the write fails, the next start only rebuilds the queue."""
         self._deleted.append((topic, queue_id))
         self._noted_end = -1
         self._note_deleted()
 
     def _note_deleted(self) -> None:
-        """Write the waiting deletions, unless another thread is writing, which then writes them too. Does not block."""
+        """Write waiting deletions of queues to ``flint/ends``. If another thread is writing, it writes them. Does not block."""
         while self._deleted and self._writing.acquire(blocking=False):
             try:
                 while self._deleted:
@@ -104,11 +105,11 @@ class EndsNoter:
                 self._writing.release()
 
     def at_stop(self) -> Ends:
-        """Return the note for a clean stop, taken while the store's files are open and everything is durable."""
+        """Return the ends to record at a clean stop. Called while the store's files are open and all data is durable."""
         return replace(self._capture(self._opened.watermarks.wrote), is_stop=True)
 
     def stopped(self, ends: Ends) -> None:
-        """Write the note of :meth:`at_stop` with the final state of all small files, after the store's last write.
+        """Write the ends of :meth:`at_stop` and the final state of all small files, after the store's last write.
 
         Raises:
             StoreError, OSError: the disk refused the write.

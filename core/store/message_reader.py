@@ -1,4 +1,4 @@
-"""Reads messages of a queue: it finds them by the queue's units and returns slices of the commit log.
+"""Reads messages of a queue: finds the messages by the queue's units, and returns slices of the commit log.
 
 See docs/internals/algorithms.md, Pull.
 """
@@ -69,19 +69,19 @@ class MessageReader:
         return {topic for topic, _queue in self._queues.queues} - {DELETED_TOPIC}
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset that the queue's next message will get; 0 for a queue that does not exist."""
+        """Return the queue offset that a queue's next message will get; 0 for a queue that does not exist."""
         queue = self._queues.find(topic, queue_id)
         return queue.max_queue_offset if queue is not None else 0
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset of the oldest message; 0 for a queue that does not exist."""
+        """Return the queue offset of a queue's oldest message; 0 for a queue that does not exist."""
         queue = self._queues.find(topic, queue_id)
         return queue.min_queue_offset if queue is not None else 0
 
     def queue_offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return the queue offset of the message stored nearest to a time (ms since 1970), by binary search.
+        """Return the queue offset of a queue's message stored nearest to a time (ms since 1970), by binary search.
 
-        It returns 0 for a queue that does not exist. See docs/internals/algorithms.md, Offset by time.
+        The result is 0 for a queue that does not exist. See docs/internals/algorithms.md, Offset by time.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -91,7 +91,7 @@ class MessageReader:
         )
 
     def message_store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store time in ms since 1970 of the message at a queue offset; -1 if there is none."""
+        """Return the store time in ms since 1970 of the message at a queue offset; -1 if no message has this offset."""
         queue = self._queues.find(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
         return self._commit_log.store_timestamp_ms(unit[0]) if unit is not None else -1
@@ -110,7 +110,7 @@ class MessageReader:
         return unit is None or self.is_in_memory(unit[0])
 
     def message_at(self, commit_log_offset_bytes: int, size_bytes: int | None = None) -> rec.Record | None:
-        """Return the record at a physical offset; None if no complete record, or one of another size, begins there."""
+        """Return the log's record at a physical offset; None if no complete record of the given size begins there."""
         return self._commit_log.record(commit_log_offset_bytes, size_bytes)
 
     def query_message(
@@ -124,7 +124,7 @@ class MessageReader:
     ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
         """Find records of a topic with a key (KEYS or UNIQ_KEY) that were stored in a time range (ms since 1970).
 
-        It is a generator that yields after some milliseconds of work, so that a server can run other work in between.
+        The function is a generator that yields after some milliseconds of work, so that a server can run other work in between.
 
         Returns:
             The records with the key among the newest ``max_num`` candidates of the index, in log order, as in RocketMQ; then
@@ -165,8 +165,8 @@ class MessageReader:
     ) -> GetMessageResult:
         """Read messages of a queue from a queue offset on, as slices of the log (docs/internals/algorithms.md, Pull).
 
-        It examines at most 800 units, or ``max_num`` if that is more. The first matching message is always returned, however
-        large it is.
+        The read examines at most 800 units, or ``max_num`` units if this is more. The first matching message is always
+        returned, however large it is.
 
         Args:
             topic, queue_id, queue_offset: the queue, and the queue offset of the first message.
@@ -197,9 +197,10 @@ class MessageReader:
         return result
 
     def _collect_all(self, units: memoryview, max_num: int, result: GetMessageResult) -> bool:
-        """Collect all messages at once for an ordinary pull: no filter, one file, presumed in memory, within the limits.
+        """Read all messages of a pull at once if the pull is an ordinary one; return whether they were read.
 
-        Returns False, without a change, for any other pull. (Filler units of a gap exceed the size of every answer.)
+        An ordinary pull has no filter, and its messages are in one file, presumed in memory, and within the limits of an
+        answer. For other pulls, the result is not changed. (Filler units of a gap exceed the size of every answer.)
         """
         # The method _collect() could answer, too, but it examines one unit at a time, which costs several times as much.
         settings = self.settings
@@ -315,7 +316,7 @@ def _units_struct(count: int) -> struct.Struct:
 
 
 class GetMessageStatus(enum.Enum):
-    """The result of a read; the names are RocketMQ's, because the broker sends them in the remark of its answer."""
+    """The status of a read of a queue. The names are RocketMQ's, because the broker sends them in the remark of its answer."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -329,7 +330,7 @@ class GetMessageStatus(enum.Enum):
 
 
 class GetMessageResult(msgspec.Struct):
-    """The result of a read: its status, and the messages as slices of the log, which stay readable while referenced."""
+    """The result of a read of a queue: status, and messages as slices of the log, which stay readable while referenced."""
 
     status: GetMessageStatus
     next_begin_offset: int

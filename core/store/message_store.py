@@ -1,8 +1,8 @@
-"""The message store (``DefaultMessageStore``): it opens, writes, reads and closes commit log, queues, index and checkpoint.
+"""The message store (``DefaultMessageStore``): opens, writes, reads and closes commit log, queues, index and checkpoint.
 
-Loop thread, unless a text says otherwise. The store uses neither sockets nor asyncio. Its owner calls :meth:`MessageStore.put`,
-:meth:`MessageStore.dispatch` and the methods of :attr:`MessageStore.reader`. It subscribes to ``progressed``, which is
-published when a flush has made more records readable.
+Loop thread, unless a text says otherwise. The store uses neither sockets nor asyncio. The store's owner calls
+:meth:`MessageStore.put`, :meth:`MessageStore.dispatch` and the methods of :attr:`MessageStore.reader`. The owner subscribes to
+``progressed``, which is published when a flush has made more records readable.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def open_store(spec: StoreSpec, make_dispatchers: MakeDispatchers) -> MessageSto
 
     Args:
         spec: the settings, parts and folder of the store.
-        make_dispatchers: called when the store is recovered.
+        make_dispatchers: makes the dispatchers; called when the store is recovered.
 
     Raises:
         StoreLockedError: another broker has locked the store.
@@ -103,7 +103,7 @@ class MessageStore:
 
     Args:
         opened: the parts of the store.
-        reput: passes appended records to the dispatchers, which have caught up with the log.
+        reput: the service that passes appended records to the dispatchers, which have caught up with the log.
         catch_up_s: the time that the dispatchers took to catch up.
     """
 
@@ -171,7 +171,7 @@ class MessageStore:
         )
 
     def _queue_deleted(self, topic: str, queue_id: int) -> None:
-        """Remove the next offset of a deleted queue in the store of a slave, in which no call deletes queues."""
+        """Forget a deleted queue's next queue offset in the store of a slave, in which no call deletes queues."""
         if not self._takes_writes():
             self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
 
@@ -183,7 +183,7 @@ class MessageStore:
 
     @property
     def slow_operations(self) -> dict[str, SlowOperation]:
-        """The last slow operations, keyed by ``append``, ``flush`` and ``commit``; a kind without one is absent."""
+        """The store's last slow operations, keyed by their kind: ``append``, ``flush`` or ``commit``."""
         durability = self.commit_log.durability
         logs = {
             "append": self.writer.slow_appends,
@@ -193,7 +193,10 @@ class MessageStore:
         return {kind: told.last for kind, told in logs.items() if told.last is not None}
 
     def close(self) -> None:
-        """Make everything durable, and release all files and the lock. The file ``abort`` stays only if a step failed."""
+        """Make the whole store durable, and release all its files and its lock.
+
+        The file ``abort`` stays only if a step failed.
+        """
         if self._closed:
             return
         self._closed = True
@@ -212,7 +215,7 @@ class MessageStore:
     def end_writes(self) -> None:
         """Make all appended records durable, if possible, and stop the flush service; no append may follow. Blocks.
 
-        After it, positions that refer to the log's content can be written, before :meth:`close`.
+        Between this call and :meth:`close`, positions that refer to the log's content can be written.
 
         Raises:
             StoreError: the disk refused an operation.
@@ -222,7 +225,7 @@ class MessageStore:
                 self.services.flush_service.stop()
 
     def _settle(self) -> bool:
-        """Make queues, index and checkpoint durable; return whether the store is clean."""
+        """Make the store's queues, index and checkpoint durable; return whether the store is clean."""
         services, marks = self.services, self.watermarks
         services.flusher.stop()
         if marks.fence_reason is not None:
@@ -256,14 +259,14 @@ class MessageStore:
             self.fenced.publish(reason)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Apply the settings of a new configuration that may change while the store is open: those of reads and limits."""
+        """Apply a new configuration's settings of reads and limits, which may change while the store is open."""
         self.config = config
         self.reader.settings = config.store
 
     # --- writes ---
 
     def check_writeable(self) -> None:
-        """Raise RefusedError (SERVICE_NOT_AVAILABLE), with the reason and the remedy, if writes are not allowed now."""
+        """Raise RefusedError (SERVICE_NOT_AVAILABLE), with the reason and the remedy, if the store accepts no messages now."""
         if not self._takes_writes() and self.watermarks.fence_reason is None:
             why = "the broker is a slave; send to its master"
             raise _refusal(why, "store.slave", key="broker.role (brokerRole)")
@@ -288,7 +291,7 @@ class MessageStore:
     def number_messages(self) -> None:
         """Set the next queue offset of each queue from the log, whose last messages were numbered by another master.
 
-        Called when the store of a slave begins to accept writes. It dispatches all readable records; blocks.
+        Called when the store of a slave begins to accept writes. The call dispatches all readable records, and blocks.
         """
         self.reput.run_all()
         marks, numbers = self.watermarks, self._opened.next_queue_offsets()
@@ -301,7 +304,7 @@ class MessageStore:
         self.commit_log.appender.next_queue_offset = numbers
 
     def become_master(self) -> None:
-        """Begin a new epoch at the log's end, before the first append as a master. Raises StoreError."""
+        """Begin a new epoch at the log's end, before a new master's first append. Raises StoreError if the disk fails."""
         self.epochs.begin_as_master(self.watermarks.wrote, self.commit_log.min_offset_bytes)
 
     def truncate(self, end_offset_bytes: int) -> Path | None:
@@ -313,7 +316,7 @@ class MessageStore:
             end_offset_bytes: the new physical end of the log: the start of a record, or the current end.
 
         Returns:
-            The path of the removed bytes in the quarantine; None if there were none.
+            The path of the removed bytes in the quarantine; None if no bytes were removed.
 
         Raises:
             StoreError: the disk refused an operation. The store is then fenced; a restart recovers it.
@@ -341,7 +344,7 @@ class MessageStore:
         return kept
 
     def _make_queues_again(self, topics: Set[str]) -> None:
-        """Rebuild the queues of topics from the whole log, because the cut removed the records of their deletion."""
+        """Rebuild the queues of topics from the whole log, because a truncation removed the records of the topics' deletion."""
         for key in [key for key in self.consume_queues.queues if key[0] in topics]:
             self.consume_queues.delete_queue(*key)
         for batch in self.commit_log.batches(self.commit_log.min_offset_bytes, self.watermarks.dispatched):
@@ -353,13 +356,14 @@ class MessageStore:
         return self.reput.run()
 
     def delete_topic(self, topic: str) -> FlushWaiter:
-        """Append a record of a topic's deletion; the topic's queues are dropped when that record is dispatched.
+        """Append a record of a topic's deletion to the log. The topic's queues are dropped when that record is dispatched.
 
         The topic's messages stay in the log. A new topic of the same name begins at queue offset 0, also on slaves and after a
         recovery, and does not contain the old messages.
 
         Returns:
-            The durability of the deletion record. The queues are gone when it is kept and :meth:`dispatch` has nothing left.
+            The waiter for the durability of the deletion record. The queues are deleted when the waiter is done and
+            :meth:`dispatch` has no records left.
 
         Raises:
             RefusedError: the store is not writeable; nothing has changed.
@@ -391,7 +395,7 @@ class MessageStore:
         return {*known, *(key for batch in waiting for key in batch.queues() if key[0] == topic)}
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete one queue. Its next message, if there is one, gets queue offset 0, as in RocketMQ."""
+        """Delete a consume queue. If the queue gets another message, that message has queue offset 0, as in RocketMQ."""
         self.reput.run_all()
         if not self._tells_deleted:
             self.noter.note_deleted(topic, queue_id)

@@ -26,7 +26,7 @@ from flintmq.core.store.store_services import StoreServices
 
 
 class MessageWriter:
-    """The write side of a store that is in use. Loop thread.
+    """The part of a store in use that appends messages. Loop thread.
 
     Args:
         commit_log: the log to append to.
@@ -86,24 +86,25 @@ class MessageWriter:
         return Put(results, units, stored, flushed, waiter, took_s)
 
     def promise(self) -> FlushWaiter:
-        """Request that all appended records be made durable, here and, if configured, at a slave; return the waiter."""
+        """Request the durability of all appended records on this broker and, if configured, on a slave; return the waiter."""
         return self.promises()[1]
 
     def promises(self) -> tuple[FlushWaiter, FlushWaiter]:
-        """Request durability like :meth:`promise`; return a waiter for the local flush, and a waiter that includes slaves."""
+        """Request the durability of all appended records; return a waiter for the flush, and a waiter that includes slaves."""
         wrote = self._watermarks.wrote
         flushed = self._services.flush_service.submit(wrote)
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)
 
     def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
-        """Acknowledge later appends only when a slave has them too, which ``gate`` decides; None: when durable here."""
+        """Make the acknowledgments of later appends wait for a slave, as ``gate`` decides; with None, only for the flush."""
         self._gate = gate
 
     def append_raw(self, chunks: Sequence[LogChunk]) -> FlushWaiter:
         """Append verified chunks of a master's log and request their durability, with one waiter for all of them.
 
         Raises:
-            StoreError: the store is fenced or full, or a chunk does not begin at the log's end. Earlier chunks were appended.
+            StoreError: the store is fenced or full, or a chunk does not begin at the log's end. The chunks before the failed
+                one were appended.
         """
         began_s, began_bytes = self._clock.monotonic_s(), self._watermarks.wrote
         for chunk in chunks:
@@ -139,7 +140,7 @@ def _stored(results: list[Appended]) -> tuple[Sequence[AppendUnit], int]:
 
 
 class Put(msgspec.Struct, eq=False):
-    """The result of one append, and the waiters for its durability."""
+    """The results of one append of messages, and the waiters for the append's durability."""
 
     results: list[Appended]
     """Results of the append, one for each message or batch that was passed to the append."""

@@ -1,4 +1,4 @@
-"""The specification from which a store is opened, and the opened store: its files mapped and its log recovered."""
+"""The specification from which a store is opened, and the opened store, with mapped files and a recovered log."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class OpenedStore(msgspec.Struct, frozen=True, eq=False):
-    """The parts of a store whose files are mapped; after :func:`recover` it can be read, but not yet written. Loop thread."""
+    """The parts of a store whose files are mapped.
+
+    After :func:`recover`, the store can be read, but not written. Loop thread.
+    """
 
     spec: StoreSpec
     marks: StoreMarks
@@ -123,7 +126,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def quarantine(self) -> Path:
-        """The folder that keeps the bytes removed from the log."""
+        """The folder ``flint/quarantine``, which keeps the bytes removed from the log."""
         return self.root / "flint" / "quarantine"
 
     @property
@@ -151,23 +154,26 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
         return {key: queue.max_queue_offset for key, queue in self.consume_queues.queues.items()}
 
     def begin_tags_codes(self) -> None:
-        """Make each rule of tags codes record the log position from which it applies, before any dispatch or append.
+        """Let each rule for tags codes record the log position from which it applies, before any dispatch or append.
 
         Raises:
-            StoreError: the disk refused the write; the record is then missing until the next start.
+            StoreError: the disk refused the write; the position is then not recorded until the next start.
         """
         for rule in self.commit_log.tags_codes.values():
             rule.begin(self.watermarks.wrote)
 
     def build_lost_queues(self) -> None:
-        """Rebuild damaged or lost queues, after all queues have caught up with the log. Raises StoreError."""
+        """Rebuild the store's damaged or lost queues, after all queues have caught up with the log.
+
+        Raises StoreError if it fails.
+        """
         begin = self.recovery_plan.dispatched_from_offset_bytes if self.recovery_plan is not None else 0
         goes_on = self.config.store.compat == "safe"
         reach = (begin, self.watermarks.dispatched)
         self.notes.build_lost_queues(self.consume_queues, self.commit_log, reach, goes_on=goes_on)
 
     def plan(self) -> RecoveryPlan:
-        """Return the steps that a recovery of the current files would take."""
+        """Return the steps that a recovery of the store's current files would take."""
         return plan_start(
             FoundStore(
                 self.last_stop,
@@ -201,13 +207,13 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
         )
 
     def close(self) -> None:
-        """Close the files without changes, and release the lock. A store that had crashed still counts as crashed."""
+        """Close the store's files without changes, and release its lock. A store that had crashed still counts as crashed."""
         with store_errors(self.root), self.lock:
             self.files.close()
 
 
 def recover(spec: StoreSpec) -> OpenedStore:
-    """Lock a store's folder, map its files, and recover it. The caller must close the returned store.
+    """Lock a store's folder, map the store's files, and recover the store. The caller must close the returned store.
 
     Raises:
         StoreLockedError: another broker has locked the store.
@@ -226,7 +232,7 @@ def recover(spec: StoreSpec) -> OpenedStore:
 
 
 def plan_of(spec: StoreSpec) -> RecoveryPlan:
-    """Return the steps that :func:`recover` would take, without taking them; the store is closed again.
+    """Return the steps that :func:`recover` would take with a store, without taking them. The store is closed again.
 
     Planning may remove incomplete files of a crash. A caller that must not change the store passes a disk that drops writes.
 
@@ -239,7 +245,7 @@ def plan_of(spec: StoreSpec) -> RecoveryPlan:
 
 @contextlib.contextmanager
 def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack]]:
-    """Lock a store and map its files; at the exit, close everything that the yielded stack still holds."""
+    """Lock a store and map its files. At the exit of the ``with`` block, close all parts that the yielded stack still holds."""
     marks = StoreMarks(spec.disk, spec.root)
     with store_errors(spec.root), marks.distrusting_memory(), contextlib.ExitStack() as kept:
         spec.disk.make_folder(spec.root)
@@ -253,7 +259,7 @@ def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack
 
 
 def _load(spec: StoreSpec, marks: StoreMarks, lock: contextlib.ExitStack, files: contextlib.ExitStack) -> OpenedStore:
-    """Map the files of a store; each queue ends after its last valid unit."""
+    """Map the files of a store, and set each queue's end after its last valid unit."""
     config, disk, root = spec.config, spec.disk, spec.root
     settings = config.store
     notes = Notes.read(disk, root)
@@ -343,7 +349,7 @@ def log_files(
     pool: TransientStorePool | None,
     background: Executor | None,
 ) -> MappedFileQueue:
-    """Return the queue of a commit log's mapped files, not loaded yet.
+    """Return the ``MappedFileQueue`` of a commit log, without mapping its files.
 
     Args:
         settings: the store's settings, with file sizes and read-only folders.

@@ -1,7 +1,7 @@
 """ReputMessageService: passes stored records to the dispatchers, in log order, up to the readable end of the log.
 
-Records just appended are passed on from memory. After a restart, or if too many wait, they are read back from the log. Both
-ways give the same records. Loop thread.
+New records are passed to the dispatchers from memory. After a restart, or if too many records wait, they are read back from the
+log. The records are the same in both cases. Loop thread.
 
 See docs/internals/algorithms.md, Dispatch.
 """
@@ -43,7 +43,7 @@ def _keys_length(keys: str) -> int:
 
 
 def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length_max: int, *, is_first: bool) -> int:
-    """Return how many messages of a batch, from its first, are readable and within the limits.
+    """Return the number of a batch's first messages that are readable and within the limits of a dispatch.
 
     The first message of a dispatch (``is_first``) is always within the limit of keys.
     """
@@ -88,11 +88,11 @@ class ReputMessageService:
         """Whether a failure of a listener of :attr:`arrived` is already logged; reset when the listeners succeed again."""
 
     def appended(self, units: Sequence[AppendUnit], messages: int) -> None:
-        """Queue records that were just appended. If too many wait, drop all; they are read back from the log later.
+        """Queue new records for dispatch. If too many wait, drop all from the queue; they are read back from the log later.
 
         Args:
-            units: the records, and batches as a whole.
-            messages: the total number of their messages.
+            units: the dispatch requests of records, and batch sends as a whole.
+            messages: the total number of messages in ``units``.
         """
         if len(self._waiting) + self._batches_more < _WAITING_MAX:
             self._waiting += units
@@ -101,7 +101,7 @@ class ReputMessageService:
             self.forget()
 
     def forget(self) -> None:
-        """Drop the records that wait in memory; those still in the log are read back from it."""
+        """Drop the records that wait in memory for dispatch. Records that are still in the log are read back from the log."""
         self._waiting.clear()
         self._batches_more = 0
 
@@ -110,10 +110,10 @@ class ReputMessageService:
         return self._watermarks.wrote - self._watermarks.dispatched
 
     def run(self, max_batches: int = 64) -> bool:
-        """Dispatch readable records for some milliseconds; return whether more are left, for a later call.
+        """Dispatch readable records for some milliseconds; return whether more records are left, for a later call.
 
         Dispatch stops, see :attr:`error`, if the disk is full, an essential dispatcher raises, or a record of the log cannot be
-        read. The records before that are dispatched. Never raises.
+        read. The records before the failed one are dispatched. Never raises.
         """
         watermarks = self._watermarks
         end_s = self._now_s() + _RUN_S
@@ -136,14 +136,14 @@ class ReputMessageService:
         return watermarks.dispatched < watermarks.readable
 
     def run_all(self) -> None:
-        """Dispatch all readable records, or until dispatch stops with an :attr:`error`. Blocks."""
+        """Dispatch all readable records, unless dispatch stops with an :attr:`error` earlier. Blocks."""
         while self.run():
             pass
 
     def catch_up(self) -> None:
         """Dispatch all readable records at a start, in bulk if possible.
 
-        It stops as :meth:`run` does. Bulk batches are not published to :attr:`arrived`.
+        Errors stop the dispatch as in :meth:`run`. Bulk batches are not published to :attr:`arrived`.
         """
         watermarks = self._watermarks
         if not self._waiting:
@@ -155,7 +155,7 @@ class ReputMessageService:
             pass
 
     def replay(self) -> None:
-        """Truncate the dispatchers to the log's end, and pass them the dispatched records that they lack.
+        """Truncate the dispatchers' data to the log's end, and pass to each dispatcher the dispatched records that it lacks.
 
         Raises:
             StoreError: a dispatcher's position is not the start of a record.
@@ -164,7 +164,7 @@ class ReputMessageService:
         replay(self.dispatchers, self._log, self._watermarks.dispatched)
 
     def _read_in_bulk(self, readable: int) -> RecordBatch | None:
-        """Read a batch in bulk if many bytes are to be dispatched, as on a slave that catches up; otherwise return None."""
+        """Return a batch of records read in bulk if many bytes wait for dispatch, as on a slave that catches up; else None."""
         dispatched = self._watermarks.dispatched
         if self._waiting or readable - dispatched < _BULK_LEAST_BYTES or not lazy_numpy.ready():
             return None
@@ -172,7 +172,7 @@ class ReputMessageService:
         return RecordBatch.of_columns(columns) if columns is not None else None
 
     def _next(self, readable: int) -> RecordBatch | None:
-        """Return the next batch, from memory or read back record by record; None if there is none or it cannot be read."""
+        """Return the next batch for dispatch, from memory or from the log; None if no record is left or it cannot be read."""
         try:
             units = self._take(readable)
         except Exception as error:  # reading a damaged record can raise any exception
@@ -182,13 +182,13 @@ class ReputMessageService:
         return RecordBatch.of_units(units) if units else None
 
     def _put_back(self, batch: RecordBatch) -> None:
-        """Put a batch that a dispatcher refused back to the front of the waiting records."""
+        """Put a batch that a dispatcher refused back to the front of the records that wait for dispatch."""
         units = batch.units()
         self._waiting.extendleft(reversed(units))
         self._batches_more += count_messages(units) - len(units)
 
     def _tell(self, batch: RecordBatch) -> None:
-        """Publish a dispatched batch, which wakes held pulls. If that fails, pulls wait for their deadlines."""
+        """Publish a dispatched batch, so that held pulls are resumed. If this fails, held pulls wait for their deadlines."""
         try:
             self.arrived.publish(batch)
         except Exception as error:
@@ -199,7 +199,7 @@ class ReputMessageService:
             self._has_told = False
 
     def _hand_over(self, batch: RecordBatch) -> bool:
-        """Pass a batch to each dispatcher in turn; return False and set :attr:`error` if one fails."""
+        """Pass a batch to each dispatcher in turn; return False and set :attr:`error` if a dispatcher fails."""
         try:
             for dispatcher in self.dispatchers:
                 dispatcher.dispatch(batch)
@@ -221,7 +221,7 @@ class ReputMessageService:
         self.error = error
 
     def _take(self, readable: int) -> list[AppendUnit]:
-        """Return the units of the next batch: from memory if they follow ``dispatched`` without a gap, else from the log."""
+        """Return the records of the next batch: from memory if they follow ``dispatched`` without a gap, else from the log."""
         waiting = self._waiting
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
@@ -260,7 +260,7 @@ class ReputMessageService:
         return batch
 
     def _take_some(self, readable: int) -> list[AppendUnit]:
-        """Return the waiting units that are readable and fit in one batch; a batch send may be split."""
+        """Return the waiting records that are readable and fit in one batch for dispatch; a batch send may be split."""
         waiting = self._waiting
         units: list[AppendUnit] = []
         messages = keys_length = 0
@@ -294,13 +294,13 @@ class ReputMessageService:
         return units
 
     def _past_blank(self, dispatched: int, until: int) -> None:
-        """Move ``dispatched`` past the blank end of a file, to the start of the next file, if that is readable."""
+        """Move the watermark ``dispatched`` past the blank end of a log file to the start of the next file, if readable."""
         next_file = self._log.next_file_start(dispatched)
         if next_file <= until:
             self._watermarks.dispatched = next_file
 
     def _continues(self, dispatched: int, start: int) -> bool:
-        """Return whether no readable record lies between two positions, only the blank end of a file."""
+        """Return whether only the blank end of a file lies between two positions of the log, and no readable record."""
         if start == dispatched:
             return True
         if start < dispatched:

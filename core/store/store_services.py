@@ -25,11 +25,11 @@ log = event_log("flintmq.store")
 
 
 class StoreServices:
-    """Owns the flush service of the log and the flusher of the queues; :meth:`renew` recreates them after a stop.
+    """The flush service of the log and the flusher of the queues. :meth:`renew` recreates both after a stop.
 
     Args:
-        opened: the store that they make durable.
-        noter: records the durable ends of the files.
+        opened: the store that the services make durable.
+        noter: records the durable ends of the store's files.
     """
 
     def __init__(self, opened: OpenedStore, noter: EndsNoter) -> None:
@@ -53,18 +53,18 @@ class StoreServices:
         )
 
     def start(self) -> None:
-        """Start both services, unless the store's specification leaves their rounds to the caller (``runs`` is False)."""
+        """Start the flush service and the queue flusher, unless the specification of the store has ``runs=False``."""
         if self._opened.spec.runs:
             self.flush_service.start()
             self.flusher.start()
 
     def stop(self) -> None:
-        """Make all appended records durable, if possible, and stop both services. Blocks."""
+        """Make all appended records durable, if possible, and stop the flush service and the queue flusher. Blocks."""
         self.flush_service.stop()
         self.flusher.stop()
 
     def renew(self, settings: StoreSection) -> None:
-        """Recreate and start both services, after :meth:`stop`.
+        """Recreate and start the flush service and the queue flusher, after :meth:`stop`.
 
         Args:
             settings: the store's settings, with the intervals of the flusher.
@@ -116,7 +116,7 @@ class QueueFlusher:
 
     @property
     def trouble(self) -> str:
-        """The error after which queues are no longer synced until the next start; empty if there is none. Any thread."""
+        """The error after which queues are no longer synced until the next start; empty without an error. Any thread."""
         failed = self._failed
         return "" if failed is None else str(failed.strerror)
 
@@ -124,7 +124,10 @@ class QueueFlusher:
         self._end = threads_here().repeat("flintmq-flush-queues", self._interval_s, self.run_once)
 
     def run_once(self) -> None:
-        """Run one round. An error is logged and counted, and the checkpoint is then not written. Never raises."""
+        """Run one round of syncs of the queues.
+
+        An error is logged and counted, and the checkpoint is then not written. Never raises.
+        """
         now_s = self._clock.monotonic_s()
         thorough = now_s - self._last_thorough_s >= self._thorough_s
         if self._failed is not None:
@@ -155,10 +158,10 @@ class QueueFlusher:
             self._last_thorough_s = now_s
 
     def flush(self, least_pages: int) -> None:
-        """Sync queue files with at least ``least_pages`` dirty pages; with 0, sync all files and write the checkpoint.
+        """Sync consume queue files with at least ``least_pages`` dirty pages; with 0, sync all files and write the checkpoint.
 
-        After a failed sync the state of the disk is unknown, even if a later sync succeeds. So the checkpoint is no longer
-        written, and the next start rebuilds the queues from there.
+        After a failed sync the state of the disk is unknown, even if a later sync succeeds. The checkpoint is therefore no
+        longer written, and the next start rebuilds the queues from the checkpoint on.
 
         Raises:
             OSError: a sync failed, now or at an earlier call.
@@ -179,7 +182,7 @@ class QueueFlusher:
             self._checkpoint.flush()
 
     def stop(self) -> None:
-        """End the thread after its current round. Idempotent."""
+        """End the queue flusher's thread after its current round. Idempotent."""
         if self._end is not None:
             self._end()
             self._end = None
