@@ -67,16 +67,17 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Part:
-    """One thing that a plugin registered: its calls, its failures, and whether it is off. Loop thread, except
-    :meth:`failed`.
+    """A part of a plugin, which is an object that it registered: the part's calls and failures, and whether it is off.
+
+    Loop thread, except :meth:`failed`.
 
     Args:
-        owner: the plugin that registered it.
-        hook: the hook in which it was registered.
-        what: its name in lists: ``dispatcher 'audit'``.
-        failures: the failures of all plugins, where its errors are counted too.
-        optional: whether too many failures switch it off.
-        provoked: whether clients can make it fail. Then only consecutive failures switch it off.
+        owner: the plugin that registered the part.
+        hook: the hook in which the part was registered.
+        what: the part's name in lists: ``dispatcher 'audit'``.
+        failures: the failures of all plugins, to which the part's errors are added.
+        optional: whether too many failures switch the part off.
+        provoked: whether clients can make the part fail. If they can, only consecutive failures switch it off.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ HOOK_PREFIX: Final = "flintmq_"
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """One plugin's implementation of one hook: a bare function, without pluggy."""
+    """A plugin's implementation of one hook: a plain function, which is called without pluggy."""
 
     owner: PluginOrigin
     name: str
@@ -52,7 +52,7 @@ class Hook(msgspec.Struct, frozen=True):
 
 
 class _Manager(pluggy.PluginManager):
-    """A plugin manager that does not check attributes like ``__class__``, which every Python object has, for hooks."""
+    """A plugin manager that looks for no hooks in attributes that every Python object has, like ``__class__``."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         """Return the hook options of a plugin's attribute; None if the attribute is not marked as a hook."""

@@ -202,7 +202,7 @@ class RegisterDefaultProcessor(Protocol):
 
 class RegisterServerPart(Protocol):
     def __call__(self, name: str, factory: Callable[..., object], *, at: str = "broker") -> None:
-        """Register a factory, which is called with an :class:`ApiContext`; ``at`` is ``broker``, ``nameserver`` or ``both``."""
+        """Register the factory of a connection listener or RPC hook; ``at`` is ``broker``, ``nameserver`` or ``both``."""
 
 
 class RegisterService(Protocol):
@@ -221,8 +221,10 @@ class RegisterSystemTopic(Protocol):
 
 class RegisterConfigSection(Protocol):
     def __call__(self, name: str, model: type[object]) -> None:
-        """Register an attrs class as the model of a section. It validates the YAML section ``name``, and contexts have the
-        result as ``settings``."""
+        """Register an attrs class as the model of a section.
+
+        The model validates the YAML section ``name``, and contexts have the result as ``settings``.
+        """
 
 
 class RegisterCommand(Protocol):
@@ -231,9 +233,10 @@ class RegisterCommand(Protocol):
 
 
 class FlintSpecs:
-    """**Form of a plugin.** A hook is a plain function that takes the arguments below, by these names. A hook that registers
-    something returns nothing. A factory is a plain function of one argument, the context. It returns an object with the
-    methods of its port in ``core/kernel/ports/``, as plain methods unless the port allows ``async def``.
+    """**Form of a plugin.** A hook is a plain function that takes the arguments of its specification, by name.
+
+    A hook that registers something returns nothing. A factory is a plain function of one argument, the context. It returns an
+    object with the methods of its port in ``core/kernel/ports/``, as plain methods unless the port allows ``async def``.
 
     **Mistakes are found at the start** of a broker, and by ``flintmq config check``. The check calls the same factories as a
     start, with a store in a scratch folder. The error names the plugin, the hook and the registered name, and says which form

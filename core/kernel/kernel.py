@@ -91,7 +91,7 @@ class Kernel:
         clock: Clock = SYSTEM_CLOCK,
         failures: Failures | None = None,
     ) -> Kernel:
-        """Load plugins and collect what they register.
+        """Load plugins and collect their registrations.
 
         Args:
             plugins: the entries of ``plugins`` in the configuration, in its order.

@@ -1,4 +1,4 @@
-"""Permissions and rules that say which accounts may send a request code.
+"""Permissions and rules, which define the accounts that may send a request code.
 
 The declaration of a request code has one :class:`AccessRule` (:func:`flintmq.core.kernel.ports.processor.handles`). An
 authenticator compares the permissions that the rule needs with the permissions of the account.

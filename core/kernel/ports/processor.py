@@ -163,7 +163,7 @@ class BatchProcessor(Protocol):
     """Whether requests may be postponed to a later iteration of the event loop if the current iteration takes long."""
 
     def process(self, batch: list[Request]) -> None:
-        """Answer the requests of one read, all of one code, each through its channel, now or later.
+        """Answer the requests of one read, all of which have one code. Each answer goes to the request's channel, now or later.
 
         Count a request that is answered later with ``channel.took``, and its answer with ``channel.gave``.
         """

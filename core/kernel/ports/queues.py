@@ -216,7 +216,7 @@ class SupportsExtend(Protocol):
 
 @runtime_checkable
 class SupportsDeleted(Protocol):
-    """Consume queues that fire an event for each queue that dispatch deletes because its topic was deleted."""
+    """Consume queues that publish an event for each queue that is deleted in dispatch because its topic was deleted."""
 
     deleted: Event[[str, int]]
     """Event published with the topic and the queue id of a queue that was deleted or begins again."""

@@ -22,7 +22,10 @@ class SupportsReplication(Protocol):
 
 @runtime_checkable
 class MasterDirectory(Protocol):
-    """A service that registers with name servers, and knows from them where the master of this slave is. Loop thread."""
+    """A service that registers the broker with name servers, and gets the address of a slave's master from them.
+
+    Loop thread.
+    """
 
     @property
     def master_address(self) -> str:

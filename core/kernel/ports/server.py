@@ -58,7 +58,7 @@ class ServerPort(Protocol):
 
     @property
     def answers_as_bytes(self) -> bool:
-        """Whether a processor may write encoded answers to a channel; False if a plugin's hook needs the decoded ones."""
+        """Whether a processor may write encoded answers to a channel; False if a plugin's hook needs decoded answers."""
         ...
 
     @property
