@@ -49,7 +49,7 @@ class Behaviour:
 
 @attrs.frozen(kw_only=True)
 class Variant:
-    """One of the contradicting values in a conflict between a group's members, with the members that have this value."""
+    """A value in a conflict between a group's members, with the members that have this value."""
 
     value: str
     """The contradicting value: an expression, a message model, a consume type or a start of consumption. Empty for members that

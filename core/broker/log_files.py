@@ -79,7 +79,7 @@ class LogFiles:
 
     @property
     def disk_full(self) -> DiskFull | None:
-        """The full disk because of which the store refuses messages; None if the store accepts messages."""
+        """The reason why the disk counts as full, so that the store refuses messages; None if the store accepts messages."""
         return self._store.disk_full
 
     def set_disk_full(self, full: DiskFull | None) -> None:

@@ -158,7 +158,7 @@ class ProducerTable:
         return member.channel if member is not None and member.channel.is_open else None
 
     def next_channel(self, group: str) -> Channel | None:
-        """Return an open connection of a producer group, in turn another one at each call; None if no connection is open.
+        """Return an open connection of a producer group, the next one at each call; None if no connection is open.
 
         A transaction check is sent to one member of the group.
         """

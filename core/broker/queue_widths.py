@@ -8,7 +8,7 @@ from flintmq.core.broker.topic_config import TopicConfig
 
 
 class QueueWidths:
-    """Remembers how many queues a topic had at most, for each topic of which consumers now read fewer queues. Loop thread.
+    """Keeps the largest number of queues of each topic of which consumers now read fewer queues. Loop thread.
 
     Args:
         select: returns the current configuration of a topic, or None.

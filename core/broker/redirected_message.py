@@ -1,4 +1,4 @@
-"""Redirects messages to a system topic in which they wait, and delivers them to their real topic when they are due.
+"""Redirects messages to a system topic, in which they wait, and delivers due messages to their real topic.
 
 A waiting message has its real topic and queue as properties (``REAL_TOPIC``, ``REAL_QID``). The feature that redirected it,
 such as delay levels or timers, delivers it by appending it again.
@@ -239,7 +239,7 @@ def moved(
 
 
 def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Mapping[str, str] | None = None) -> None:
-    """Change a message so that it waits in another topic.
+    """Change a message so that it will wait in another topic.
 
     The message's own topic and queue become the properties REAL_TOPIC and REAL_QID.
 

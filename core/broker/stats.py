@@ -310,7 +310,7 @@ class BrokerStats:
         self.table.sample()
 
     def roll_put_times(self) -> None:
-        """Begin a new minute of append times. :meth:`put_times_text` then reports the minute that ended."""
+        """Begin a new minute of append times. Afterwards, :meth:`put_times_text` reports the minute that ended."""
         self._last_put_times, self._put_times = self._put_times, [0] * len(_EDGE_NAMES)
 
     def put_times_text(self) -> str:

@@ -137,7 +137,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
     def queue_inside(self, topic: str, queue_id: int) -> int:
         """Return the id of the queue that gets a message for ``queue_id``, which the topic may no longer have.
 
-        :meth:`TopicConfig.queue_inside` chooses the queue, and raises the errors it describes. A topic that is not in the table
+        :meth:`TopicConfig.queue_inside` chooses the queue, and documents the errors. A topic that is not in the table
         or in which messages only wait takes any queue id.
         """
         config = self._table.get(topic)
@@ -169,7 +169,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self.put(replace(template, read_queue_nums=queue_nums, write_queue_nums=queue_nums))
 
     def permission_changed(self) -> None:
-        """Publish a change of the broker's own permission, with which the broker registers its topics.
+        """Publish that the broker's own permission has changed. The broker registers its topics with this permission.
 
         Raises:
             StoreError: the new version of the table could not be written to disk. Name servers get the new version
@@ -349,7 +349,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             )
 
     def update_order_topics(self, order_topics: Collection[str]) -> None:
-        """Mark exactly these topics as ordered. They are the topics in the name server's ORDER_TOPIC_CONFIG.
+        """Mark exactly the given topics as ordered. They are the topics in the name server's ORDER_TOPIC_CONFIG.
 
         See docs/internals/algorithms.md, Topics and groups.
         """
