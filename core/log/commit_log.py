@@ -409,7 +409,7 @@ def _unwritable(error: Exception) -> RefusedError:
 
 
 class CommitLog(LogReader):
-    """The commit log (``CommitLog`` of RocketMQ): it reads, appends, and makes records durable.
+    """The commit log (``CommitLog`` of RocketMQ): reads and appends records, and makes them durable.
 
     Args:
         queue: the log's files.
@@ -462,7 +462,7 @@ class CommitLog(LogReader):
         self.appender.append_raw(physical_offset_bytes, data, store_timestamp_ms)
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Copy bytes of the transient pool into one file, and return the committed position.
+        """Copy bytes of the transient pool into one file of the log, and return the committed position.
 
         See :meth:`flintmq.core.kernel.ports.FlushableLog.commit`.
         """

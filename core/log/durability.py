@@ -59,7 +59,7 @@ class Durability:
         """Histogram of the durations of commits from the pool's buffers, in seconds."""
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Copy bytes of the transient pool into one file, and return the committed position.
+        """Copy bytes of the transient pool into one file of the log, and return the committed position.
 
         See :meth:`flintmq.core.kernel.ports.FlushableLog.commit`.
         """

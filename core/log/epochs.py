@@ -100,7 +100,7 @@ class Epochs(msgspec.Struct, frozen=True):
         return self.entries[index].start_offset_bytes if index < len(self.entries) else log_end_offset_bytes
 
     def begun(self, start_offset_bytes: int, cause: str, make_id: MakeId = random_id) -> Self:
-        """Return the log's epochs with a new epoch, which replaces those that begin at or after its start."""
+        """Return the log's epochs with a new epoch, which replaces the epochs that begin at or after its start."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes < start_offset_bytes)
         made = Epoch(self.current.number + 1, start_offset_bytes, make_id(_EPOCH_ID_BYTES), cause)
         return msgspec.structs.replace(self, entries=(*kept, made))
@@ -114,7 +114,7 @@ class Epochs(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=entries)
 
     def cut_at(self, end_offset_bytes: int) -> Self:
-        """Return the log's epochs without those that begin after a position at which the log is cut."""
+        """Return the log's epochs without the epochs that begin after the position at which the log is cut."""
         kept = tuple(epoch for epoch in self.entries if epoch.start_offset_bytes <= end_offset_bytes)
         return msgspec.structs.replace(self, entries=kept or self.entries[:1])
 
@@ -234,7 +234,7 @@ def epochs_path(store: Path) -> Path:
 
 
 def read_epochs(store: Path, disk: Disk = OS_DISK) -> Epochs | None:
-    """Return the epochs of a store, which a broker may be using; None if the store has none yet.
+    """Return the epochs of a store, even while a broker uses it; None if the store has no epochs yet.
 
     Raises:
         StoreFormatError: the file is damaged; the message states the remedy.

@@ -235,7 +235,7 @@ class _Planner:
     # --- dispatch ---
 
     def _clean_dispatch_start(self, walked: Recovered) -> int:
-        """Return the log position from which queues are rewritten after a clean stop: the log's end, or its first hole."""
+        """Return the log position from which a start rewrites queues after a clean stop: the units' end, or the first hole."""
         if walked.holes:
             return walked.unchanged_to_offset_bytes
         return _described_below(self._found.queues, walked.end_offset_bytes)
@@ -262,7 +262,7 @@ class _Planner:
         return start
 
     def _rewinds_to_ms(self, walked: Recovered, start: int) -> int | None:
-        """Return the store time to which the checkpoint is set back because it covers removed queue units; None to keep it."""
+        """Return the store time to which the checkpoint is set back; None if it covers no queue units that will be removed."""
         if bool(walked.holes) if self._clean else start < walked.vouched[0]:
             return trusted_before(self._files, walked.holes, start)
         return None

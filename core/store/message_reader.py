@@ -101,7 +101,7 @@ class MessageReader:
         return self.message_store_time(topic, queue_id, self.min_queue_offset(topic, queue_id))
 
     def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Return whether the message at a queue offset is presumed in memory; also true if there is no such message.
+        """Return whether the message at a queue offset is presumed in memory; also true if no message has this offset.
 
         See docs/internals/algorithms.md, Offset by time.
         """
@@ -153,7 +153,7 @@ class MessageReader:
         return found, index_time_ms, index_offset
 
     def _is_of_earlier_life(self, record: rec.Record) -> bool:
-        """Return whether a record belongs to a deleted topic of the same name: it lies before all messages of its queue."""
+        """Return whether a record lies before all messages of its queue, because it belongs to a deleted topic of that name."""
         if not is_queued(record.sys_flag):
             return False
         queue = self._queues.find(record.topic, record.queue_id)

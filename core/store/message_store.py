@@ -47,9 +47,7 @@ The store closes the dispatchers in reverse order.
 
 
 def open_store(spec: StoreSpec, make_dispatchers: MakeDispatchers) -> MessageStore:
-    """Recover a store, let its dispatchers catch up, mark it as in use, and start its flush services.
-
-    :meth:`MessageStore.close` leaves it clean.
+    """Recover a store, let its dispatchers catch up, mark the store as in use, and start its flush services.
 
     Args:
         spec: the settings, parts and folder of the store.
@@ -276,7 +274,7 @@ class MessageStore:
 
     @property
     def trouble(self) -> RefusedError | None:
-        """The gravest problem that forbids writes to the store, on a master or a slave; None if there is none."""
+        """The gravest problem that forbids writes to the store, on a master or a slave; None without a problem."""
         fence_reason, full = self.watermarks.fence_reason, self.disk_full
         if fence_reason is not None:
             return _refusal("a sync failed and the store is fenced", "store.fenced", measured=fence_reason)

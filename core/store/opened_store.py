@@ -47,7 +47,7 @@ from flintmq.core.store.message_reader import MessageReader
 
 
 class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The settings, factories and resources from which a store is opened."""
+    """The specification of a store: the settings, factories and resources with which it is opened."""
 
     config: BrokerConfig
     """The broker's settings, with the store's sizes, paths and limits."""

@@ -221,7 +221,7 @@ class ReputMessageService:
         self.error = error
 
     def _take(self, readable: int) -> list[AppendUnit]:
-        """Return the records of the next batch: from memory if they follow ``dispatched`` without a gap, else from the log."""
+        """Return the records of the next batch: from memory if these follow ``dispatched`` without a gap, else from the log."""
         waiting = self._waiting
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):
