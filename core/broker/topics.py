@@ -380,7 +380,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
 
         Args:
             broker_permission: the broker's permission. If it lacks read or write, every topic is registered with the broker's
-                permission instead of its own (docs/internals/protocol.md, Registration).
+                permission instead of the topic's (docs/internals/protocol.md, Registration).
         """
         every = zip(list(self._table), list(self._table.values()), strict=True)
         if broker_permission & perm.READ_WRITE == perm.READ_WRITE:

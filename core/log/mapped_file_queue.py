@@ -398,7 +398,7 @@ class MappedFileQueue:
                 return
 
     def first_unflushed(self) -> MappedFile | None:
-        """Return the oldest file with unsynced bytes in its pages; None if there is none before a file that awaits a commit."""
+        """Return the oldest log file with unsynced bytes in its pages; None if an earlier file awaits a commit."""
         for file in self.files:
             if file.flushed < file.readable:
                 return file
