@@ -190,7 +190,7 @@ FlushServiceFactory = Callable[[FlushContext[S]], FlushCommitLogService]
 
 @attrs.frozen
 class FlushStrategy(Generic[S]):
-    """The name and factory of a flush service, and its requirements on the store. A plugin registers it."""
+    """A flush strategy, which a plugin registers: its name, the factory of its flush service, and its use of the store."""
 
     name: str
     factory: FlushServiceFactory[S]

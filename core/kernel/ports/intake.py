@@ -32,14 +32,14 @@ class IntakeStep(Protocol):
 
     @property
     def property_names(self) -> frozenset[str]:
-        """Names of properties; the intake step is called for a message that has one of them. The kernel reads them once."""
+        """Names of properties; the intake step is called for a message that has one of them. The broker reads them once."""
         ...
 
     @property
     def topic_prefixes(self) -> tuple[str, ...]:
         """Prefixes of topic names; the intake step is called for a message to a topic with one of these prefixes.
 
-        The kernel reads the prefixes once. With an empty prefix, the step is called for every message, which makes all sends
+        The broker reads the prefixes once. With an empty prefix, the step is called for every message, which makes all sends
         slower.
         """
         ...

@@ -11,7 +11,10 @@ class SupportsReplication(Protocol):
 
     @property
     def ha_port(self) -> int:
-        """The TCP port that slaves of this broker connect to if it is the master. Valid after the service has started."""
+        """The TCP port to which slaves connect while this broker is the master.
+
+        Valid, also on a slave, after the service's start.
+        """
         ...
 
     @property
