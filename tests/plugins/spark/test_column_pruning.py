@@ -30,4 +30,4 @@ def test_a_failure_to_add_the_pruning_rule_is_a_warning(caplog: pytest.LogCaptur
     spark = SimpleNamespace(_jsparkSession=SimpleNamespace(experimental=Rules))
     with caplog.at_level(logging.WARNING, "flintmq.spark"):
         assert prune_columns(spark) is False
-    assert "name them with the option columns: no such method" in caplog.text
+    assert "name the needed ones with the option columns: no such method" in caplog.text

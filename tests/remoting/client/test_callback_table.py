@@ -384,7 +384,7 @@ CASES = [(row, case, failure) for row, cases in TABLE.items() for case in cases 
 
 
 def test_the_documentation_lists_every_tested_callback() -> None:
-    section = PAGE.read_text("utf-8").partition("## What your functions may raise\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text("utf-8").partition("## Exceptions in your functions\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \| .+ \|$", section, re.M)
     assert rows[0] == "your function"
     assert rows[1:] == list(TABLE)
