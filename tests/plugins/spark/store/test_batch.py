@@ -216,7 +216,7 @@ def test_a_read_is_bounded_by_physical_offsets(filled: Path) -> None:
     [
         ({"subscribe": "order"}, UnknownTopicError, "subscribe names the topic 'order'.*did you mean 'orders'"),
         ({"queues": '{"nope": [0]}'}, UnknownTopicError, "queues names the topic 'nope'"),
-        ({"startingOffsets": '{"orders": {"b": {"0": 999}}}'}, DataLossError, "holds 0 to .*failOnDataLoss=false"),
+        ({"startingOffsets": '{"orders": {"b": {"0": 999}}}'}, DataLossError, "has 0 to .*failOnDataLoss=false"),
         (
             {"startingOffsets": '{"orders": {"b": {"9": 1}}}'},
             OptionError,
