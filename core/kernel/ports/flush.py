@@ -169,7 +169,7 @@ class FlushCommitLogService(Protocol):
         ...
 
     def statistics(self) -> FlushStatistics:
-        """Return a snapshot of the flush service's counters. Any thread."""
+        """Return a snapshot of the flush service's counters. All threads may call it."""
         ...
 
 
@@ -180,7 +180,7 @@ class SupportsFlushSoon(Protocol):
     def flush_soon(self) -> None:
         """Start a sync of all bytes that were appended to the log before this call, even if they are few.
 
-        Any thread; never waits.
+        It may be called by all threads, and never waits.
         """
         ...
 
