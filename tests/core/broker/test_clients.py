@@ -383,7 +383,7 @@ def test_bytes_of_subscriptions_are_bounded_per_connection_and_in_total(monkeypa
     for group in ("g", "h"):
         consumers.register(group, a, "a", long)
     for channel, group in ((a, "i"), (b, "huge")):
-        with pytest.raises(RefusedError, match="would be too large") as refused:
+        with pytest.raises(RefusedError, match="are too large") as refused:
             consumers.register(group, channel, "c", long * 3)
         assert refused.value.reason == "subscription.too_large"
         assert consumers.find(group) is None
