@@ -1,6 +1,7 @@
 """The client library: producers, consumers and administration of RocketMQ 4.9 brokers, FlintMQ's or any other.
 
-The module behind a name is imported when the name is first used: a broker needs the client's connections, but no consumer.
+A name of this package is imported from its module when a program first uses the name. A broker, which needs only the client's
+connections, therefore loads no consumer.
 """
 
 from __future__ import annotations

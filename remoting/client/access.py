@@ -44,11 +44,14 @@ class Access:
     ssl_context: ssl.SSLContext | None = None
 
     def options(self) -> dict[str, Any]:
-        """Return keyword arguments for :class:`~flintmq.remoting.client.instance.ClientInstance`, a producer or a consumer."""
+        """Return the credentials and the TLS context as keyword arguments for a client.
+
+        A client is a :class:`~flintmq.remoting.client.instance.ClientInstance`, a producer or a consumer.
+        """
         return {"hooks": [self.signer] if self.signer is not None else [], "ssl_context": self.ssl_context}
 
     def signed(self, command: RemotingCommand) -> RemotingCommand:
-        """Sign a command in place, if there is a signer, and return it."""
+        """Sign a command in place, if this access has a signer, and return the command."""
         if self.signer is not None:
             self.signer.before_request("", command)
         return command
@@ -76,14 +79,14 @@ class AclSigner:
         self._secret = secret_key if isinstance(secret_key, Secret) else Secret(secret_key)
 
     def before_request(self, _address: str, command: RemotingCommand) -> None:
-        """Add the time and the signature to a request's fields."""
+        """Add the current time and the account's signature to a request's fields."""
         fields = {} if command.ext_fields is None else command.ext_fields
         signed_at = f"{self._clock.now_ms()}-{chance.secret_bytes(8).hex()}"
         add_signature(fields, command.body, self._access_key, self._secret, signed_at)
         command.ext_fields = fields
 
     def after_response(self, _address: str, _command: RemotingCommand, _answer: RemotingCommand) -> None:
-        """Do nothing: answers are not signed."""
+        """Do nothing, because the answers of servers are not signed."""
 
 
 ACCESS_KEY: Final = "FLINT_ACCESS_KEY"
@@ -103,7 +106,8 @@ def access_of(environ: Mapping[str, str]) -> Access:
         environ: the environment variables, see the module's table.
 
     Raises:
-        ConfigError: one of the two keys is missing, or a file cannot be used. The message never contains the secret key.
+        ConfigError: only one of the access key and the secret key is set, or a file that a variable names cannot be used. The
+            error's text never contains the secret key.
     """
     access_key, secret_key = environ.get(ACCESS_KEY), _secret_key(environ)
     if bool(access_key) is not bool(secret_key):

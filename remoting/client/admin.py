@@ -54,8 +54,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     """Queries and administers name servers and brokers. Loop thread only; use it in an ``async with`` statement.
 
     Every method raises ``RemotingError`` if no server answers, and ``RefusedError`` if a server refuses the request. A method
-    with these parameters acts on the broker at ``address`` if it is given, otherwise on the masters of ``cluster`` if that is
-    given, otherwise on all masters.
+    with the parameters ``address`` and ``cluster`` acts on the broker at ``address`` if ``address`` is given, otherwise on the
+    masters of ``cluster`` if ``cluster`` is given, otherwise on all masters.
 
     Args:
         name_servers, client, instance_options: see :class:`~flintmq.remoting.client.instance.InstanceUser`; a namespace is not
@@ -119,10 +119,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         return found
 
     async def master(self, broker: str, cluster: str | None = None) -> str:
-        """Return the address of the master of a broker name, in a cluster or in any.
+        """Return the address of the master that has a broker name, in one cluster or, without ``cluster``, in any cluster.
 
         Raises:
-            RefusedError: there is no such master; the message lists the existing ones.
+            RefusedError: no master has the broker name; the error's text lists the names of the existing masters.
         """
         masters = await self.masters(cluster)
         if broker not in masters:
@@ -301,9 +301,9 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         return sorted((kept | found).values(), key=lambda message: message.store_timestamp_ms)
 
     async def view_message(self, offset_msg_id: str) -> MessageExt:
-        """Return the message with a broker's id (``offset_msg_id``), from the broker whose address the id contains.
+        """Return the message with a broker's message id (``offset_msg_id``), from the broker whose address the id contains.
 
-        Raises ``ValueError`` if it is not such an id.
+        Raises ``ValueError`` if ``offset_msg_id`` is not a broker's message id.
         """
         message_id = decode_message_id(offset_msg_id)
         header = ViewMessageRequestHeader(commit_log_offset_bytes=message_id.commit_log_offset_bytes)
@@ -325,7 +325,10 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         return addresses
 
     async def _ask_topic(self, topic: str, code: int, header: CommandHeader, *accepted: int) -> list[RemotingCommand]:
-        """Send a request to each broker that has the topic, to its master or else to a slave; return the answers."""
+        """Send a request to each broker that has a topic, and return the answers.
+
+        The request goes to the broker's master, or to a slave if the topic's route contains no master of the broker.
+        """
         route = await self.client.routes.route(topic, max_age_s=0)
         return [
             await self.client.ask(route.address(name), request(code, header), LONG_TIMEOUT_MS, *accepted)
@@ -343,7 +346,11 @@ async def _ask_all(
 
 
 async def _at_all(addresses: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
-    """Call ``work`` with each address, even if an earlier one fails; then raise the first error with the failure count."""
+    """Call ``work`` with each server's address, even after calls for earlier addresses have failed.
+
+    The first error is raised at the end. If this is a ``RemotingError`` and the call for another address succeeded, the error's
+    text has the number of failed servers.
+    """
     failures: list[RefusedError | RemotingError] = []
     count = 0
     for address in addresses:

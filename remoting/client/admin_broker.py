@@ -106,7 +106,7 @@ class BrokerQuestions:
     async def broker_report(self, address: str) -> BrokerReport:
         """Return a broker's report on its last start, the contents of its quarantine, and the source of each setting.
 
-        Only FlintMQ supports it; another broker refuses with REQUEST_CODE_NOT_SUPPORTED.
+        Only FlintMQ brokers support this request; other brokers refuse it with REQUEST_CODE_NOT_SUPPORTED.
         """
         answer = await self.client.ask(address, request(RequestCode.GET_BROKER_REPORT))
         return await decode_answer(answer.body, BrokerReport)
@@ -116,7 +116,8 @@ class BrokerQuestions:
 
         Args:
             name: the name of the counter, such as ``TOPIC_PUT_NUMS``.
-            key: the key of the counter, such as a topic. The broker refuses a key never counted with SYSTEM_ERROR.
+            key: the key of the counter, such as a topic. If the key has never been counted, the broker refuses the request with
+                SYSTEM_ERROR.
             address: the broker's address.
         """
         header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
@@ -198,18 +199,25 @@ class BrokerQuestions:
         return await decode_answer(answer.body, ConsumeStatsList)
 
     async def consumer_connections(self, group: str, address: str) -> ConsumerConnection:
-        """Return a group's members that are connected to a broker. It refuses with CONSUMER_NOT_ONLINE if there are none."""
+        """Return a group's members that are connected to a broker.
+
+        The broker refuses with CONSUMER_NOT_ONLINE if the group has no connected member.
+        """
         return (await self.connected_group(group, address))[0]
 
     async def contradictions(self, group: str, address: str) -> str:
-        """Return a description, with client ids, of how the subscriptions of a group's members differ; empty if they agree.
+        """Return a description of how the subscriptions of a group's members differ, with the members' client ids.
 
-        It is empty too if the broker is not FlintMQ's. The broker refuses with CONSUMER_NOT_ONLINE if the group has no members.
+        The description is empty if the subscriptions agree, or if the broker is not a FlintMQ broker. The broker refuses with
+        CONSUMER_NOT_ONLINE if the group has no connected member.
         """
         return (await self.connected_group(group, address))[1]
 
     async def connected_group(self, group: str, address: str) -> tuple[ConsumerConnection, str]:
-        """Return the results of :meth:`consumer_connections` and :meth:`contradictions`, by one request."""
+        """Return a group's connected members, and a description of how their subscriptions differ, by one request.
+
+        See :meth:`consumer_connections` and :meth:`contradictions`.
+        """
         header = ConsumerGroupRequestHeader(consumer_group=group)
         answer = await self.client.ask(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header))
         return await decode_answer(answer.body, ConsumerConnection), answer.remark or ""
@@ -219,8 +227,8 @@ class BrokerQuestions:
     ) -> ConsumerRunningInfo:
         """Return a group member's report about itself: its queues, subscriptions and rates.
 
-        The broker forwards the request to the member. It refuses with CONSUME_MSG_TIMEOUT if the member does not answer, is
-        gone, or is too old to know the request.
+        The broker forwards the request to the member. The broker refuses with CONSUME_MSG_TIMEOUT if the member does not
+        answer, is no longer connected, or is too old to know the request.
 
         Args:
             group, client_id: identify the member.

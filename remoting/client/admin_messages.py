@@ -1,4 +1,4 @@
-"""Administration of messages: read them from queues, have a member consume them again, copy them, and move groups' offsets."""
+"""Administration of messages and offsets: read, copy and redeliver messages, and move the offsets of groups."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
     """Return the message with a broker's id, from registered brokers only.
 
     The id contains an address, which can be forged. Unlike :meth:`AdminClient.view_message`, this function connects only to
-    addresses that a name server lists. It also finds the message if its broker is now registered at another address.
+    addresses that a name server lists. The message is also found if its broker is now registered at another address than the id
+    contains.
 
     Raises:
         ValueError: ``offset_msg_id`` is not a broker's message id.
@@ -295,7 +296,7 @@ async def consume_directly(
 async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more: str) -> SendResult:
     """Send a copy of a message: its body, tags, keys and the user's properties, with a new message id.
 
-    A compressed body that was not, or cannot be, decompressed here is sent compressed, as it is stored.
+    If this client has not decompressed a compressed body, or cannot, the copy's body is the compressed body as it is stored.
 
     Args:
         admin: the client whose instance sends the copy.
@@ -321,7 +322,10 @@ async def send_copy(admin: AdminClient, message: MessageExt, topic: str, **more:
 
 class _Copier(Producer):
     async def send_packed(self, message: Message, sys_flag: int) -> SendResult:
-        """Send a message whose body is already compressed; ``sys_flag`` is the flag of the original, with the method."""
+        """Send a message whose body is already compressed.
+
+        ``sys_flag`` is the system flag of the original message; it contains the compression method.
+        """
         prepared = attrs.evolve(self._preparer.one(message), sys_flag=sys_flag & (COMPRESSED | METHOD_MASK))
         return await self._sender.send(prepared, None, SEND_TIMEOUT_MS)
 
@@ -408,10 +412,11 @@ async def _offset_at(admin: AdminClient, queue: MessageQueue, ends: tuple[int, i
 
 
 async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: int) -> Moved:
-    """Set a group's offsets in a topic to a time, broker by broker, whether its members are online or not.
+    """Reset a group's offsets in a topic to a time, broker by broker, whether the group's members are online or not.
 
-    If members that consume the topic are online, the broker informs them of the new offsets. It does so only for queues for
-    which the group has an offset, so missing offsets are written first. If no member is online, the offsets are written.
+    If members that consume the topic are online, the broker informs these members of the new offsets. The broker informs
+    members only about queues for which the group has an offset, so missing offsets are written first. If no member is online,
+    the new offsets are written to the broker.
 
     Returns:
         The new offsets, and sentences about the queues that could not be changed.
@@ -451,11 +456,11 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
 
 
 async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_offset: int) -> int:
-    """Set a group's offset in one queue, without a change in its other queues.
+    """Set a group's offset in one queue, without changing the group's offsets in other queues.
 
     The offset is written to the broker. Online members would overwrite it within seconds, so the broker makes them continue at
-    its stored offsets. RocketMQ 4.9 can do that only for all of the topic's queues at a broker. Therefore the members' current
-    offsets in other queues are stored first if they are missing.
+    its stored offsets. RocketMQ 4.9 can make members continue at stored offsets only in all of the topic's queues at a broker.
+    Therefore the members' current offsets in other queues are stored first if they are missing.
 
     Returns:
         The number of online members that the broker informed.
@@ -480,7 +485,7 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
 
 
 async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -> ConsumerConnection | None:
-    """Return the members of a group that are connected to a broker's master, if they consume a topic; else None.
+    """Return the members of a group that are connected to a broker's master; None if no member consumes the topic.
 
     Raises:
         RefusedError: members from before the broker's restart have not reconnected yet; they would overwrite new offsets.
@@ -495,9 +500,9 @@ async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -
 
 
 async def _store_missing(admin: AdminClient, group: str, moved: MessageQueue, members: ConsumerConnection) -> None:
-    """Write the missing offsets of a group in the other queues of a topic at a broker.
+    """Write a group's missing offsets in the queues of a topic at a broker, except in the queue whose offset is being moved.
 
-    The offset is the members' current position in the queue, or the position where the group would begin.
+    A written offset is the members' current position in the queue, or the position where the group would begin.
     """
     address, api = await admin.master(moved.broker_name), BrokerApi(admin.client, group)
     ends = await admin.topic_stats_at(moved.topic, address)
@@ -520,14 +525,14 @@ async def _store_missing(admin: AdminClient, group: str, moved: MessageQueue, me
 
 
 async def set_offsets(admin: AdminClient, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-    """Write a group's offsets to the brokers. Online members overwrite them with theirs within seconds."""
+    """Write a group's offsets to the brokers. Online members overwrite these offsets with their own within seconds."""
     api = BrokerApi(admin.client, group)
     for queue, consumer_offset in offsets.items():
         await api.commit(queue, consumer_offset)
 
 
 async def delay_positions(admin: AdminClient, address: str) -> dict[int, int]:
-    """Return the queue offset of the next message that a broker delivers, keyed by delay level."""
+    """Return, for each delay level, the queue offset of the next delayed message that a broker will deliver."""
     answer = await admin.client.ask(address, request(RequestCode.GET_ALL_DELAY_OFFSET), LONG_TIMEOUT_MS)
     return DelayOffsets.decode(answer.body).offset_table
 

@@ -35,7 +35,7 @@ def allocate_averagely(client_id: str, members: Sequence[str], queues: Sequence[
 
 
 def allocate_by_circle(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """Return every n-th of the sorted queues for n members (AllocateMessageQueueAveragelyByCircle)."""
+    """Return every n-th queue of the sorted queues, for a group of n members (AllocateMessageQueueAveragelyByCircle)."""
     found = _place(client_id, members)
     return [] if found is None else _ordered(queues)[found[0] :: found[1]]
 
@@ -106,9 +106,9 @@ def allocate_nearby(
 
 
 def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
-    """Return a strategy by which few queues move if a member joins or leaves (AllocateMessageQueueConsistentHash).
+    """Return a strategy that reassigns few queues if a member joins or leaves (AllocateMessageQueueConsistentHash).
 
-    Shares are uneven. Positions on the ring are the first four bytes of MD5 hashes, as in RocketMQ.
+    The members' shares are uneven. Positions on the ring are the first four bytes of MD5 hashes, as in RocketMQ.
 
     Args:
         virtual_nodes: the number of positions of each member on the ring.
@@ -140,7 +140,7 @@ def _on_ring(key: str) -> int:
 
 
 def _place(client_id: str, members: Sequence[str]) -> tuple[int, int] | None:
-    """Return the index of a client among the sorted members, and their number; None if it is not a member."""
+    """Return the index of a client among the sorted members, and the number of members; None if the client is not a member."""
     ordered = sorted(members)
     return (ordered.index(client_id), len(ordered)) if client_id in ordered else None
 

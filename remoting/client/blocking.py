@@ -1,4 +1,4 @@
-"""An event loop in a daemon thread, on which blocking clients run asynchronous ones."""
+"""An event loop in a daemon thread, on which blocking clients run asynchronous clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class LoopThread:
         self._thread.start()
 
     def _run(self) -> None:
-        """Run the loop until :meth:`stop`. If a callback raises ``SystemExit``, it runs on, because other clients use it."""
+        """Run the event loop until :meth:`stop`.
+
+        If a callback raises ``SystemExit``, the loop continues to run, because other clients use the loop.
+        """
         while not self._is_stopping:
             try:
                 self._loop.run_forever()
@@ -43,7 +46,7 @@ class LoopThread:
                 log.exception("client.loop_kept", "a callback would have ended the loop of all clients")
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result. Never call it on the loop's own thread.
+        """Run a coroutine on the loop and wait for its result. Never call this method on the loop's own thread.
 
         An exception that interrupts the wait, such as ``KeyboardInterrupt``, cancels the coroutine, even if it is raised before
         the coroutine has started.
@@ -110,7 +113,8 @@ class LoopThread:
     def stop(self) -> None:
         """Cancel all tasks of the loop, then end the loop and its thread. Idempotent.
 
-        The wait is limited. A function that never returns to the loop, such as an endless listener, ends with the process.
+        The method waits a limited time for the tasks and the thread. A function that never returns to the loop, such as an
+        endless listener, ends with the process.
         """
         if not self.is_usable:
             # In a forked process, closing the event loop would take the parent's sockets out of the parent's selector.
@@ -136,7 +140,10 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    """Cancel all tasks until all have ended or the time is up; a task can turn a cancellation into another exception."""
+    """Cancel all tasks of the event loop, repeatedly, until all have ended or ``END_TIMEOUT_S`` has passed.
+
+    Repetition is necessary because a task can turn a cancellation into another exception.
+    """
     now_s = asyncio.get_running_loop().time
     give_up_s = now_s() + END_TIMEOUT_S
     while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and now_s() < give_up_s:
@@ -150,7 +157,9 @@ _shared: LoopThread | None = None
 
 
 def shared_loop() -> LoopThread:
-    """Return the event loop that all blocking clients of this process share; the first call starts it, program exit ends it.
+    """Return the event loop that all blocking clients of this process share.
+
+    The first call of this function starts the event loop, and program exit ends it.
 
     Thread-safe.
     """

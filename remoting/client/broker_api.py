@@ -48,7 +48,7 @@ FLAG_SUBSCRIPTION: Final = 4
 
 
 class PullStatus(enum.Enum):
-    """The result of a pull."""
+    """The status of a broker's answer to a pull, such as whether messages were found."""
 
     FOUND = ResponseCode.SUCCESS
     NO_NEW_MESSAGE = ResponseCode.PULL_NOT_FOUND
@@ -107,7 +107,7 @@ class QueueOffsets:
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the queue offset of the message stored nearest to a time (ms since 1970), before or after it.
 
-        For a future time, that is the last message.
+        For a time in the future, the result is the queue offset of the last message.
         """
         header = SearchOffsetRequestHeader(
             topic=self._wrap(queue.topic),
@@ -182,7 +182,9 @@ class BrokerApi(QueueOffsets):
         )
 
     async def _unpacked(self, records: bytes, broker_name: str) -> tuple[list[MessageExt], bool]:
-        """Return the messages of an answer, and whether their bodies exceed the size limit. Raises ``RecordError``.
+        """Return the messages in a broker's answer to a pull, and whether their bodies exceed the size limit.
+
+        Raises ``RecordError`` for a damaged record.
 
         Bodies that would block the event loop are decompressed on a thread.
         """
@@ -353,8 +355,8 @@ class BrokerApi(QueueOffsets):
     async def commit_all(self, offsets: Mapping[MessageQueue, int], *, wait: bool) -> None:
         """Store the group's offset of each queue, see :meth:`commit`.
 
-        A broker that does not answer is skipped for its other queues; the other brokers still get theirs. In the end the first
-        error is raised.
+        If a broker does not answer, the offsets of its remaining queues are skipped, and the offsets of other brokers' queues
+        are still stored. The first error is raised at the end.
         """
         first: FlintError | None = None
         away: set[str] = set()
@@ -408,13 +410,15 @@ class BrokerApi(QueueOffsets):
 def _as_far_as_there_is_room(
     found: PulledRecords, messages: list[MessageExt]
 ) -> tuple[PulledRecords, list[MessageExt]]:
-    """Cut an answer before the first message whose body exceeded the size limit; the next pull begins with that message."""
+    """Cut a pull's answer before the first message whose body exceeded the size limit. The next pull begins there."""
     at = next(at for at, one in enumerate(messages) if one.body_error == NO_ROOM)
     return attrs.evolve(found, next_begin_queue_offset=messages[at].queue_offset), messages[:at]
 
 
 def _matches(message: MessageExt, subscription: SubscriptionData) -> bool:
-    """Return whether a message matches the subscription's tags; brokers compare only hashes, which tags can share.
+    """Return whether a message matches the subscription's tags.
+
+    The client compares the tags, because brokers compare only their hashes, and different tags can have the same hash.
 
     A record that cannot be decoded always matches, because its tags are not known.
     """

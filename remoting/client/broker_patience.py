@@ -1,4 +1,4 @@
-"""Waiting for brokers that do not answer: all queues of such a broker wait while one task asks whether it answers again."""
+"""Waiting for brokers that do not answer: all queues of a silent broker wait while one task asks the broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BrokerPatience:
 
     Args:
         member: the member of the group.
-        start_task: starts a named task that ends with the consumer, from a coroutine and the name.
+        start_task: a function of a coroutine and a name, which starts a task that ends with the consumer.
     """
 
     def __init__(self, member: Membership, start_task: Callable[[Coroutine[Any, Any, None], str], object]) -> None:
@@ -42,7 +42,7 @@ class BrokerPatience:
         self._away: dict[str, _Away] = {}
 
     async def wait(self, queue: MessageQueue) -> None:
-        """Wait until the broker of a queue answers again; return at once if it is not known to be down."""
+        """Wait until the broker of a queue answers again; return at once if no failure of the broker is known."""
         away = self._away.get(queue.broker_name)
         if away is None:
             return
@@ -53,7 +53,7 @@ class BrokerPatience:
             away.waiting -= 1
 
     def failed(self, queue: MessageQueue, failure: RemotingError) -> None:
-        """Record that the broker of a queue did not answer a pull, and start to ask whether it is back."""
+        """Record that the broker of a queue did not answer a pull, and start a task that asks the broker."""
         self._tell(queue, failure)
         if queue.broker_name not in self._away:
             self._away[queue.broker_name] = _Away()
@@ -76,7 +76,7 @@ class BrokerPatience:
             )
 
     async def _ask(self, queue: MessageQueue) -> None:
-        """Ask the broker until it answers anything, even a refusal, or until no queue waits for it any more."""
+        """Ask a silent broker until it answers anything, even a refusal, or until no queue waits for the broker any more."""
         try:
             while True:
                 await asyncio.sleep(self._member.settings.error_delay_s)

@@ -30,7 +30,7 @@ class Raised:
 
 
 def called(function: Callable[[Any], Any], argument: Any) -> Any:
-    """Return the function's result, or :class:`Raised` if it raises. Run it on a thread."""
+    """Call a user's function on the current thread; return its result, or its exception as :class:`Raised`."""
     try:
         return function(argument)
     except BaseException as failure:
@@ -38,7 +38,10 @@ def called(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def result_of(outcome: Any) -> Any:
-    """Return the result in the outcome of :func:`called`, or raise the function's exception as :func:`outcome_of` does."""
+    """Return the result of a user's function from the value that :func:`called` returned.
+
+    If the function raised an exception, it is raised as :func:`outcome_of` does.
+    """
     if not isinstance(outcome, Raised):
         return outcome
     if ends_one_call(outcome.failure):
@@ -50,8 +53,8 @@ def is_of_task(failure: BaseException) -> bool:
     """Return whether an exception means that the running task was cancelled or closed, so it must be propagated.
 
     A ``CancelledError`` is a failure of the user's function if the running task was not cancelled, for example if the function
-    awaited a future that was cancelled. A ``GeneratorExit`` is one if a task runs, because coroutines are closed only outside
-    their tasks.
+    awaited a future that was cancelled. A ``GeneratorExit`` is a failure of the user's function if a task runs, because
+    coroutines are closed only outside their tasks.
     """
     if not isinstance(failure, asyncio.CancelledError | GeneratorExit):
         return False
@@ -99,7 +102,10 @@ def ends_one_call(failure: BaseException) -> bool:
 
 
 def as_exception(failure: BaseException) -> Exception:
-    """Return the failure unchanged, or a :class:`CallbackError` in its place if it would end more than one call."""
+    """Return an exception of a user's function as an exception that ends only one call.
+
+    An exception that would end more than one call is replaced by a :class:`CallbackError`.
+    """
     if isinstance(failure, Exception) and ends_one_call(failure):
         return failure
     return CallbackError(f"a function that was given to this client raised {told(failure)}")

@@ -18,7 +18,7 @@ class Codec(Protocol):
     """Decodes message bodies into values. It is called on the thread that reads ``message.value``, such as a listener's."""
 
     def decode(self, body: bytes, /) -> object:
-        """Return the value of a body. If it raises an exception, ``message.value`` raises :class:`CodecError`."""
+        """Decode a message body and return its value. If this method raises, ``message.value`` raises :class:`CodecError`."""
         ...
 
 
@@ -52,7 +52,7 @@ class JsonCodec(Generic[T]):
         self._name = "JSON" if model is None else getattr(model, "__name__", str(model))
 
     def decode(self, body: bytes, /) -> T:
-        """Return the value of a body.
+        """Decode a body of JSON and return its value.
 
         Raises:
             CodecError: the body is not JSON, or does not fit the model.
@@ -66,7 +66,7 @@ class JsonCodec(Generic[T]):
             ) from failure
 
     def encode(self, value: T, /) -> bytes:
-        """Return the body of a value.
+        """Encode a value as JSON, and return the JSON as a message body.
 
         Raises:
             CodecError: the value cannot be encoded as JSON.
@@ -106,7 +106,7 @@ def having(codec: Codec, messages: MessageExt | Sequence[MessageExt]) -> None:
 def decoding(function: Callable[[Any], Any], codec: Codec) -> Callable[[Any], Any]:
     """Return a listener that sets the codec of its messages and calls ``function``, a listener or a batch listener.
 
-    It is a coroutine function if ``function`` is.
+    The listener is a coroutine function if ``function`` is one.
     """
     if is_coroutine_function(function):
 

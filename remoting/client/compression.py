@@ -135,7 +135,10 @@ def _lz4_parts(lz4: Any, body: bytes) -> Iterator[bytes]:
 
 
 def _zstd_parts(zstd: Any, body: bytes) -> Iterator[bytes]:
-    """Decompress and yield each block, at most 128 KiB; even a block of four bytes can expand to that (RFC 8878, 3.1.1)."""
+    """Decompress a body in the Zstandard format block by block, and yield each decompressed block.
+
+    A decompressed block has at most 128 KiB; even a block of four bytes can expand to 128 KiB (RFC 8878, 3.1.1).
+    """
     stream = zstd.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX_BYTES).decompressobj()
     begin = 0
     try:

@@ -182,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
             deadline_s: the time on the loop's clock at which the future gets ``RemotingTimeoutError``.
 
         Raises:
-            RemotingError: the connection is lost. The future gets it too if the connection is lost before the answer.
+            RemotingError: the connection is lost. If the connection is lost after the write, the future gets this error.
         """
         self.write(command)
         answered: asyncio.Future[RemotingCommand] = self.loop.create_future()

@@ -54,7 +54,7 @@ class ConsumeService:
 
     Args:
         member: the member of the group.
-        listener: consumes messages; None passes them to :attr:`iteration`.
+        listener: consumes messages; None: the messages are passed to :attr:`iteration`.
         batch_listener: consumes lists of messages; used instead of a listener.
         start_task: starts the workers.
         codec: decodes bodies for ``message.value``.
@@ -157,7 +157,7 @@ class ConsumeService:
         self._start_task(self._worker(), f"worker-{number}").add_done_callback(ended)
 
     async def drain(self, timeout_s: float) -> None:
-        """Start no further listener call, and wait at most ``timeout_s`` for the running calls."""
+        """Start no further call of the listener, and wait at most ``timeout_s`` for the running calls."""
         self._is_ending = True
         self._units.clear()
         if timeout_s and self._has_listener:
@@ -220,7 +220,7 @@ class ConsumeService:
                 await asyncio.sleep(self._settings.pull_interval_ms / 1000)
 
     def _submit(self, units: Sequence[Unit]) -> None:
-        """Queue units for the workers, and wake idle ones."""
+        """Add messages, or lists for a batch listener, to the queue from which workers take them, and wake idle workers."""
         if self._is_ending:
             return
         self._units.extend(units)
@@ -232,7 +232,7 @@ class ConsumeService:
             self._idle.popleft().set_result(None)
 
     async def _pull(self, held: ProcessQueue, subscription: SubscriptionData) -> tuple[MessageExt, ...]:
-        """Pull once, add the messages to the process queue, and return them."""
+        """Pull messages once, add the pulled messages to the process queue, and return them."""
         clock = self._member.client.clock
         held.last_pull_timestamp_ms = clock.now_ms()
         begin_s = clock.monotonic_s()
@@ -264,16 +264,19 @@ class ConsumeService:
         return result.messages
 
     async def consume(self, message: MessageExt) -> ConsumeResult:
-        """Pass one message to the listener, under its original topic if it is a retry, and return the result.
+        """Pass one message to the listener, and return the listener's result. A redelivered message gets its original topic.
 
-        Raises the listener's exceptions.
+        Raises the exceptions of the listener, and ``UnreadableError`` for an unreadable message that the listener must not get.
         """
         if self._unreadable.is_withheld(message):
             raise UnreadableError(message.body_error)
         return ConsumeResult.SUCCESS if await self._consumed((message,)) else ConsumeResult.LATER
 
     async def _consumed(self, messages: Sequence[MessageExt]) -> int:
-        """Pass a unit to the listener; return the number of messages it consumed, counted from the first."""
+        """Pass a message, or a list for a batch listener, to the listener; return how many messages the listener consumed.
+
+        The consumed messages of a list are its first messages.
+        """
         if messages[0].topic == self._retry_topic:
             messages = [self._as_sent(message) for message in messages]
         argument = list(messages) if self._takes_lists else messages[0]
@@ -297,7 +300,7 @@ class ConsumeService:
     async def _in_thread(self, argument: Any, messages: Sequence[MessageExt]) -> Any:
         """Call a plain listener on one of this consumer's threads, and return its result.
 
-        They are separate from the loop's default threads, which are too few for ``concurrency``.
+        The consumer's threads are separate from the event loop's default threads, which are too few for ``concurrency``.
         """
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         try:
@@ -315,11 +318,14 @@ class ConsumeService:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the caller runs on a thread that is in the listener. Thread-safe."""
+        """Whether the caller runs on a thread that is executing this consumer's plain listener. Thread-safe."""
         return self._threads.is_current()
 
     async def _tried(self, held: ProcessQueue, messages: Sequence[MessageExt]) -> int:
-        """Consume a unit, with traces and counters; return the number of messages consumed, 0 if the listener raised."""
+        """Pass messages to the listener, and update traces and counters; return the number of consumed messages.
+
+        The number is 0 if the listener raised an exception.
+        """
         clock, counts = self._member.client.clock, self._member.counts[held.queue.topic]
         held.last_consume_timestamp_ms = clock.now_ms()
         if messages[0].body_error and self._unreadable.is_withheld(messages[0]):
@@ -415,7 +421,7 @@ class ConsumeService:
     async def _give_up_slow(self) -> None:
         """Send back messages whose listener call exceeds ``consume_timeout_s``.
 
-        Otherwise a listener that hangs would keep its queue from ever committing past them.
+        Without this, a listener that never returns would prevent the commit of later offsets in the queue.
         """
         now_s = self._member.client.clock.monotonic_s()
         for number, (began_s, (held, messages)) in list(self._begun.items()):
@@ -475,7 +481,10 @@ class ConsumeService:
                 await asyncio.sleep(self._settings.retry_delay_s)
 
     async def _buried(self, held: ProcessQueue, message: MessageExt, limit: int) -> bool:
-        """Make a message whose attempts are used up a dead letter; return whether that succeeded."""
+        """Ask the broker to make a message a dead letter after its last attempt; return whether the message is settled.
+
+        A message that can be neither read nor sent back is skipped, which counts as settled.
+        """
         try:
             await self._member.api.send_back(message, -1, limit)
         except Exception as failure:  # Hooks can raise exceptions of any type.

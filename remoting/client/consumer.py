@@ -107,7 +107,9 @@ class Consumer(InstanceUser):
     # --- start and close of the consumer ---
 
     async def start(self) -> None:
-        """Join the group and begin to consume. After :meth:`close` it can be started again; it keeps its subscriptions.
+        """Join the group and begin to consume.
+
+        After :meth:`close`, the consumer can be started again and still has its subscriptions.
 
         Raises:
             ValueError: the shared ``client`` already has a member of this group.
@@ -147,9 +149,9 @@ class Consumer(InstanceUser):
     async def close(self) -> None:
         """Stop consuming, commit, leave the group and close the connections. Idempotent.
 
-        It waits up to ``settings.close_timeout_s`` for messages that are being consumed concurrently. Messages not finished by
-        then are abandoned and delivered again. An orderly message is always finished. An iteration ends, and its current
-        message is delivered again.
+        The method waits up to ``settings.close_timeout_s`` for messages that are being consumed concurrently. Messages not
+        finished by then are abandoned and delivered again. An orderly message is always finished. An iteration ends, and its
+        current message is delivered again.
 
         Raises:
             RuntimeError: called by this consumer's own listener; the call would wait for that listener to end.
@@ -164,7 +166,7 @@ class Consumer(InstanceUser):
             await self._shut()
 
     async def _leave(self) -> None:
-        """Stop consuming, commit and leave the group. If it is cancelled, the next call repeats all steps."""
+        """Stop consuming, commit and leave the group. If this method is cancelled, the next call repeats all steps."""
         self._started, self._is_leaving = False, True
         tasks = self.member.tasks
         try:
@@ -207,11 +209,11 @@ class Consumer(InstanceUser):
         await self.rebalancer.drop_topic(topic)
 
     def suspend(self) -> None:
-        """Stop pulling until :meth:`resume`. Messages already pulled are consumed, and the consumer stays in its group."""
+        """Stop pulling messages until :meth:`resume`. Messages already pulled are consumed; the consumer stays in its group."""
         self.consumption.suspend()
 
     def resume(self) -> None:
-        """Start pulling again after :meth:`suspend`."""
+        """Start pulling messages again after :meth:`suspend`."""
         self.consumption.resume()
 
     @property
@@ -221,7 +223,7 @@ class Consumer(InstanceUser):
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """The current obstacles to consuming, each with its reason; empty if there is none.
+        """The current obstacles to consuming, each with its reason; empty if nothing prevents consuming.
 
         A key is a topic (it has no route yet, or no name server answers) or ``broker NAME`` (the broker does not answer).
         """
@@ -259,11 +261,11 @@ class Consumer(InstanceUser):
         return messages
 
     async def rebalance(self) -> None:
-        """Compute which queues this member consumes; start consuming the gained ones and release the lost ones."""
+        """Compute which queues this member consumes; start to consume added queues, and release removed queues."""
         await self.rebalancer.rebalance()
 
     async def commit(self) -> None:
-        """Store the consumer offset of each queue that has changed. Raises ``FlintError``."""
+        """Store each consumer offset that has changed since it was last stored. Raises ``FlintError``."""
         await self.rebalancer.commit()
 
     # --- internals ---
@@ -303,7 +305,9 @@ def _home() -> Path:
 
 
 def refuse_own_callers(consumers: Iterable[Consumer]) -> None:
-    """Raise ``RuntimeError`` if the caller is a listener or the offset store of a consumer, whose close would wait for itself.
+    """Raise ``RuntimeError`` if the caller is a listener or the offset store of one of the consumers.
+
+    A listener or an offset store cannot close its own consumer, because the close would wait for its caller to return.
 
     Thread-safe, because plain listeners run on threads.
     """

@@ -34,7 +34,7 @@ class ConsumerRequests:
         self._started_at_ms = started_at_ms
 
     def register(self) -> None:
-        """Register a handler for each of these requests with the consumer's client instance."""
+        """Register handlers for brokers' requests to this group member with the member's client instance."""
         handlers: dict[int, RequestHandler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,

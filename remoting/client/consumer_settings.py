@@ -122,7 +122,7 @@ class ConsumerSettings:
     """The function that computes which queues this member consumes. All members of a group must use the same function."""
 
     def __attrs_post_init__(self) -> None:
-        """Normalize some values, and raise ``InvalidArgumentError`` for an invalid value."""
+        """Normalize the settings' values, and raise ``InvalidArgumentError`` for an invalid value."""
         where, timestamp_ms = begin_of(self.consume_from, self.consume_from_timestamp_ms)
         object.__setattr__(self, "consume_from", where)
         if timestamp_ms:

@@ -51,7 +51,7 @@ class DaemonThreads(Executor):
         _all.add(self)
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call a function on a thread, and return the future of its result.
+        """Call a function on a daemon thread of this executor, and return the future of its result.
 
         Raises:
             RuntimeError: the process is ending.
@@ -66,11 +66,11 @@ class DaemonThreads(Executor):
             return promise
 
     def is_current(self) -> bool:
-        """Return whether the caller runs on one of these threads, in a function that was submitted here."""
+        """Return whether the caller runs on a thread of this executor, in a function that was passed to :meth:`submit`."""
         return threading.current_thread() in self._threads
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """End each thread after its current function. A later :meth:`submit` starts new threads.
+        """End each thread of the executor after the thread's current function. A later :meth:`submit` starts new threads.
 
         Args:
             wait: whether to wait until the threads have ended.
@@ -130,9 +130,9 @@ _all_threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
 def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
-    """Wait at most ``timeout_s`` for the functions on all threads, and log the functions that take long.
+    """Wait at most ``timeout_s`` for the functions on all daemon threads, and log the threads whose functions take long.
 
-    It is called at program exit. Threads that still run afterwards end with the process.
+    This function is called at program exit. Daemon threads that still run after it end with the process.
     """
     for threads in list(_all):
         threads.end()
@@ -155,7 +155,7 @@ def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
 
 
 def _joined(ends_s: float) -> list[str]:
-    """Wait for all threads until the monotonic time ``ends_s``; return the names of the threads that still run."""
+    """Wait for all daemon threads until the monotonic time ``ends_s``; return the names of the threads that still run."""
     for thread in list(_all_threads):
         thread.join(max(0.0, ends_s - SYSTEM_CLOCK.monotonic_s()))
     return sorted(thread.name for thread in list(_all_threads) if thread.is_alive())

@@ -36,7 +36,7 @@ class _Group:
     """Topic, expression and expression type of each subscription of the group."""
 
     def consumer(self, options: dict[str, Any]) -> Consumer:
-        """Return a new consumer of this group that passes messages to the handlers."""
+        """Return a new consumer of this group that passes messages to the group's handlers."""
         return Consumer(
             self.name,
             listener=None if self.takes_lists else self._dispatcher(),
@@ -187,7 +187,10 @@ class Consumers(InstanceUser):
         return bool(self.client.consumers)
 
     async def start(self) -> None:
-        """Join every group and begin to consume. If it raises (see :meth:`Consumer.subscribe`), no consumer runs."""
+        """Join every group and begin to consume. If this method raises an exception, no consumer runs.
+
+        See :meth:`Consumer.subscribe` for the exceptions.
+        """
         async with self._changes:
             if self._consumers and all(consumer.is_started for consumer in self._consumers):
                 return
@@ -222,13 +225,13 @@ class Consumers(InstanceUser):
             await self._shut()
 
     async def _leave(self) -> None:
-        """Leave every group. If it is cancelled, the next call repeats all steps."""
+        """Leave every group. If this method is cancelled, the next call repeats all steps."""
         await self._running.aclose()
         for consumer in self._consumers:
             await consumer.close()
         self._consumers = []
 
     async def run(self) -> None:
-        """Consume until :meth:`close` or cancellation, then leave every group and commit. It installs no signal handler."""
+        """Consume until :meth:`close` or cancellation, then leave every group and commit. Installs no signal handler."""
         async with self:
             await self._closed.wait()

@@ -35,7 +35,8 @@ def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
     """Return the answer if its code is SUCCESS or one of ``accepted``.
 
     Raises:
-        RefusedError: the answer has another code. The error has its code and remark, and the reason, value and key in that.
+        RefusedError: the answer has another code. The error has the answer's code and remark, and the reason, the value and the
+            key that the remark contains.
     """
     if answer.code == ResponseCode.SUCCESS or answer.code in accepted:
         return answer
@@ -65,8 +66,8 @@ class ClientInstance:
         hooks: hooks that see every request and answer, such as an ``AclSigner``.
         clock: the source of time.
         heartbeat_interval_s: the interval between heartbeats to brokers.
-        route_interval_s: the age at which a route is fetched again, so the maximum delay until a client sees new queues and
-            brokers (pollNameServerInterval).
+        route_interval_s: the age at which a route is fetched again; new queues and brokers are seen after at most this time
+            (pollNameServerInterval).
         namespace: the namespace of topics and groups, which servers know as ``NAMESPACE%NAME``; empty: none.
         remoting_options: the keyword arguments of :class:`RemotingClient`.
 
@@ -137,12 +138,15 @@ class ClientInstance:
         return checked(await self.remoting.invoke(address, command, timeout_ms), *accepted)
 
     def register_group_processor(self, code: int, group: str, handler: RequestHandler) -> None:
-        """Set the handler of pushed requests with this code for this group, called as ``handler(command, address)``."""
+        """Set the handler of the requests with one code that brokers push for one group.
+
+        The handler is called as ``handler(command, address)``.
+        """
         self._group_handlers[code, group] = handler
         self.remoting.register_processor(code, self._dispatch_by_group)
 
     def forget_group(self, group: str) -> None:
-        """Remove the handlers of a group; pushed requests for it are then refused."""
+        """Remove the handlers of a group; requests that brokers push for the group are then refused."""
         self._group_handlers = {key: handler for key, handler in self._group_handlers.items() if key[1] != group}
 
     def _dispatch_by_group(
@@ -225,7 +229,7 @@ class ClientInstance:
                 )
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a background task that runs until it ends or the instance is closed. Its exceptions are logged."""
+        """Start a background task, which is cancelled if the instance is closed. Exceptions of the task are logged."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -238,7 +242,7 @@ class ClientInstance:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of the running tasks or connections; None if there are neither."""
+        """The event loop of the instance's tasks or connections; None if the instance has no tasks and no connections."""
         return next((task.get_loop() for task in self._tasks), None) or self.remoting.loop
 
     def open(self) -> None:
@@ -270,7 +274,10 @@ class ClientInstance:
 
 
 async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
-    """Call ``work`` at a fixed interval, forever. Its exceptions are logged, at once and then after growing pauses."""
+    """Call ``work`` at a fixed interval until cancelled.
+
+    Exceptions of ``work`` are logged, at once and then after growing pauses.
+    """
     troubles = Troubles(SYSTEM_CLOCK)
     while True:
         await asyncio.sleep(interval_s)
@@ -294,7 +301,10 @@ def _name(user: InstanceUser) -> str:
 
 
 def _close_soon(user: InstanceUser) -> None:
-    """Close a garbage-collected client, on its loop. It also logs that, because few programs show a ``ResourceWarning``."""
+    """Close a client that was garbage-collected without ``close()``, and log a warning.
+
+    The warning is logged because few programs show a ``ResourceWarning``. Must be called on the client's event loop.
+    """
     log.warning("client.dropped", "%(client)s was dropped without close(), and is closed now", client=_name(user))
     closing = asyncio.ensure_future(user.close())
     _CLOSING.add(closing)
@@ -353,7 +363,7 @@ class InstanceUser:
 
     @property
     def _is_in_use(self) -> bool:
-        """Whether the client needs a ``close()``."""
+        """Whether the client must be closed with ``close()``, because it owns its client instance."""
         return self._owns_client
 
     async def start(self) -> None:
@@ -366,7 +376,7 @@ class InstanceUser:
             self._open()
 
     async def close(self) -> None:
-        """Close the connections, unless they are shared. Idempotent."""
+        """Close the client's connections, unless they belong to a shared client instance. Idempotent."""
         async with self._changes:
             await self._shut()
 

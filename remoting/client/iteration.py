@@ -13,12 +13,15 @@ from flintmq.remoting.client.message import MessageExt
 
 
 class NotTakenError(Exception):
-    """The consumer was closed before a loop consumed the message, which is neither consumed nor sent back to the broker."""
+    """The consumer was closed before an ``async for`` loop consumed a message.
+
+    The message is neither consumed nor sent back to the broker.
+    """
 
 
 @attrs.define(eq=False)
 class Handed:
-    """A message that a consuming task offers to the loops, with the future that the task waits for."""
+    """A message that a worker offers to the ``async for`` loops, with the future that the worker waits for."""
 
     message: MessageExt
     consumed: asyncio.Future[None]
@@ -50,12 +53,12 @@ class Iteration:
         """Futures of consumed messages for which the waiting workers of the consumer have not been resumed yet."""
 
     def begin(self) -> None:
-        """Accept messages, also after :meth:`end`."""
+        """Accept messages from workers, also after :meth:`end`."""
         self._has_ended = False
         self._arrived.clear()
 
     def end(self) -> None:
-        """End every loop, and raise :class:`NotTakenError` in the workers whose messages were not consumed."""
+        """End every ``async for`` loop, and raise :class:`NotTakenError` in the workers whose messages were not consumed."""
         self._has_ended = True
         for handed in (*self._taken, *self._handed):
             if not handed.consumed.done():
@@ -65,10 +68,10 @@ class Iteration:
         self._arrived.set()
 
     async def hand_over(self, message: MessageExt) -> None:
-        """Offer a message to the loops, and return when a loop has consumed it.
+        """Offer a message to the ``async for`` loops, and return when a loop has consumed the message.
 
         Raises:
-            NotTakenError: the iteration ended before.
+            NotTakenError: the iteration ended before a loop consumed the message.
         """
         if self._has_ended:
             raise NotTakenError
@@ -81,14 +84,14 @@ class Iteration:
             self._settling.discard(consumed)
 
     async def settle(self) -> None:
-        """Wait until the worker of every consumed message has been resumed."""
+        """Wait until each worker whose message was consumed has continued."""
         while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 
     def messages(self, timeout_ms: int | None = None, *, owner: object = None) -> LoopMessages:
-        """Return an iterator for one loop. A message counts as consumed when the loop requests the next one.
+        """Return an iterator for one ``async for`` loop. A message counts as consumed when the loop requests the next one.
 
-        If ``break`` or an exception ends a loop, another loop gets its current message next.
+        If ``break`` or an exception ends a loop, another loop gets the current message of the ended loop next.
 
         Args:
             timeout_ms: the loop ends when no message arrives for this long; None: only when the consumer is closed.
@@ -102,7 +105,7 @@ class Iteration:
         return LoopMessages(self, timeout_ms, owner)
 
     async def next_of(self, loop: LoopMessages) -> MessageExt | None:
-        """Mark the loop's current message as consumed, and return its next one; None if the consumer is closed."""
+        """Mark a loop's current message as consumed, and return the loop's next message; None if the consumer is closed."""
         had, loop.handed = loop.handed, None
         if had is not None:
             self._taken.discard(had)
@@ -123,7 +126,7 @@ class Iteration:
             await self._arrived.wait()
 
     def give_back(self, handed: Handed) -> None:
-        """Return the message of an ended loop to the front, so that another loop gets it next."""
+        """Put the message of an ended ``async for`` loop before the waiting messages, so that another loop gets it next."""
         self._taken.discard(handed)
         if not handed.consumed.done():
             self._handed.appendleft(handed)
@@ -158,7 +161,7 @@ class LoopMessages(AsyncIterator[MessageExt]):
             return None
 
     def end(self) -> None:
-        """End the loop; its current message, if any, goes to another loop."""
+        """End an ``async for`` loop; the loop's current message, if any, goes to another loop."""
         handed, self.handed = self.handed, None
         if handed is not None:
             self._iteration.give_back(handed)

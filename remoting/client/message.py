@@ -126,10 +126,10 @@ class Message:
             raise InvalidArgumentError(f"flag is {self.flag!r}, and must be a number of 32 bits")
 
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
-        """Return all properties in the order in which they are sent, the client's before the user's.
+        """Return all properties of the message in the order in which they are sent, the client's before the user's.
 
-        The order is the Java client's, in which a broker finds its properties fastest. A user's property with the name of a
-        client's property is ignored.
+        The order is that of the Java client, in which a broker finds its properties fastest. A user's property with the name of
+        a client's property is ignored.
         """
         result: dict[str, str] = {}
         if self.keys:
@@ -266,17 +266,17 @@ PACKED: Final = "it is still compressed"
 
 
 def keep_packed(message: MessageExt) -> MessageExt:
-    """Return a message whose body stays as it is stored, and is marked :data:`PACKED` if it is compressed.
+    """Return a message whose body is left as the broker stored it; a compressed message is marked :data:`PACKED`.
 
-    :func:`body_parts` decompresses it part by part.
+    :func:`body_parts` decompresses the body of such a message part by part.
     """
     return replace(message, body_error=PACKED) if message.sys_flag & COMPRESSED and message.body else message
 
 
 def body_parts(message: MessageExt) -> Iterator[bytes]:
-    """Yield the sent body in parts of at most 128 KiB, decompressing a :data:`PACKED` one.
+    """Yield a message's body in parts of at most 128 KiB; the body of a message marked :data:`PACKED` is decompressed.
 
-    For a message with another ``body_error`` it yields the stored bytes.
+    For a message with any other ``body_error``, the stored bytes are yielded.
 
     Raises:
         CompressionError: the body cannot be decompressed; some parts may already have been yielded.
@@ -285,7 +285,9 @@ def body_parts(message: MessageExt) -> Iterator[bytes]:
 
 
 def body_beginning(message: MessageExt, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the first ``max_bytes`` of the sent body, and whether that is all of it; the rest is not decompressed.
+    """Return the first ``max_bytes`` of a message's body, and whether the body has no more bytes.
+
+    The rest of the body is not decompressed.
 
     Raises the exceptions of :func:`body_parts`.
     """
@@ -303,7 +305,7 @@ CUT: Final = "only its beginning was read"
 
 
 def shortened(message: MessageExt, max_bytes: int) -> MessageExt:
-    """Return a message whose body is the first ``max_bytes`` of the sent body, with a ``body_error`` if that is not all."""
+    """Return a message with only the first ``max_bytes`` of its body, and with a ``body_error`` if the body is longer."""
     if message.body_error == CUT or not message.body:
         return message
     try:
@@ -354,7 +356,9 @@ Unpack = Callable[[MessageExt], MessageExt]
 
 
 def message_of(record: Record, broker_name: str = "", unpack: Unpack | None = None) -> MessageExt:
-    """Return the message in a record. If its body cannot be decompressed, it has the stored body and a ``body_error``.
+    """Return the message in a record.
+
+    A message whose body cannot be decompressed has the stored body and a ``body_error``.
 
     Args:
         record: a record that a broker stored.
@@ -387,7 +391,7 @@ def messages_of(records: bytes, broker_name: str, unpack: Unpack) -> list[Messag
     """Return the messages in consecutive records, see :func:`message_of`.
 
     Raises:
-        RecordError: a record is damaged; :func:`messages_apart` also returns the other messages then.
+        RecordError: a record is damaged; :func:`messages_apart` returns the other messages despite the damage.
     """
     return [message_of(record, broker_name, unpack) for record in decode_records(records)]
 
@@ -397,7 +401,7 @@ def messages_apart(records: bytes, broker_name: str, unpack: Unpack) -> list[Mes
 
     A message whose checksum is wrong has the stored body and a ``body_error``. A record that cannot be decoded becomes a
     message at the queue offset :data:`UNKNOWN_PLACE`, whose body is the record's bytes. If the record's size is damaged too,
-    these are all the remaining bytes.
+    the body is all the remaining bytes.
     """
     view = memoryview(records)
     messages: list[MessageExt] = []
@@ -442,7 +446,10 @@ decompressed on a thread."""
 
 
 async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bool = False) -> list[MessageExt]:
-    """Return the result of :func:`decode_messages`; bodies that would block the event loop are decompressed on a thread."""
+    """Return the messages in the answer to a pull or a query, as :func:`decode_messages` does.
+
+    Bodies whose decompression would block the event loop are decompressed on a thread.
+    """
     unpack = Unpacking(UNPACKED_AT_ONCE_MAX_BYTES)
     try:
         messages = messages_of(records, broker_name, keep_packed if packed else unpack)
@@ -452,7 +459,7 @@ async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bo
 
 
 def _stated_size(view: memoryview, position: int) -> int:
-    """Return the size in a record's header if another record follows there; otherwise the number of remaining bytes."""
+    """Return the size in a record's header if another record begins after that size; otherwise the number of bytes left."""
     left = len(view) - position
     size = int.from_bytes(view[position : position + 4], "big")
     if RECORD_MIN_BYTES <= size < left:

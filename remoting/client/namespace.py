@@ -45,7 +45,7 @@ def _checked(_instance: object, _attribute: object, name: str) -> None:
 
 @attrs.frozen
 class Namespace:
-    """A namespace of topics and groups. With an empty name it changes no names.
+    """A namespace of topics and groups. A namespace with an empty name changes no names.
 
     Raises:
         ValueError: brokers refuse this name.

@@ -25,7 +25,10 @@ class OffsetStore(Protocol):
         ...
 
     async def save(self, offsets: dict[MessageQueue, int]) -> None:
-        """Store the offsets of some queues; the other queues keep theirs. Raises ``RemotingError`` or ``OSError``."""
+        """Store the offsets of some queues; the stored offsets of other queues do not change.
+
+        Raises ``RemotingError`` or ``OSError``.
+        """
         ...
 
 

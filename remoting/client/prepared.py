@@ -1,4 +1,4 @@
-"""Checks, compresses and encodes messages before a send; only the choice of the queue is left."""
+"""Checks, compresses and encodes messages before a send; the encoded messages can be sent to any queue of their topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | TI
 
 @attrs.frozen
 class Prepared:
-    """An encoded send of one message or of a batch; only its queue is not chosen yet."""
+    """An encoded send of one message or of a batch, to which only the choice of the queue is added."""
 
     code: int
     topic: str
@@ -117,7 +117,7 @@ class Preparer:
         return made
 
     def joined(self, messages: Sequence[Message], items: Sequence[tuple[str, BatchItem]]) -> Prepared:
-        """Return the encoded send of a batch from its messages and their items, see :meth:`item`."""
+        """Return the encoded send of a batch, from its messages and the items that :meth:`item` made of them."""
         like = messages[0]
         body = encode_batch(item for _, item in items)
         self._check_length(len(body))
@@ -130,7 +130,10 @@ class Preparer:
             raise InvalidArgumentError(f"a body of {length_bytes} bytes, at most {self.max_message_bytes} are sent")
 
     def _items(self, messages: Iterable[Message]) -> Iterator[tuple[str, BatchItem]]:
-        """Yield the :meth:`item` of each message; raise if the messages cannot be in the same batch."""
+        """Yield each message as an item of a batch, see :meth:`item`.
+
+        Raises ``InvalidArgumentError`` if the messages cannot be in the same batch.
+        """
         first: Message | None = None
         for message in messages:
             first = first or message

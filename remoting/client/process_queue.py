@@ -88,7 +88,7 @@ class ProcessQueue:
             self._room.clear()
 
     async def has_room(self) -> None:
-        """Wait until the held messages are below all limits."""
+        """Wait until the unconsumed messages of the queue are below all limits."""
         await self._room.wait()
 
     def info(self, *, locked: bool) -> ProcessQueueInfo:

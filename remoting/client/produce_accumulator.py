@@ -58,7 +58,7 @@ class _Entry(msgspec.Struct, gc=False):
     """Whether a request with the message was sent, so that it may be stored even if no answer arrives."""
 
     def expire(self) -> None:
-        """Fail the send with a timeout error. Its text says whether the message was sent to a broker."""
+        """Fail the send of a message with a timeout error, whose text says whether the message was sent to a broker."""
         topic = self.message.topic
         what = (
             f"a message of {topic} was sent and not answered" if self.is_sent else f"a message of {topic} was not sent"
@@ -66,13 +66,16 @@ class _Entry(msgspec.Struct, gc=False):
         self.fail(RemotingTimeoutError(f"{what} within {self.timeout_ms} ms"))
 
     def fail(self, failure: Exception) -> None:
-        """Fail the send with an error, unless its caller has already given up."""
+        """Fail the send of a message with an error, unless the caller of the send has already given up."""
         if not self.stored.done():
             self.stored.set_exception(failure)
 
 
 class _Lane(msgspec.Struct):
-    """Messages to send together. If the lane has a queue, its batches are sent one after the other."""
+    """A lane: the messages for one topic or queue that wait for the next batch.
+
+    The batches of a lane for one queue are sent one after the other.
+    """
 
     key: _LaneKey
     entries: list[_Entry] = msgspec.field(default_factory=list)
@@ -123,7 +126,7 @@ class ProduceAccumulator:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
-        """Return the number of lanes, route requests and batches in progress; 0 if no caller waits."""
+        """Return the number of waiting batches, route requests and batches in progress; 0 if no caller waits."""
         return len(self._lanes) + len(self._unrouted) + len(self._tasks)
 
     def add(
@@ -159,7 +162,7 @@ class ProduceAccumulator:
         return entry.stored
 
     async def close(self) -> None:
-        """Refuse further messages, send the waiting ones, and wait until all are answered."""
+        """Refuse further messages, send the messages that wait for a batch, and wait until all batches are answered."""
         self.is_closed = True
         try:
             while len(self):
@@ -199,7 +202,10 @@ class ProduceAccumulator:
             self._depart(lane, entry)
 
     def _depart(self, lane: _Lane, entry: _Entry) -> None:
-        """Schedule the departure of a lane after its linger, or earlier, so that half of each timeout is left for sending."""
+        """Schedule the time at which the collected messages of a topic or queue are sent as batches.
+
+        The messages are sent after the linger time, or earlier, so that half of each message's timeout is left for sending.
+        """
         loop = entry.stored.get_loop()
         if self._linger_s > 0:
             departs_s = min(loop.time() + self._linger_s, entry.deadline_s - entry.timeout_ms / 2_000)
@@ -216,7 +222,7 @@ class ProduceAccumulator:
         lane.expiry = asyncio.get_running_loop().call_at(deadline_s, self._expire, lane)
 
     def _expire(self, lane: _Lane) -> None:
-        """Fail the messages of a lane whose deadlines have passed. The others continue to wait."""
+        """Fail those messages of a topic or queue whose deadlines have passed. The other messages continue to wait."""
         lane.expiry = None
         now_s = asyncio.get_running_loop().time()
         waiting = [entry for entry in (*lane.leaving, *lane.entries) if not entry.stored.done()]
@@ -228,7 +234,7 @@ class ProduceAccumulator:
             self._expire_at(lane, min(left))
 
     def _put_later(self, topic: str, sharding_key: str, entry: _Entry) -> None:
-        """Add a message to its lane once its topic's route is known, in the order of the calls."""
+        """Add a message to a batch once the route of the message's topic is known, in the order of the calls."""
         waiting = self._unrouted.setdefault(topic, [])
         waiting.append((sharding_key, entry))
         expiry = entry.stored.get_loop().call_at(entry.deadline_s, entry.expire)
@@ -280,7 +286,7 @@ class ProduceAccumulator:
         task.add_done_callback(ended)
 
     def _ended(self, task: asyncio.Task[None], entries: Sequence[_Entry]) -> None:
-        """Fail the messages that have no result because their task was cancelled or failed."""
+        """Fail the messages that have no result because the task that sends them was cancelled or failed."""
         self._tasks.discard(task)
         failure = None if task.cancelled() else task.exception()
         for entry in entries:
@@ -290,7 +296,7 @@ class ProduceAccumulator:
                 )
 
     async def _send_all(self, lane: _Lane) -> None:
-        """Send the messages of a lane, including those added while it sends."""
+        """Send the collected messages of a topic or queue, including messages that are added while this method sends."""
         while lane.entries:
             lane.leaving, lane.entries, lane.size_bytes = lane.entries, [], 0
             for prepared, entries in self._parts(lane.leaving):
@@ -303,7 +309,7 @@ class ProduceAccumulator:
             del self._lanes[lane.key]
 
     def _parts(self, entries: Sequence[_Entry]) -> Iterator[tuple[Prepared, list[_Entry]]]:
-        """Yield encoded sends of the messages, in order, in as few batches as possible, each with its entries.
+        """Yield encoded batches of messages, in order and as few as possible, each with the entries of its messages.
 
         Each batch is encoded when it is requested, so that messages whose callers have given up by then are left out.
         """
@@ -333,7 +339,10 @@ class ProduceAccumulator:
             yield self._joined(part, items), part
 
     def _item(self, entry: _Entry) -> tuple[str, BatchItem] | None:
-        """Return a message's UNIQ_KEY and batch item; None if its caller has given up, or it has expired or is invalid."""
+        """Return a message's UNIQ_KEY and batch item; None if the message is not to be sent.
+
+        A message is not sent if its caller has given up, its deadline has passed, or it is invalid.
+        """
         if entry.stored.done():
             return None
         if entry.deadline_s <= entry.stored.get_loop().time():
@@ -379,7 +388,10 @@ class ProduceAccumulator:
 
 
 def _copy(failure: Exception) -> Exception:
-    """Return a copy of an error for each caller, because an exception raised in several tasks collects all tracebacks."""
+    """Return a copy of an error, because an exception that is raised in several tasks collects all tracebacks.
+
+    An exception that is not a ``FlintError`` is returned unchanged, because it cannot be copied.
+    """
     if not isinstance(failure, FlintError):
         # An exception of a hook cannot be copied, because the arguments of its constructor are not known.
         return failure

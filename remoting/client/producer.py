@@ -97,7 +97,7 @@ class Producer(InstanceUser):
     async def start(self) -> None:
         """Start the heartbeats, by which brokers find the producer for transaction checks and replies.
 
-        Sends without transactions or replies also work before. After :meth:`close` the producer can be started again.
+        Sends without transactions or replies also work without a start. After :meth:`close` the producer can be started again.
 
         Raises:
             RemotingConnectError: the shared ``client`` is closed.
@@ -299,7 +299,7 @@ class Producer(InstanceUser):
             raise
 
     async def _introduce(self, topic: str, timeout_ms: float) -> float:
-        """Return the remaining milliseconds of a timeout, at least 1, after heartbeats to the topic's brokers.
+        """Send heartbeats to a topic's brokers, and return the remaining milliseconds of a timeout, at least 1.
 
         The heartbeats let the brokers forward replies to this client, and ask the group about its transactions.
         """

@@ -164,7 +164,9 @@ class PullConsumer(QueueOffsets, InstanceUser):
         *,
         consume_from: ConsumeFrom = FROM_LAST,
     ) -> None:
-        """Set the queues that :meth:`poll` reads, replacing the earlier ones; other consumers of the group are not considered.
+        """Set the queues that :meth:`poll` reads, in place of the queues assigned before.
+
+        Other consumers of the group are not considered.
 
         A queue that was already assigned keeps its position. Any other queue begins at the group's committed offset.
 
@@ -212,7 +214,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         """Set the position of an assigned queue, at which later polls and a running :meth:`poll` continue.
 
         Raises:
-            ValueError: the queue is not assigned, or the offset is outside its range, which the message states.
+            ValueError: the queue is not assigned, or the offset is outside the queue's range, which the error's text states.
         """
         async with self._moves:
             self._of(queue)
@@ -222,7 +224,9 @@ class PullConsumer(QueueOffsets, InstanceUser):
             self._move({queue: queue_offset})
 
     async def seek_to_time(self, timestamp_ms: int, queue: MessageQueue | None = None) -> None:
-        """Set positions to the messages stored nearest to a time, which can be a little older. All queues move, or none does.
+        """Set the positions of assigned queues to the messages stored nearest to a time.
+
+        A message can be a little older than the time. Either all queues move, or none does.
 
         Args:
             timestamp_ms: milliseconds since 1970.
@@ -276,13 +280,13 @@ class PullConsumer(QueueOffsets, InstanceUser):
     # --- internals ---
 
     def _replace(self, assigned: dict[MessageQueue, _AssignedQueue]) -> None:
-        """Replace the assigned queues and stop the old ones. It never awaits, so no other task runs in between."""
+        """Replace the assigned queues, and stop the queues assigned before. No other task runs meanwhile."""
         for one in self._assigned.values():
             one.stop()
         self._assigned = assigned
 
     def _move(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Set the positions of assigned queues. Raises ``ValueError`` before any change if one is no longer assigned."""
+        """Set the positions of assigned queues. Raises ``ValueError``, before any change, if a queue is no longer assigned."""
         self._check_open()
         for one, queue_offset in [(self._of(queue), queue_offset) for queue, queue_offset in positions.items()]:
             one.seek(queue_offset)
@@ -292,7 +296,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             raise RemotingConnectError(f"the pull consumer of {self.group} is closed")
 
     def _take(self, max_messages: int) -> tuple[list[MessageExt], Exception | None]:
-        """Return messages that have arrived, and the exception of a failed pull, if any.
+        """Return messages that have arrived from assigned queues, and the exception of a failed pull, if any.
 
         Queues are served in turn: a queue that gave messages moves to the end of the order.
         """
@@ -343,11 +347,11 @@ class _AssignedQueue:
 
     @property
     def position(self) -> int:
-        """The queue offset of the next message that a poll returns."""
+        """The queue offset of the next message that a poll returns from this queue."""
         return self._messages[0].queue_offset if self._messages else self._pull_queue_offset
 
     def pulling(self) -> asyncio.Task[PullResult]:
-        """Return the task of the running pull; start a pull if none is running."""
+        """Return the task of this queue's running pull; start a pull if none is running."""
         if self._pull is None:
             work = self._api.pull(
                 self.queue, self._pull_queue_offset, subscription=self._subscription, suspend_ms=POLL_SUSPEND_MS
@@ -356,7 +360,7 @@ class _AssignedQueue:
         return self._pull
 
     def receive(self) -> Exception | None:
-        """Store the messages of the pull if it is done; return its exception if it failed, else None."""
+        """Store the messages of this queue's pull if the pull is done; return the pull's exception if it failed, else None."""
         if self._pull is None or not self._pull.done():
             return None
         pull, self._pull = self._pull, None
@@ -379,17 +383,17 @@ class _AssignedQueue:
         return None
 
     def take(self, max_messages: int) -> list[MessageExt]:
-        """Return the next messages, at most ``max_messages``, and move the position past them."""
+        """Return this queue's next messages, at most ``max_messages``, and move the queue's position past them."""
         return [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
 
     def seek(self, queue_offset: int) -> None:
-        """Drop the messages that have arrived, and continue at a queue offset."""
+        """Drop this queue's messages that no poll has returned yet, and continue at a queue offset."""
         self.stop()
         self._messages.clear()
         self._pull_queue_offset = queue_offset
 
     def stop(self) -> None:
-        """Cancel the running pull; its messages are pulled again later."""
+        """Cancel this queue's running pull; the messages of the cancelled pull are pulled again later."""
         pull, self._pull = self._pull, None
         if pull is not None:
             self._ending.add(pull)

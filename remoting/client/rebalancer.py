@@ -1,4 +1,4 @@
-"""Rebalancing: computes which of a group's queues a member consumes, and starts and releases them (``RebalanceImpl``)."""
+"""Rebalancing: computes which of a group's queues a member consumes; starts and releases queues (``RebalanceImpl``)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rebalancer:
         self._is_closed = False
 
     async def run(self) -> None:
-        """Rebalance at each interval, and after each call of :meth:`soon`, until cancelled."""
+        """Rebalance the member's queues at each interval, and after each call of :meth:`soon`, until cancelled."""
         while True:
             self._members_changed.clear()
             try:
@@ -77,11 +77,11 @@ class Rebalancer:
                     await self._members_changed.wait()
 
     def soon(self) -> None:
-        """Make :meth:`run` rebalance without waiting for the interval."""
+        """Make :meth:`run` rebalance the member's queues without waiting for the end of the interval."""
         self._members_changed.set()
 
     async def rebalance(self) -> None:
-        """Compute which queues this member consumes; start the gained ones and release the lost ones."""
+        """Compute which queues this member consumes; start to consume added queues, and release removed queues."""
         async with self._lock:
             await self._know_routes()
             announcement = (self._member.client.routes.broker_addresses(), tuple(self._member.subscriptions.values()))
@@ -118,7 +118,8 @@ class Rebalancer:
         """Record why a topic's queues could not be assigned, and return whether to log it.
 
         Failures of retry topics are ignored: such a topic exists only after the first retry. A broker that has just started,
-        or just got this member's first heartbeat, refuses for a moment to list the members. This is logged only if it lasts.
+        or just got this member's first heartbeat, refuses for a moment to list the members. Such a refusal is logged only if it
+        lasts.
         """
         may_pass = isinstance(failure, RefusedError) and failure.code != ResponseCode.TOPIC_NOT_EXIST
         return not topic.startswith(RETRY_PREFIX) and self._member.troubles.met(topic, failure, may_pass=may_pass)
@@ -188,7 +189,7 @@ class Rebalancer:
         )
 
     def _begin(self, held: ProcessQueue) -> None:
-        """Add a queue and start to pull it. If the pull task ends by itself, the queue is released."""
+        """Add a queue, and start the task that pulls its messages. If the pull task ends by itself, the queue is released."""
         self.process_queues[held.queue] = held
         held.task = self._member.client.start_task(self._pull(held), f"pull-{held.queue}")
         self._pulls.add(held.task)
@@ -218,7 +219,7 @@ class Rebalancer:
         return await self._member.api.max_offset(queue)
 
     def _release(self, held: ProcessQueue, *, save: bool = True) -> asyncio.Task[None]:
-        """Release a queue, so that no further message of it is consumed; return the task that commits and unlocks it.
+        """Release a queue, so that none of its further messages is consumed; return the task that commits and unlocks it.
 
         The queue may start again only after that task, so that an old offset is never stored over a newer one.
         """
@@ -239,7 +240,10 @@ class Rebalancer:
         return releasing
 
     async def _released(self, held: ProcessQueue, save: bool) -> None:
-        """End the pull task, commit the offset and unlock the queue, after an orderly message in the listener is finished."""
+        """End a queue's pull task, commit the queue's offset and unlock the queue.
+
+        If the listener is consuming an orderly message of the queue, the message is finished first, within a time limit.
+        """
         is_finished = True
         if held.task is not None:
             if held.consuming and not await self._finished(held, held.task):
@@ -289,7 +293,10 @@ class Rebalancer:
                 )
 
     async def _finished(self, held: ProcessQueue, pull: asyncio.Task[None]) -> bool:
-        """Wait for the orderly message in the listener, renewing the lock; return whether it finished in time."""
+        """Wait until the listener has finished a queue's orderly message; return whether it finished in time.
+
+        The lock of the queue is renewed meanwhile.
+        """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + max(ORDERLY_END_S, self._settings.close_timeout_s)
         while not pull.done() and (left_s := ends_s - loop.time()) > 0:
@@ -316,7 +323,7 @@ class Rebalancer:
         self.soon()
 
     async def commit(self) -> None:
-        """Store the consumer offset of each queue that has changed. Raises ``FlintError``."""
+        """Store each consumer offset that has changed since it was last stored. Raises ``FlintError``."""
         await commit_offsets(self._offsets, list(self.process_queues.values()))
 
     async def renew_locks(self) -> None:
@@ -336,7 +343,10 @@ class Rebalancer:
             raise next(iter(failures.values()))
 
     async def drop_topic(self, topic: str) -> None:
-        """Release the queues of a topic. Wait until that is done, except for queues with an orderly message in the listener."""
+        """Release the queues of a topic, and wait until they are released.
+
+        The method does not wait for queues with an orderly message that the listener is consuming.
+        """
         self._member.troubles.over(topic)
         held_queues = [held for queue, held in self.process_queues.items() if queue.topic == topic]
         releases = [(self._release(held), held) for held in held_queues]
@@ -349,11 +359,11 @@ class Rebalancer:
         return task in self._pulls or task in self._releases.values()
 
     def begin(self) -> None:
-        """Allow queues again after :meth:`drop_all`."""
+        """Allow the member to consume queues again after :meth:`drop_all`."""
         self._is_closed = False
 
     async def drop_all(self) -> None:
-        """Release every queue and wait until that is done. No further queue is started until :meth:`begin`."""
+        """Release every queue of the member, and wait until all are released. No queue is started until :meth:`begin`."""
         self._is_closed = True
         for held in list(self.process_queues.values()):
             self._release(held)

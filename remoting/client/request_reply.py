@@ -62,7 +62,7 @@ def make_reply(request: MessageExt, body: bytes, properties: Mapping[str, str] |
 
 
 def is_reply(message: Message) -> bool:
-    """Return whether a message is sent as a reply (324, 325)."""
+    """Return whether a message is sent as a reply to a request (request codes 324 and 325)."""
     return message.properties.get(props.MSG_TYPE) == REPLY
 
 
@@ -81,7 +81,7 @@ class Requests:
         return len(self._waiting)
 
     def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, asyncio.Future[MessageExt]]:
-        """Return the message as a request, and the future of its reply. Call :meth:`forget` when the wait ends."""
+        """Return a message as a request, and the future of the reply. Call :meth:`forget` when the wait ends."""
         self._client.remoting.register_processor(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replied)
         correlation_id = str(uuid.UUID(bytes=chance.secret_bytes(16), version=4))
         properties = {
@@ -101,8 +101,8 @@ class Requests:
     async def announce(self, addresses: Iterable[str], timeout_ms: float) -> None:
         """Send heartbeats to brokers that do not know this client yet, so that they can forward replies and request checks.
 
-        It waits for at most half of ``timeout_ms``, and not for brokers that are known to be silent, so that one silent broker
-        does not delay a send to another broker.
+        The method waits for at most half of ``timeout_ms``, and not for brokers that are known to be silent, so that one silent
+        broker does not delay a send to another broker.
         """
         if self._losses_seen != self._client.remoting.connections_lost:
             self._losses_seen = self._client.remoting.connections_lost

@@ -61,7 +61,7 @@ class TopicRoute:
         return queues[abs(java_hash(sharding_key)) % len(queues)]
 
     def queues_to_write(self) -> tuple[MessageQueue, ...]:
-        """Return the writable queues. Raises ``RefusedError`` if there is none."""
+        """Return the topic's writable queues. Raises ``RefusedError`` if the topic has no writable queue."""
         if not self.write_queues:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"topic {self.topic} has no queue to write to", reason="route.no-queue"
@@ -69,7 +69,9 @@ class TopicRoute:
         return self.write_queues
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address of a broker with this id, or of the one with the lowest id if there is no such broker.
+        """Return the address of the broker with a broker name and an id.
+
+        If no broker of the name has the id, return the address of the broker of the name with the lowest id.
 
         Raises:
             RemotingConnectError: the broker is not in the route.
@@ -106,7 +108,7 @@ def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQueue, ...]:
     """Return the queues that a topic's order configuration lists; empty if the topic is not ordered.
 
-    An invalid entry is skipped with a warning, so that the keys of the other brokers' queues do not move.
+    An invalid entry is skipped with a warning, so that sharding keys still select the same queues of the other brokers.
     """
     counts: dict[str, int] = {}
     wrong: list[str] = []
@@ -138,7 +140,7 @@ name server."""
 
 
 def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
-    """Return the addresses of name servers as a tuple. Raises ``ValueError`` if there is none."""
+    """Return the addresses of name servers as a tuple. Raises ``ValueError`` if there is no address."""
     if isinstance(name_servers, InProcessServer):
         return (IN_PROCESS,)
     parts = name_servers.replace(",", ";").split(";") if isinstance(name_servers, str) else name_servers
@@ -188,14 +190,14 @@ class RouteCache:
         """Return the route of a topic, fetched if the cached one is older than ``max_age_s``.
 
         A cached route stays valid while no name server answers, or while a restarted name server does not know the topic yet
-        (MQClientInstance.updateTopicRouteInfoFromNameServer). It then counts as new, so that not every send waits for another
-        request. With ``max_age_s=0`` the name server's answer that the topic does not exist is final.
+        (MQClientInstance.updateTopicRouteInfoFromNameServer). The cached route then counts as new, so that not every send waits
+        for another request. With ``max_age_s=0`` the name server's answer that the topic does not exist is final.
 
         Args:
             topic: the topic.
             max_age_s: the age at which the cached route is fetched again; None: the default age.
             timeout_ms: the limit for all name servers together; None: the default timeout for each. If a route is cached, only
-                half of it is used, which leaves time for the request that needs the route.
+                half of the limit is used, which leaves time for the request that needs the route.
 
         Raises:
             RefusedError: the name server refuses, for example with TOPIC_NOT_EXIST, and no route is cached.
@@ -231,7 +233,7 @@ class RouteCache:
     def doubt(self, topic: str) -> None:
         """Mark a topic's route as old, so that it is fetched at its next use; called if a broker does not answer.
 
-        It has no effect within :data:`DOUBT_S` of the last fetch, so that brokers that stay away cost few requests.
+        A call within :data:`DOUBT_S` of the last fetch has no effect, so that unreachable brokers cause few requests.
         """
         known = self._routes.get(topic)
         now_s = self._clock.monotonic_s()
@@ -247,11 +249,12 @@ class RouteCache:
         return decode_body(answer.body, TopicRouteData)
 
     async def ask(self, command: RemotingCommand, timeout_ms: float | None = None) -> RemotingCommand:
-        """Send a request to the chosen name server, or to the next ones in turn if it fails, and return the answer.
+        """Send a request to the chosen name server, or, if it fails, to each next name server in turn; return the answer.
 
         Args:
             command: the request.
-            timeout_ms: the limit for all servers together, divided equally among those left; None: the default timeout each.
+            timeout_ms: the limit for all servers together, divided equally among the servers not asked yet; None: the default
+                timeout for each.
 
         Raises:
             RemotingError: no name server answered; the error is the last server's.
@@ -276,7 +279,7 @@ class RouteCache:
         raise failure
 
     def known(self) -> tuple[TopicRoute, ...]:
-        """Return all cached routes."""
+        """Return the cached routes of all topics."""
         return tuple(route for _, route in self._routes.values())
 
     def broker_addresses(self, *, masters_only: bool = False) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The result of a send: its status, the message's ids and its place in the queue."""
+"""The result of a send: the status, the message's ids and the message's place in the queue."""
 
 from __future__ import annotations
 

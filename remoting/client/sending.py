@@ -46,7 +46,7 @@ _FAILURE_MS: Final = 30_000
 
 
 class LatencyBackoff:
-    """Avoids brokers that were slow, or failed, for some time (``MQFaultStrategy`` of RocketMQ). Loop thread only."""
+    """Avoids a broker for some time after it was slow or failed (``MQFaultStrategy`` of RocketMQ). Loop thread only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -61,11 +61,14 @@ class LatencyBackoff:
             self._free_at_s.pop(broker_name, None)
 
     def failed(self, broker_name: str) -> None:
-        """Record that a broker did not answer, or could not store a message."""
+        """Record that a broker did not answer, or could not store a message, and avoid the broker for some time."""
         self.answered(broker_name, _FAILURE_MS)
 
     def choose(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Return the queues of brokers that are not avoided; if all are, those of the broker whose time ends first."""
+        """Return the queues of the brokers that are not avoided.
+
+        If all brokers are avoided, return the queues of the broker that is avoided for the shortest remaining time.
+        """
         if not self._free_at_s:
             return queues
         now_s, free_at_s = self._clock.monotonic_s(), self._free_at_s
@@ -98,7 +101,10 @@ class Sender:
     async def send(
         self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float, sharding_key: str | None = None
     ) -> SendResult:
-        """Send to a queue, named or chosen by a key, without retries; else to the next queue, with retries at other brokers.
+        """Send prepared messages to a queue, and return the result.
+
+        If the caller names the queue, or a sharding key selects it, the send is not retried. Otherwise the messages are sent to
+        the next queue of the topic, with retries at other brokers.
 
         See :meth:`Producer.send <flintmq.remoting.client.producer.Producer.send>`, which raises the same exceptions.
         """
@@ -107,7 +113,7 @@ class Sender:
     async def stored(
         self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float, sharding_key: str | None = None
     ) -> tuple[MessageQueue, RemotingCommand]:
-        """Send with the retries of :meth:`send`; return the queue that stored the messages, and the broker's answer."""
+        """Send prepared messages as :meth:`send` does; return the queue that stored the messages, and the broker's answer."""
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000
         topic = prepared.topic
@@ -145,7 +151,10 @@ class Sender:
         raise failure or RemotingTimeoutError(f"a message of {topic} was not sent within {timeout_ms:g} ms")
 
     async def _route_again(self, route: TopicRoute, deadline_s: float) -> TopicRoute:
-        """Fetch the route again for the next attempt, because the broker may have a new address; on failure return `route`."""
+        """Fetch a topic's route again for the next attempt, and return it; on failure return ``route``.
+
+        A new route is fetched because a broker may have a new address.
+        """
         left_ms = (deadline_s - self.client.clock.monotonic_s()) * 1000
         if left_ms <= 0:
             return route
@@ -165,7 +174,7 @@ class Sender:
     async def _ask(
         self, route: TopicRoute, prepared: Prepared, queue: MessageQueue, timeout_ms: float
     ) -> RemotingCommand:
-        """Send to the broker of a queue once, record its latency, and return its answer."""
+        """Send prepared messages to the broker of a queue once; record the broker's latency, and return its answer."""
         backoff, clock = self.backoff, self.client.clock
         begin_s, begin_ms = clock.monotonic_s(), clock.now_ms()
         try:
@@ -234,7 +243,7 @@ class Sender:
         return make_topic_route(topic, replace(data, queue_datas=narrowed))
 
     def next_queue(self, route: TopicRoute, failed_broker: str | None = None) -> MessageQueue:
-        """Return the next writable queue in turn, if possible at another broker than ``failed_broker``."""
+        """Return the topic's next writable queue in turn, if possible at another broker than ``failed_broker``."""
         queues: Sequence[MessageQueue] = route.queues_to_write()
         if failed_broker is not None:
             queues = [queue for queue in queues if queue.broker_name != failed_broker] or queues

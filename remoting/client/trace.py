@@ -177,7 +177,7 @@ class Tracer:
         self._is_closed = False
 
     async def close(self) -> None:
-        """Write the waiting traces, within 3 s. Traces added later wait for :meth:`begin`."""
+        """Write the waiting traces, within 3 s. Traces that are added later wait until :meth:`begin` is called."""
         self._is_closed = True
         task, self._task = self._task, None
         # A trace message that is being sent may be stored already, so it is not cancelled and not sent again.
@@ -219,7 +219,7 @@ class Tracer:
                 await self._write()
 
     async def _write(self) -> None:
-        """Send the first waiting lines, as many as one message holds, then remove them from the queue."""
+        """Send the first waiting trace lines, as many as one message can have, then remove these lines from the queue."""
         async with self._writing:
             if not self._waiting:
                 return

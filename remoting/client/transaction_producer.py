@@ -122,7 +122,7 @@ class TransactionProducer(Producer):
     ) -> TransactionResult:
         """Send a half message, call ``local``, and send its result (commit or rollback) to the broker.
 
-        If the broker cannot be reached with the result, no error is raised, and the broker asks ``check`` for it later.
+        If the result does not reach the broker, no error is raised, and the broker later asks ``check`` for the result.
 
         Args:
             message: the message to deliver. It cannot have a delay level. With FlintMQ brokers it can have a delivery time
@@ -151,7 +151,8 @@ class TransactionProducer(Producer):
     ) -> SendResult:
         """Send a half message, which no consumer gets until :meth:`end` commits it; the caller runs the local transaction.
 
-        See :meth:`send_in_transaction`, which raises the same exceptions. If the status is not SEND_OK, roll back.
+        See :meth:`send_in_transaction`, which raises the same exceptions. If the send status is not SEND_OK, the caller must
+        roll back the half message.
         """
         if message.delay_level > 0:
             raise InvalidArgumentError("a message in a transaction cannot be delayed")
@@ -165,7 +166,9 @@ class TransactionProducer(Producer):
         return await self._sender.send(prepared, queue, await self._introduce(message.topic, timeout_ms))
 
     async def end(self, sent: SendResult, state: TransactionState) -> TransactionResult:
-        """Commit or roll back a half message at its broker. If the broker does not get the request, it asks ``check`` later.
+        """Commit or roll back a half message at its broker.
+
+        If the broker does not get the request, the broker asks ``check`` later.
 
         Raises:
             TypeError: ``state`` is not a :class:`TransactionState`. The transaction stays undecided.
@@ -235,7 +238,10 @@ class TransactionProducer(Producer):
 
 
 async def _dispatch_check(client: ClientInstance, command: RemotingCommand, address: str) -> None:
-    """Pass a transaction check to the producer of the group that the half message names, even if its body cannot be read."""
+    """Pass a transaction check to the producer of the group that a half message names.
+
+    The check is passed on even if the body of the half message cannot be read.
+    """
     messages = await unpacked_messages(command.body)
     if not messages or messages[0].queue_offset == UNKNOWN_PLACE:
         reason = messages[0].body_error if messages else "there is no record"

@@ -94,7 +94,9 @@ class RemotingOptions(TypedDict, total=False):
 
 
 class RemotingClient:
-    """Sends requests and handles pushed ones, over connections opened on demand and closed if idle. Loop thread only.
+    """Sends requests to servers, and handles requests that servers push. Loop thread only.
+
+    Connections are opened on demand, and closed if they are idle.
 
     After a connection is lost, the next request to its address opens a new one. Requests to one address are pipelined.
 
@@ -140,7 +142,10 @@ class RemotingClient:
         """Event that is published when a connection ends before this client is closed, with the address of the server."""
 
     def register_processor(self, code: int, handler: RequestHandler) -> None:
-        """Set the handler of requests with this code that servers push, called as ``handler(command, address)``."""
+        """Set the handler of the requests with one code that servers push.
+
+        The handler is called as ``handler(command, address)``.
+        """
         self._handlers[code] = handler
 
     def add_hook(self, hook: RpcHook) -> None:
@@ -155,7 +160,7 @@ class RemotingClient:
         self._hooks.append(hook)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Send a request and return its answer. It sets a new opaque in the command.
+        """Send a request and return its answer. The opaque of the command is replaced by a new one.
 
         Raises:
             RemotingConnectError: no server answers at the address.
@@ -179,7 +184,7 @@ class RemotingClient:
         return answer
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_ms: float = 3_000) -> None:
-        """Send a one-way request, which has no answer; return when it is written. Raises as :meth:`invoke`."""
+        """Send a one-way request, which has no answer; return when the request is written. Raises as :meth:`invoke`."""
         command.flag |= 2
         deadline_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         connection = self._connections.get(address)
@@ -190,7 +195,7 @@ class RemotingClient:
 
     @property
     def is_in_process(self) -> bool:
-        """Whether all addresses are reached through a server in this process, without a port."""
+        """Whether requests to all addresses go to a server in this process, without a network port."""
         return self._in_process is not None
 
     @property
@@ -233,7 +238,10 @@ class RemotingClient:
     async def _ready_connection(
         self, address: str, command: RemotingCommand, timeout_ms: float, deadline_s: float
     ) -> ClientConnection:
-        """Return a writable connection, once ``max_in_flight`` also allows another request. Raises as :meth:`invoke`."""
+        """Return a writable connection to an address, once ``max_in_flight`` allows another request.
+
+        Raises as :meth:`invoke`.
+        """
         try:
             async with asyncio.timeout_at(deadline_s):
                 while True:

@@ -55,10 +55,10 @@ class Troubles:
         return True
 
     def over(self, subject: str) -> float | None:
-        """Record that a subject works, and return for how many seconds it had failed; None if it had not failed."""
+        """Record that a topic or broker works, and return for how many seconds it had failed; None if it had not failed."""
         trouble = self._by_subject.pop(subject, None)
         return None if trouble is None else self._clock.monotonic_s() - trouble.since_s
 
     def reasons(self) -> dict[str, str]:
-        """Return the reasons of the current failures, keyed by subject."""
+        """Return the reasons of the current failures, keyed by the topic or broker that fails."""
         return {subject: trouble.reason for subject, trouble in self._by_subject.items()}

@@ -38,7 +38,7 @@ def local_ip() -> str:
 
 
 def make_client_id(ip: str | None = None, instance_name: str | None = None) -> str:
-    """Return a client id, ``ip@instance_name``; without a name it is unique, ``ip@pid#number``."""
+    """Return a client id: ``ip@instance_name``, or a unique ``ip@pid#number`` if no instance name is given."""
     return f"{ip or local_ip()}@{instance_name or f'{os.getpid()}#{chance.bits(48)}'}"
 
 
@@ -60,14 +60,14 @@ class UniqueIdMaker:
         self._month_end_ms = 0
 
     def make(self) -> str:
-        """Return a new id of 32 hexadecimal digits, or 56 for an IPv6 address."""
+        """Return a new UNIQ_KEY of 32 hexadecimal digits, or of 56 if it contains an IPv6 address."""
         now_ms = self._clock.now_ms()
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._set_month(now_ms)
         return f"{self._head}{now_ms - self._month_start_ms & 0xFFFFFFFF:08X}{next(self._counter) & 0xFFFF:04X}"
 
     def make_many(self, count: int) -> list[str]:
-        """Return ``count`` new ids."""
+        """Return ``count`` new UNIQ_KEYs."""
         found: list[str] = []
         while len(found) < count:
             found += self._make_some(min(count - len(found), _IDS_AT_A_TIME))
