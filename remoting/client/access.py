@@ -65,7 +65,7 @@ class AclSigner:
     """A hook for :class:`~flintmq.remoting.client.instance.ClientInstance` that signs every request with an account's keys.
 
     Each request also carries its time, by which a FlintMQ broker detects replayed requests (``acl.replay_window_ms``). Other
-    brokers include it in the signature like any other field.
+    brokers only include the time in the signature, like any other field.
 
     Args:
         access_key: the name of the account.

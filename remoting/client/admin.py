@@ -1,4 +1,4 @@
-"""The administration client: topics, groups, routes, offsets and messages."""
+"""The administration client: it manages topics, groups, routes, offsets and messages of name servers and brokers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Return the addresses of a cluster's masters, or of all masters, keyed by broker name.
 
-        A master whose registered address is not HOST:PORT is left out with a warning, because it cannot be reached.
+        A master whose registered address is not HOST:PORT is left out with a warning, because such a master cannot be reached.
         """
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:

@@ -82,7 +82,7 @@ _OF_THE_FIRST_SEND: Final = frozenset(
 
 @attrs.frozen
 class Move:
-    """A change of a group's offset in one queue."""
+    """A change of a consumer group's offset in one queue, from the old offset to the new one."""
 
     queue: MessageQueue
     min_queue_offset: int
@@ -99,7 +99,7 @@ class Move:
 
 @attrs.frozen
 class Moved:
-    """The result of moving a group's offsets."""
+    """The result of moving a consumer group's offsets: the changed offsets, and the failures."""
 
     offsets: Mapping[MessageQueue, int]
     """The group's new offsets, keyed by queue."""
@@ -276,7 +276,7 @@ async def consume_directly(
     Args:
         admin: the client that sends the request.
         group, client_id: identify the member.
-        message: the message; its broker reads it again from its store.
+        message: the message; the broker that has the message reads it again from the store.
         address: the address of that broker, to which the member must be connected.
 
     Raises:
@@ -458,9 +458,9 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
 async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_offset: int) -> int:
     """Set a group's offset in one queue, without changing the group's offsets in other queues.
 
-    The offset is written to the broker. Online members would overwrite it within seconds, so the broker makes them continue at
-    its stored offsets. RocketMQ 4.9 can make members continue at stored offsets only in all of the topic's queues at a broker.
-    Therefore the members' current offsets in other queues are stored first if they are missing.
+    The offset is written to the broker. Online members would overwrite the new offset within seconds, so the broker makes these
+    members continue at the broker's stored offsets. RocketMQ 4.9 can make members continue at stored offsets only in all of the
+    topic's queues at a broker. Therefore the members' current offsets in other queues are stored first if they are missing.
 
     Returns:
         The number of online members that the broker informed.
@@ -488,7 +488,8 @@ async def _readers_at(admin: AdminClient, group: str, topic: str, broker: str) -
     """Return the members of a group that are connected to a broker's master; None if no member consumes the topic.
 
     Raises:
-        RefusedError: members from before the broker's restart have not reconnected yet; they would overwrite new offsets.
+        RefusedError: members from before the broker's restart have not reconnected yet; these members would overwrite new
+            offsets.
     """
     try:
         members = await admin.consumer_connections(group, await admin.master(broker))

@@ -1,7 +1,7 @@
-"""RocketMQ's strategies that divide the queues of a topic among the members of a group; they give RocketMQ's results.
+"""RocketMQ's strategies that divide the queues of a topic among the members of a group, with the same results as in RocketMQ.
 
 All members of a group must use the same strategy, also members in other languages: each member computes its own share. A
-strategy is a function of a client id, all members and all queues. A program can use one of these or write its own.
+strategy is a function of a client id, all members and all queues. A program can use a strategy of this module or write its own.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ROOM_SEPARATOR = "@"
 def allocate_averagely(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
     """Return an equal, contiguous share of the sorted queues: RocketMQ's default (AllocateMessageQueueAveragely).
 
-    If the queues do not divide evenly, each of the first members gets one more. Members and queues are sorted first. A client
-    that is not a member gets no queues.
+    If the queues do not divide evenly, each of the first members gets one more queue. Members and queues are sorted first. A
+    client that is not a member gets no queues.
     """
     found = _place(client_id, members)
     if found is None:

@@ -97,11 +97,11 @@ class QueueOffsets:
     client: ClientInstance
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the queue offset that the queue's next message will get."""
+        """Return the queue offset that the next message stored in a queue will get."""
         return await self._end_offset(queue, RequestCode.GET_MAX_OFFSET)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the queue offset of the first message that the queue still has."""
+        """Return the queue offset of the first message that a queue still has."""
         return await self._end_offset(queue, RequestCode.GET_MIN_OFFSET)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -135,7 +135,7 @@ class QueueOffsets:
 
 
 class BrokerApi(QueueOffsets):
-    """The requests of a consumer group to brokers. Loop thread only."""
+    """Sends the requests of a consumer group to brokers: pulls, offsets, locks, and messages sent back. Loop thread only."""
 
     def __init__(self, client: ClientInstance, group: str) -> None:
         self.client = client
@@ -207,8 +207,8 @@ class BrokerApi(QueueOffsets):
     ) -> tuple[PulledRecords, list[MessageExt]]:
         """Return the answer to a pull with damaged records, and its messages, up to the first undecodable record.
 
-        The queue offset of an undecodable record is known only if it is the only record requested. So the answer is cut before
-        it, and the next pull requests it alone.
+        The queue offset of an undecodable record is known only if no other record was requested. Therefore the answer is cut
+        before the record, and the next pull requests only that record.
         """
         is_packed = self.client.bodies_stay_packed
         messages = messages_apart(found.records, queue.broker_name, keep_packed if is_packed else Unpacking())
@@ -410,7 +410,10 @@ class BrokerApi(QueueOffsets):
 def _as_far_as_there_is_room(
     found: PulledRecords, messages: list[MessageExt]
 ) -> tuple[PulledRecords, list[MessageExt]]:
-    """Cut a pull's answer before the first message whose body exceeded the size limit. The next pull begins there."""
+    """Cut a pull's answer before the first message whose body exceeded the size limit.
+
+    The next pull begins with that message.
+    """
     at = next(at for at, one in enumerate(messages) if one.body_error == NO_ROOM)
     return attrs.evolve(found, next_begin_queue_offset=messages[at].queue_offset), messages[:at]
 

@@ -19,7 +19,7 @@ _BROKER: Final = "broker {}"
 
 @attrs.define
 class _Away:
-    """A broker that did not answer a pull."""
+    """A broker that did not answer a pull, with the number of queues that wait for the broker."""
 
     is_back: asyncio.Event = attrs.field(factory=asyncio.Event)
     waiting: int = 0
@@ -60,7 +60,7 @@ class BrokerPatience:
             self._start_task(self._ask(queue), f"ask-{queue.broker_name}")
 
     def begin(self) -> None:
-        """Treat all brokers as answering; called when the consumer starts."""
+        """Let all queues pull again, as if every broker answered; called when the consumer starts."""
         for broker_name in list(self._away):
             self._back(broker_name)
 

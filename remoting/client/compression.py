@@ -55,7 +55,7 @@ def decompress(body: bytes, sys_flag: int, max_bytes: int | None = None) -> byte
     Args:
         body: the stored body.
         sys_flag: the message's system flag, which says whether and how the body is compressed.
-        max_bytes: the maximum size of the result; None: :data:`DECOMPRESSED_MAX_BYTES`. Decompression stops beyond it.
+        max_bytes: the maximum size of the result; None: :data:`DECOMPRESSED_MAX_BYTES`. Decompression stops beyond this size.
 
     Raises:
         TooLongError: the result would exceed ``max_bytes``.

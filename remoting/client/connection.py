@@ -38,7 +38,7 @@ def timed_out(address: str, code: int, timeout_ms: float) -> RemotingTimeoutErro
 
 
 class Waiting(msgspec.Struct, gc=False):
-    """A request that is not answered yet."""
+    """A request that its server has not answered yet."""
 
     answered: asyncio.Future[RemotingCommand]
     code: int
@@ -157,7 +157,7 @@ class ClientConnection(asyncio.Protocol):
     # --- methods that the client calls ---
 
     async def writable(self) -> None:
-        """Wait until the write buffer is below the limit, or the connection is lost."""
+        """Wait until the connection's write buffer is below the limit, or the connection is lost."""
         await self._writable.wait()
 
     def write(self, command: RemotingCommand) -> None:

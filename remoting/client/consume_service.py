@@ -112,11 +112,11 @@ class ConsumeService:
         self._turn_is_due = False
 
     def suspend(self) -> None:
-        """Stop pulling until :meth:`resume`. Messages already pulled are consumed."""
+        """Stop pulling messages until :meth:`resume`. Messages already pulled are consumed."""
         self._goes_on.clear()
 
     def resume(self) -> None:
-        """Start pulling again after :meth:`suspend`."""
+        """Start pulling messages again after :meth:`suspend`."""
         self._goes_on.set()
 
     def start(self) -> None:
@@ -134,7 +134,7 @@ class ConsumeService:
                 self._start_worker(number)
 
     def _start_worker(self, number: int) -> None:
-        """Start a worker, and replace it after a pause if it is cancelled before the consumer is closed.
+        """Start a worker. If the worker is cancelled before the consumer is closed, it is replaced after a pause.
 
         The pause avoids new workers on an event loop that is shutting down and has cancelled all tasks.
         """

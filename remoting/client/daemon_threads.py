@@ -90,11 +90,11 @@ class DaemonThreads(Executor):
                 thread.join()
 
     def __del__(self) -> None:
-        """End the threads of a client that was garbage-collected without a close."""
+        """End the executor's threads, for a client that was garbage-collected without a ``close()``."""
         self.shutdown()
 
     def end(self) -> None:
-        """Refuse further calls and end the threads, because the process is ending."""
+        """Refuse further calls of functions and end the executor's threads, because the process is ending."""
         with self._lock:
             self._is_ending = True
         self.shutdown()

@@ -251,7 +251,7 @@ class ClientInstance:
         self.remoting.open()
 
     async def close(self) -> None:
-        """Cancel the background tasks and close every connection. Idempotent."""
+        """Cancel the instance's background tasks and close its connections. Idempotent."""
         self.is_closed = True
         left = await ended(self._tasks)
         if left:

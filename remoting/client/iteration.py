@@ -134,7 +134,7 @@ class Iteration:
 
 
 class LoopMessages(AsyncIterator[MessageExt]):
-    """The iterator of one ``async for`` loop. Loop thread only."""
+    """The iterator of one ``async for`` loop over a consumer's messages. Loop thread only."""
 
     def __init__(self, iteration: Iteration, timeout_ms: int | None = None, owner: object = None) -> None:
         self._owner = owner
@@ -167,7 +167,7 @@ class LoopMessages(AsyncIterator[MessageExt]):
             self._iteration.give_back(handed)
 
     async def aclose(self) -> None:
-        """End the loop like :meth:`end`; for ``contextlib.aclosing``."""
+        """End the ``async for`` loop like :meth:`end`; for use with ``contextlib.aclosing``."""
         self.end()
 
     def __del__(self) -> None:

@@ -21,7 +21,7 @@ from flintmq.remoting.wire.bodies import ConsumerData
 
 @attrs.define
 class Counts:
-    """Counters of one topic since the start of the consumer."""
+    """Counters of the pulled and consumed messages of one topic since the start of the consumer."""
 
     pulls: int = 0
     pulled: int = 0
@@ -65,7 +65,7 @@ class Membership:
 
     @property
     def wrapped_group(self) -> str:
-        """The name of the group with its namespace, as brokers know it."""
+        """The name of the consumer group with its namespace, as brokers know the group."""
         return self.client.namespace.wrap(self.group)
 
     def start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

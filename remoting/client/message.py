@@ -80,7 +80,7 @@ class Message:
     FlintMQ and RocketMQ 5 support such a time. RocketMQ 4 delivers a message with ``deliver_at`` at once."""
 
     def __attrs_post_init__(self) -> None:
-        """Raise ``InvalidArgumentError`` for values that every broker would refuse."""
+        """Raise ``InvalidArgumentError`` for values of a message that every broker would refuse."""
         if type(self.body) is not bytes or type(self.topic) is not str or not self.topic or type(self.tags) is not str:
             self._check_texts()
         if self.keys and not all(type(key) is str for key in self.keys):
@@ -198,17 +198,17 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        """All properties, including the properties that the client library adds."""
+        """All properties of the message, including the properties that the client library adds."""
         return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
 
     @cached_property
     def born_host(self) -> str:
-        """The sender's address as ``ip:port``; empty if not known."""
+        """The address of the message's sender as ``ip:port``; empty if not known."""
         return host_text(self.born_host_bytes) if self.born_host_bytes else ""
 
     @cached_property
     def store_host(self) -> str:
-        """The broker's address as ``ip:port``; empty if not known."""
+        """The address of the broker that stored the message, as ``ip:port``; empty if not known."""
         return host_text(self.store_host_bytes) if self.store_host_bytes else ""
 
     @cached_property

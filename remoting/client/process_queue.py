@@ -62,7 +62,7 @@ class ProcessQueue:
         return next(iter(self._waiting), self.pull_queue_offset)
 
     def put(self, messages: Sequence[MessageExt]) -> None:
-        """Add messages that were pulled, in the order of their queue offsets."""
+        """Add pulled messages to the process queue, in the order of their queue offsets."""
         if not messages:
             return
         for message in messages:
@@ -72,7 +72,7 @@ class ProcessQueue:
         self._look_for_room()
 
     def done(self, messages: Sequence[MessageExt]) -> None:
-        """Remove messages that were consumed, or sent back to the broker."""
+        """Remove messages from the process queue that were consumed, or sent back to the broker."""
         for message in messages:
             if self._waiting.pop(message.queue_offset, None) is not None:
                 self._size_bytes -= len(message.body)

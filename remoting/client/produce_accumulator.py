@@ -44,7 +44,7 @@ is None; otherwise the timeout is 0."""
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """A message with the future that its sender waits for."""
+    """A message that waits to be sent in a batch, with the future of its send result."""
 
     message: Message
     timeout_ms: int

@@ -74,7 +74,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
         self._is_closed = False
 
     async def start(self) -> None:
-        """Allow polls again after :meth:`close`."""
+        """Allow the consumer to poll messages again after :meth:`close`."""
         async with self._changes:
             self._open()
             self._is_closed = False

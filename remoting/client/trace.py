@@ -49,7 +49,7 @@ def _line(*fields: object) -> str:
 
 @attrs.frozen
 class Consuming:
-    """The messages of a listener's call whose result is not known yet."""
+    """The messages that were passed to a listener in a call that has not returned yet."""
 
     request_id: str
     begin_ms: int

@@ -52,7 +52,7 @@ class UnreadableMessages:
         return bool(message.body_error) and self._withholds
 
     def log_withheld(self, held: ProcessQueue, message: MessageExt) -> None:
-        """Log that a message is withheld from the listener, and why."""
+        """Log that an unreadable message is withheld from the listener, and why."""
         log.warning(
             "client.unreadable",
             "%(message)s at offset %(queue_offset)d of %(queue)s cannot be read and is not given to the listener: "
