@@ -37,7 +37,9 @@ from flintmq.remoting.wire.refusal import system_error
 
 
 class AdminBrokerProcessor(DeclaredProcessor):
-    """Answers requests about settings, runtime figures and statistics; adds :class:`RuntimeInfo` to the figures. Loop thread.
+    """Answers tools' requests about a broker's settings, runtime figures and statistics. Used only on the event loop's thread.
+
+    Adds :class:`RuntimeInfo` to the runtime figures.
 
     Args:
         api: the broker.
@@ -52,9 +54,9 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     @handles(RequestCode.UPDATE_BROKER_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:
-        """Change the settings in the body while the broker runs: all of them, or none if one is refused.
+        """Change the broker's settings that a request names in its body, while the broker runs.
 
-        Only settings that :mod:`flintmq.config.runtime` lists may be changed.
+        If one setting is refused, none is changed. Only settings that :mod:`flintmq.config.runtime` lists may be changed.
         """
         changes = read_properties(request.body)
         self._api.settings.update(changed(self._api.settings.current, changes, RUNTIME_KEYS, evolve))
@@ -63,7 +65,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_BROKER_CONFIG, answer=GetBrokerConfigResponseHeader, needs=ADMIN)
     def get_config(self, _request: Request) -> Response:
-        """Return every setting under RocketMQ's name, without secrets."""
+        """Return every setting of the broker under RocketMQ's name, without secrets."""
         version = msgspec.json.encode(self._version).decode()
         settings, role = self._api.settings.current, self._api.role
         pull = settings.pull
@@ -80,7 +82,7 @@ class AdminBrokerProcessor(DeclaredProcessor):
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA, header=ViewBrokerStatsDataRequestHeader, needs=ADMIN)
     def view_stats(self, request: Request) -> Response:
-        """Return the sum and rates of a counter over the last minute, hour and day."""
+        """Return the sum and the rates of a statistics counter over the last minute, the last hour and the last day."""
         header = request.header(ViewBrokerStatsDataRequestHeader)
         found = self._api.figures.counts.table.view(header.stats_name, header.stats_key)
         if found is None:
@@ -112,7 +114,9 @@ class _Totals:
 
 
 class RuntimeInfo:
-    """Collects the broker's runtime figures. Loop thread. The owner's timer calls :meth:`sample` every 10 s.
+    """Collects the broker's runtime figures. Used only on the event loop's thread.
+
+    A timer of the object's owner calls :meth:`sample` every 10 s.
 
     Args:
         api: the broker.
@@ -135,7 +139,10 @@ class RuntimeInfo:
         return _Totals(now_s, stats.put_messages, stats.get_found, stats.get_missed, stats.get_messages)
 
     def sample(self) -> None:
-        """Record the counters, from which rates are computed; on the first call of a day also as the start of its totals."""
+        """Record the current values of the message counters, from which rates per second are computed later.
+
+        The first call of a day also records the values as the start of the day's totals.
+        """
         now = self._totals()
         self._samples.append(now)
         today = self._today()
@@ -145,7 +152,7 @@ class RuntimeInfo:
             self._get_mornings = (self._get_mornings[1], now.handed_out)
 
     def texts(self) -> dict[str, str]:
-        """Return the runtime figures as text, keyed by RocketMQ's names."""
+        """Return the broker's runtime figures as text, keyed by RocketMQ's names."""
         own = self._identity() | self._rates() | self._days() | self._store() | self._disk()
         return {name: str(value) for name, value in own.items()} | self._api.clients.consumers.runtime_info()
 

@@ -47,7 +47,10 @@ class Askable(Protocol):
 
 
 class AdminClientProcessor(StateProcessor):
-    """Answers requests about connected clients, and forwards requests to clients. Loop thread."""
+    """Answers tools' requests about connected clients, and forwards requests that only a client can answer.
+
+    Used only on the event loop's thread.
+    """
 
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, header=ConsumerGroupRequestHeader, needs=needs.group())
     def consumer_connections(self, request: Request) -> Response:
@@ -101,9 +104,10 @@ class AdminClientProcessor(StateProcessor):
 
     @handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header=ResetOffsetRequestHeader, needs=ADMIN, audited=True)
     def reset_offset(self, request: Request) -> Response:
-        """Send a group's connected consumers the queue offsets that belong to a time, and return these offsets.
+        """Reset a consumer group's offsets to a given time at its connected consumers, and return the new offsets.
 
-        The consumers set and later commit the offsets. The broker's table is not changed here.
+        The consumers get the new offsets in a request, and commit them later. The broker's own table of consumer offsets is not
+        changed here.
         """
         header = request.header(ResetOffsetRequestHeader)
         offsets = self._offsets_at(header)
@@ -124,7 +128,10 @@ class AdminClientProcessor(StateProcessor):
         return Response(body=body)
 
     def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        """Return the new consumer offset of each queue. Without ``is_force`` it is never above the current one."""
+        """Return the consumer offset that a reset gives the group in each queue of a topic.
+
+        Without ``is_force``, a reset never raises the group's current offset.
+        """
         api = self._api
         config = api.topics.select(header.topic)
         if config is None:
@@ -162,7 +169,7 @@ class AdminClientProcessor(StateProcessor):
 
     @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header=GetConsumerStatusRequestHeader, needs=ADMIN)
     async def consumer_status(self, request: Request) -> Response:
-        """Return the offsets that consumers of a group have in memory, for one consumer or for all."""
+        """Return the offsets that one consumer of a group, or each of its consumers, has in memory."""
         header = request.header(GetConsumerStatusRequestHeader)
         info = self._api.clients.consumers.find(header.group)
         if info is None or not info.members:
@@ -191,7 +198,7 @@ class AdminClientProcessor(StateProcessor):
 
     @handles(RequestCode.GET_CONSUMER_RUNNING_INFO, header=GetConsumerRunningInfoRequestHeader, needs=ADMIN)
     async def running_info(self, request: Request) -> Response:
-        """Forward the request to a consumer, and return the running info that it reports."""
+        """Forward a request for the running info to a consumer, and return the running info that the consumer reports."""
         header = request.header(GetConsumerRunningInfoRequestHeader)
         member = self._member(header.consumer_group, header.client_id)
         return await _pass_on(member, RequestCode.GET_CONSUMER_RUNNING_INFO, encode_header(header), request.body)
@@ -200,7 +207,10 @@ class AdminClientProcessor(StateProcessor):
         RequestCode.CONSUME_MESSAGE_DIRECTLY, header=ConsumeMessageDirectlyRequestHeader, needs=ADMIN, audited=True
     )
     async def consume_directly(self, request: Request) -> Response:
-        """Have a consumer consume one message regardless of its offsets, and return the result that it reports."""
+        """Have a consumer consume one message, whatever the group's offsets are.
+
+        Return the result that the consumer reports.
+        """
         header = request.header(ConsumeMessageDirectlyRequestHeader)
         member = self._member(header.consumer_group, header.client_id or "")
         header.broker_name = self._api.settings.current.broker.name
@@ -229,16 +239,19 @@ class AdminClientProcessor(StateProcessor):
 
 
 def _returning(info: ConsumerGroupInfo | None) -> str:
-    """Return a refusal's text about members from before the broker's start that are not registered again; empty if none."""
+    """Return a text for refusals: the number of a group's members that have not registered again since the broker's start.
+
+    The text is empty if every member has registered again.
+    """
     if info is None or not info.kept:
         return ""
     return f": {len(info.kept)} members from before the broker's start have not registered again, which takes 30 s"
 
 
 def _check_all_connected(info: ConsumerGroupInfo) -> None:
-    """Raise a refusal if a member has not registered again since the broker's start.
+    """Raise a refusal if a member of the group has not registered again since the broker's start.
 
-    Such a member would not get the new offsets, and would commit its old ones later.
+    This member would not get the new consumer offsets, and would later commit its old offsets.
     """
     if info.kept:
         raise system_error(

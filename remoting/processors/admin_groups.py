@@ -49,7 +49,10 @@ def _lock_needs(body: bytes) -> list[Need]:
 
 
 class AdminGroupProcessor(StateProcessor):
-    """Answers requests about consumer groups, their offsets, their locks and their lag. Loop thread."""
+    """Answers requests about consumer groups, their offsets, their locks and their lag.
+
+    Used only on the event loop's thread.
+    """
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=ADMIN, audited=True)
     async def put_group(self, request: Request) -> Response:
@@ -63,7 +66,10 @@ class AdminGroupProcessor(StateProcessor):
         RequestCode.DELETE_SUBSCRIPTIONGROUP, header=DeleteSubscriptionGroupRequestHeader, needs=ADMIN, audited=True
     )
     async def delete_group(self, request: Request) -> Response:
-        """Delete a consumer group, and its offsets if the request says so. The change is on disk before the answer is sent."""
+        """Delete a consumer group, and also its offsets if the request demands that.
+
+        The change is on disk before the answer is sent.
+        """
         check_not_slave(self._api)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._api.groups.delete(header.group_name)
@@ -92,13 +98,13 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=ADMIN)
     async def all_offsets(self, request: Request) -> Response:
-        """Return the consumer offsets of all groups in the form of the file ``consumerOffset.json``."""
+        """Return the consumer offsets of all groups of the broker in the form of the file ``consumerOffset.json``."""
         pieces = self._api.offsets.file.encoded(standard=wants_standard_json(request))
         return Response(body=await joined(pieces))
 
     @handles(RequestCode.LOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def lock_batch(self, request: Request) -> Response:
-        """Lock queues for an orderly consumer, and return those of them that it has locked now.
+        """Lock queues for an orderly consumer, and return the requested queues that this consumer holds now.
 
         Queues with names that are too long to exist are not locked.
         """
@@ -111,14 +117,14 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.UNLOCK_BATCH_MQ, needs=needs.body(_lock_needs))
     def unlock_batch(self, request: Request) -> Response:
-        """Unlock queues that an orderly consumer has locked. Locks of other consumers stay."""
+        """Unlock queues that an orderly consumer has locked. Locks of other consumers remain."""
         body = bodies.UnlockBatchRequestBody.of_request(request.body)
         self._api.clients.locks.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return Response()
 
     @handles(RequestCode.GET_CONSUME_STATS, header=GetConsumeStatsRequestHeader, needs=needs.group_and_given_topic())
     async def consume_stats(self, request: Request) -> Response:
-        """Return a group's offsets and lag for each queue of one topic, or of all topics in which it has offsets."""
+        """Return a consumer group's offsets and lag in each queue of one topic, or of every topic with offsets of the group."""
         header = request.header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = [header.topic] if header.topic else sorted(self._api.offsets.which_topic_by_consumer(group))
@@ -128,7 +134,10 @@ class AdminGroupProcessor(StateProcessor):
         return Response(body=consume_stats(tps, table))
 
     async def _add_stats(self, table: OffsetTable, group: str, topic: str) -> tuple[float, int]:
-        """Add the offsets of a topic's queues to `table`. Return the group's consumed messages per second, and its lag."""
+        """Add a consumer group's offsets in a topic's queues to `table`.
+
+        Return the group's consumed messages per second, and its lag.
+        """
         if topic not in self._api.topics or has_left(self._api, group, topic):
             return 0.0, 0
         reader, name, behind = self._api.log.reader, self._api.settings.current.broker.name, 0
@@ -175,7 +184,10 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_CONSUME_TIME_SPAN, header=TopicGroupRequestHeader, needs=needs.topic_and_group("group"))
     async def consume_time_span(self, request: Request) -> Response:
-        """Return a group's delay in each queue of a topic, and the store times of its first, last and last consumed message."""
+        """Return a consumer group's delay in each queue of a topic, and the store times of three messages of the queue.
+
+        The three messages are the queue's first, its last, and the last one that the group has consumed.
+        """
         header = request.header(TopicGroupRequestHeader)
         config = self._api.topics.select(header.topic)
         if config is None:
@@ -210,9 +222,10 @@ class AdminGroupProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_CORRECTION_OFFSET, header=QueryCorrectionOffsetRequestHeader, needs=ADMIN)
     def correction_offsets(self, request: Request) -> Response:
-        """Return, for each queue of a topic, the smallest consumer offset of all groups except the filtered ones.
+        """Return the smallest consumer offset in each queue of a topic, over all groups except those that the request excludes.
 
-        For a queue in which the compared group has a smaller offset, the answer is ``Long.MAX_VALUE``.
+        The request also names a group to compare with. If its offset in a queue is smaller, the answer has ``Long.MAX_VALUE``
+        for the queue.
         """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)
@@ -224,7 +237,10 @@ class AdminGroupProcessor(StateProcessor):
 
 
 def _can_be(queue: MessageQueue) -> bool:
-    """Return whether a queue's topic and broker name are short enough to exist. Locks for longer ones would only use memory."""
+    """Return whether a queue can exist, because its topic and its broker name are not too long.
+
+    A lock on a queue that cannot exist would only use memory.
+    """
     topic_max = len(RETRY_PREFIX) + GROUP_MAX_BYTES if queue.topic.startswith(RETRY_PREFIX) else TOPIC_MAX_BYTES
     return len(queue.topic) <= topic_max and len(queue.broker_name) <= GROUP_MAX_BYTES
 

@@ -43,7 +43,7 @@ _ANY_RIGHT = needs.topic(Permission.ANY)
 
 
 class AdminTopicProcessor(StateProcessor):
-    """Answers requests about topics and their queues. Loop thread."""
+    """Answers requests about topics and their queues. Used only on the event loop's thread."""
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC, header=CreateTopicRequestHeader, needs=ADMIN, audited=True)
     async def create_topic(self, request: Request) -> Response:
@@ -100,13 +100,13 @@ class AdminTopicProcessor(StateProcessor):
             raise system_error(f"The topic[{topic}] is conflict with system topic.", reason="topic.system")
 
     def _forget(self, topic: str) -> None:
-        """Drop the offsets and the counters of a topic."""
+        """Drop all groups' consumer offsets in a topic, and the topic's statistics counters."""
         self._api.offsets.remove_topic(topic)
         self._api.figures.counts.forget_topic(topic)
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG, needs=ADMIN)
     async def all_topics(self, _request: Request) -> Response:
-        """Return the settings of every topic."""
+        """Return the settings of every topic of the broker."""
         return Response(body=await joined(self._api.topics.file.encoded()))
 
     @handles(RequestCode.GET_TOPIC_CONFIG, header=TopicRequestHeader, needs=_ANY_RIGHT)
@@ -120,14 +120,14 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=ACCOUNT)
     def system_topics(self, _request: Request) -> Response:
-        """List the system topics."""
+        """Return the names of the broker's system topics."""
         return Response(body=bodies.TopicList(None, sorted(self._api.topics.system_topics)).encode())
 
     @handles(RequestCode.GET_TOPIC_STATS_INFO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     async def topic_stats(self, request: Request) -> Response:
-        """Return the first queue offset, the end and the last store time of each queue of a topic.
+        """Return the first queue offset, the end offset and the last store time of each queue of a topic.
 
-        Queues that the topic no longer has are included if they contain messages.
+        Queues that the topic no longer has are included if they still contain messages.
         """
         topic = request.header(TopicRequestHeader).topic
         config = self._api.topics.select(topic)
@@ -149,7 +149,11 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header=TopicRequestHeader, needs=_ANY_RIGHT)
     def consumed_by(self, request: Request) -> Response:
-        """List the groups whose connected members subscribe to a topic, and the groups with consumer offsets in it."""
+        """Return the consumer groups that use a topic.
+
+        A group uses the topic if its connected members subscribe to the topic, or if the group has consumer offsets in the
+        topic.
+        """
         topic = request.header(TopicRequestHeader).topic
         groups = self._api.clients.consumers.which_group_by_topic(topic) | self._api.offsets.which_group_by_topic(topic)
         return Response(body=bodies.GroupList(sorted(groups)).encode())
@@ -161,7 +165,10 @@ class AdminTopicProcessor(StateProcessor):
         needs=_ANY_RIGHT,
     )
     def search_offset(self, request: Request) -> Response:
-        """Return the queue offset of the message whose store time is nearest to a time, earlier or later."""
+        """Return the queue offset of the message whose store time is nearest to a given time.
+
+        The message may be earlier or later than the given time.
+        """
         header = request.header(SearchOffsetRequestHeader)
         found = self._api.log.reader.queue_offset_by_time(header.topic, header.queue_id, header.timestamp_ms)
         return Response(ext_fields={"offset": str(found)})
@@ -194,7 +201,10 @@ class AdminTopicProcessor(StateProcessor):
 
     @handles(RequestCode.QUERY_CONSUME_QUEUE, header=QueryConsumeQueueRequestHeader, needs=ADMIN)
     def query_consume_queue(self, request: Request) -> Response:
-        """Return the entries of a consume queue, each with whether a group's subscription matches its tag."""
+        """Return entries of a consume queue.
+
+        Each entry states whether the subscription of a consumer group matches the message's tag.
+        """
         header = request.header(QueryConsumeQueueRequestHeader)
         topic = header.topic or ""
         queue = self._api.log.queues.get((topic, header.queue_id))

@@ -28,19 +28,22 @@ SLICE_S: Final = 0.004
 
 
 class StateProcessor(DeclaredProcessor):
-    """The base class of processors whose only argument is the broker's interface. Loop thread."""
+    """The base class of request processors whose only argument is the broker's interface.
+
+    Used only on the event loop's thread.
+    """
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
 
 
 def with_header(header: CommandHeader, body: bytes = b"") -> Response:
-    """Return a successful answer with a typed header and a body."""
+    """Return the answer to a successful request, with a typed header and a body."""
     return Response(ext_fields=encode_header(header), body=body)
 
 
 def with_json(value: Any, *, standard: bool = False) -> Response:
-    """Return a successful answer whose body is a value as JSON.
+    """Return the answer to a successful request, whose body is a value as JSON.
 
     Args:
         value: a struct or a mapping.
@@ -78,7 +81,7 @@ def check_not_slave(api: BrokerApi) -> None:
 
 
 def wants_standard_json(request: Request) -> bool:
-    """Return whether a request has ``acceptStandardJsonOnly``, which asks for JSON with numeric keys in quotes.
+    """Return whether a request's field ``acceptStandardJsonOnly`` asks for JSON with numeric keys in quotes.
 
     RocketMQ has this field for routes. FlintMQ accepts it for every answer that has a standard form.
     """
@@ -86,12 +89,12 @@ def wants_standard_json(request: Request) -> bool:
 
 
 def topic_missing(topic: str) -> RefusedError:
-    """Return the refusal TOPIC_NOT_EXIST for a topic."""
+    """Return the refusal TOPIC_NOT_EXIST for a request that names a missing topic."""
     return RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist", reason="topic.missing")
 
 
 def group_missing(group: str) -> RefusedError:
-    """Return the refusal SUBSCRIPTION_GROUP_NOT_EXIST for a consumer group."""
+    """Return the refusal SUBSCRIPTION_GROUP_NOT_EXIST for a request that names a missing consumer group."""
     return RefusedError(
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
         f"subscription group not exist, {group}",
@@ -115,7 +118,7 @@ def check_client_id(client_id: str) -> None:
 
 
 def format_properties(values: Mapping[str, str]) -> bytes:
-    """Return settings as ASCII text that ``java.util.Properties`` can read, with one ``key=value`` in each line."""
+    """Return settings as ASCII text that ``java.util.Properties`` can read. Each line has the form ``key=value``."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in values.items()).encode("ascii")
 
 
@@ -154,7 +157,7 @@ def changed(
     allowed: Mapping[str, Key],
     evolve: Callable[[C, Mapping[str, str]], C],
 ) -> C:
-    """Return the configuration with the changes of a request. If one change is refused, none is made.
+    """Return a configuration with the changes that a request demands. If one change is refused, no change is made.
 
     Args:
         config: the current configuration.
@@ -177,7 +180,7 @@ def changed(
 
 
 async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
-    """Iterate over items, and let the loop serve other clients each time :data:`SLICE_S` seconds have passed."""
+    """Iterate over items, and let the event loop serve other clients after each :data:`SLICE_S` seconds."""
     now_s = asyncio.get_running_loop().time
     until_s = now_s() + SLICE_S
     for item in items:
@@ -188,12 +191,12 @@ async def sliced(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def joined(pieces: Iterable[bytes]) -> bytes:
-    """Return the joined pieces of a large body. The loop serves other clients while the pieces are made."""
+    """Return the joined pieces of a large body. The event loop serves other clients while the pieces are made."""
     return b"".join([piece async for piece in sliced(pieces)])
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end and return its result. The loop serves other clients between its steps."""
+    """Run a generator to its end and return its result. The event loop serves other clients between the generator's steps."""
 
     def until_end() -> Generator[None, None, None]:
         ended.append((yield from steps))

@@ -47,11 +47,14 @@ def _check_needs(body: bytes) -> list[Need]:
 
 
 class ClientManageProcessor(StateProcessor):
-    """Answers heartbeats, requests to unregister, and checks of subscriptions. Loop thread."""
+    """Answers clients' heartbeats, requests of clients to unregister, and requests to check subscriptions.
+
+    Used only on the event loop's thread.
+    """
 
     @handles(RequestCode.HEART_BEAT, pool="heartbeat", needs=needs.body(_heartbeat_needs))
     def heartbeat(self, request: Request) -> Response:
-        """Register a client with its groups and subscriptions."""
+        """Register the client that sent a heartbeat, with its groups and subscriptions."""
         body = bodies.HeartbeatData.of_request(request.body)
         check_client_id(body.client_id)
         for consumer in body.consumer_data_set:
@@ -101,7 +104,7 @@ class ClientManageProcessor(StateProcessor):
 
     @handles(RequestCode.CHECK_CLIENT_CONFIG, pool="client", needs=needs.body(_check_needs))
     def check_client_config(self, request: Request) -> Response:
-        """Check that the broker can filter by a subscription's expression, unless it is a list of tags.
+        """Check that the broker can filter by the expression of a consumer's subscription. A list of tags needs no check.
 
         Raises:
             RefusedError: the expression is invalid, or its type is unknown.
@@ -118,16 +121,15 @@ def _with_type(wanted: SubscriptionData) -> SubscriptionData:
 
 
 class ConsumerManageProcessor(StateProcessor):
-    """Answers consumers' requests about the members and offsets of their group. Loop thread."""
+    """Answers consumers' requests about the members and offsets of their group. Used only on the event loop's thread."""
 
     @handles(
         RequestCode.GET_CONSUMER_LIST_BY_GROUP, header=ConsumerGroupRequestHeader, pool="consumer", needs=needs.group()
     )
     def consumer_list(self, request: Request) -> Response:
-        """Return the client ids of a consumer group's members.
+        """Return the client ids of a consumer group's members. If the group has no members, the request is refused.
 
-        A request for a group without members is refused. The client then keeps its queues (docs/internals/protocol.md, What an
-        answer must have).
+        After the refusal, the consumer keeps its queues (docs/internals/protocol.md, What an answer must have).
         """
         group = request.header(ConsumerGroupRequestHeader).consumer_group
         self._api.clients.consumers.heard(group, request.channel)
@@ -146,8 +148,8 @@ class ConsumerManageProcessor(StateProcessor):
     def query_offset(self, request: Request) -> Response:
         """Return the consumer offset of a group in a queue.
 
-        A group without an offset starts at 0 if the queue begins at 0 and its first message is in memory. Otherwise the answer
-        is QUERY_NOT_FOUND, and the consumer starts by its ``ConsumeFromWhere``.
+        A group without an offset in the queue starts at 0 if the queue begins at 0 and its first message is in memory.
+        Otherwise the answer is QUERY_NOT_FOUND, and the consumer decides by its ``ConsumeFromWhere`` where to start.
         """
         header = request.header(QueryConsumerOffsetRequestHeader)
         consumer_offset = self._api.offsets.query(header.topic, header.consumer_group, header.queue_id)

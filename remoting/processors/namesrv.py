@@ -55,7 +55,7 @@ _NAME_MAX_CHARS: Final = 255
 
 
 class NamesrvRouteProcessor(DeclaredProcessor):
-    """Answers requests about brokers, topics and routes. Loop thread.
+    """Answers requests about brokers, topics and routes. Used only on the event loop's thread.
 
     Args:
         routes: the tables of brokers and topics.
@@ -84,7 +84,10 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         needs=ADMIN,
     )
     def register_broker(self, request: Request) -> Response:
-        """Register a broker with its topics. The answer contains the addresses of the master for a slave."""
+        """Register a broker with its topics.
+
+        The answer contains the addresses of the broker's master if the broker is a slave.
+        """
         header = request.header(RegisterBrokerRequestHeader)
         body = decode_register_broker_body(
             request.body, compressed=header.compressed, version=request.version, crc32=header.body_crc32
@@ -115,7 +118,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(RequestCode.UNREGISTER_BROKER, header=BrokerIdentityRequestHeader, needs=ADMIN)
     def unregister_broker(self, request: Request) -> Response:
-        """Remove a broker from the routes."""
+        """Remove a broker from the name server's routes."""
         header = request.header(BrokerIdentityRequestHeader)
         self._routes.unregister(
             cluster=header.cluster_name,
@@ -132,7 +135,10 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         needs=ADMIN,
     )
     def query_data_version(self, request: Request) -> Response:
-        """Return whether a broker's data version differs from the registered one. If not, renew the broker's registration."""
+        """Return whether a broker's data version differs from the registered one.
+
+        If the two are equal, renew the registration.
+        """
         header = request.header(BrokerIdentityRequestHeader)
         changed = self._routes.is_data_version_changed(
             header.broker_addr, decode_request_body(request.body, DataVersion)
@@ -145,9 +151,10 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, header=GetRouteInfoRequestHeader, needs=ACCOUNT)
     def route_info(self, request: Request) -> Response:
-        """Return the brokers and queues of a topic.
+        """Return the brokers and queues of a topic to a client.
 
-        Old clients need JSON with unquoted numeric keys, new ones standard JSON (docs/internals/protocol.md, JSON dialect).
+        Old clients need JSON with unquoted numeric keys. New clients need standard JSON (docs/internals/protocol.md, JSON
+        dialect).
         """
         header = request.header(GetRouteInfoRequestHeader)
         route = self._routes.pick_up_topic_route_data(header.topic, self._viewpoint(request))
@@ -170,34 +177,37 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         return answer
 
     def _viewpoint(self, request: Request) -> Viewpoint:
-        """Return the listener and the local address that a client uses, which decide the brokers' addresses in its answer."""
+        """Return the listener and the local address that a client uses.
+
+        They decide which addresses of the brokers the client gets.
+        """
         channel, names = request.channel, self._listeners
         host, port = channel.local_host, channel.local_port
         return Viewpoint((names.get((host, port)) or names.get(("", port), "")) if names else "", host)
 
     @handles(RequestCode.GET_BROKER_CLUSTER_INFO, needs=ACCOUNT)
     def cluster_info(self, request: Request) -> Response:
-        """Return every broker with its cluster and its addresses."""
+        """Return every registered broker with its cluster and its addresses."""
         return with_json(self._routes.cluster_info(self._viewpoint(request)), standard=wants_standard_json(request))
 
     @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=ADMIN)
     def all_topics(self, _request: Request) -> Response:
-        """List every topic that a broker has registered."""
+        """Return the names of all topics that brokers have registered."""
         return _topic_list(self._routes.topics.topics())
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=ACCOUNT)
     def system_topics(self, request: Request) -> Response:
-        """List the clusters, the brokers, and the address of one broker."""
+        """Return RocketMQ's list of system topics: the names of all clusters and brokers, with the address of one broker."""
         return _topic_list(*self._routes.system_topics(self._viewpoint(request)))
 
     @handles(RequestCode.GET_UNIT_TOPIC_LIST, needs=ADMIN)
     def unit_topics(self, _request: Request) -> Response:
-        """List the topics of units."""
+        """Return the topics whose ``topicSysFlag`` has RocketMQ's unit flag (1) at any broker."""
         return _topic_list(self._routes.topics.unit_topics())
 
     @handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, needs=ADMIN)
     def unit_sub_topics(self, _request: Request) -> Response:
-        """List the topics that groups of units subscribe to."""
+        """Return the topics whose ``topicSysFlag`` has RocketMQ's flag for unit subscriptions (2) at any broker."""
         return _topic_list(self._routes.topics.unit_sub_topics())
 
     @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, needs=ADMIN)
@@ -213,7 +223,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         audited=True,
     )
     def wipe_write_perm(self, request: Request) -> Response:
-        """Take the write permission from all topics of a broker."""
+        """Remove the write permission from all topics of a broker."""
         count = self._routes.topics.wipe_write_perm(request.header(BrokerNameRequestHeader).broker_name)
         return with_header(WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count))
 
@@ -225,28 +235,29 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         audited=True,
     )
     def add_write_perm(self, request: Request) -> Response:
-        """Give the write permission back to all topics of a broker."""
+        """Restore the write permission of all topics of a broker."""
         count = self._routes.topics.add_write_perm(request.header(BrokerNameRequestHeader).broker_name)
         return with_header(AddWritePermOfBrokerResponseHeader(add_topic_count=count))
 
     @handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, header=DeleteTopicFromNamesrvRequestHeader, needs=ADMIN, audited=True)
     def delete_topic(self, request: Request) -> Response:
-        """Remove a topic from the routes."""
+        """Remove a topic from the name server's routes."""
         header = request.header(DeleteTopicFromNamesrvRequestHeader)
         self._routes.delete_topic(header.topic, header.cluster_name)
         return Response()
 
     @handles(RequestCode.GET_TOPICS_BY_CLUSTER, header=GetTopicsByClusterRequestHeader, needs=ADMIN)
     def topics_by_cluster(self, request: Request) -> Response:
-        """List the topics of a cluster."""
+        """Return the names of the topics that the brokers of a cluster have registered."""
         return _topic_list(self._routes.topics_by_cluster(request.header(GetTopicsByClusterRequestHeader).cluster))
 
 
 def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Sequence[str] | None) -> None:
-    """Raise ``RefusedError`` for addresses that clients cannot connect to, and names that cannot be shown.
+    """Raise ``RefusedError`` for a registration of a broker with addresses or names that clients cannot use.
 
-    Clients would get them with every route. RocketMQ's name server accepts any text. If it refused one, its brokers would throw
-    an ``MQBrokerException`` with the remark and continue.
+    Clients would get the addresses and names with every route. RocketMQ's name
+    server accepts any text. If it refused a registration, the broker would throw an ``MQBrokerException`` with the remark and
+    continue.
     """
     told = [("brokerAddr", header.broker_addr), *(("filterServerList", one) for one in filter_servers or ())]
     told += [("haServerAddr", header.ha_server_addr)] if header.ha_server_addr else []
@@ -268,10 +279,10 @@ def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Seq
 
 
 def _advertised(text: str | None, request: Request) -> Advertised:
-    """Return the addresses that a broker advertises.
+    """Return the addresses that a broker advertises in its registration.
 
-    The option that clients reach the broker at the name server's host is accepted only from the same machine. The connection
-    of such a broker has the same remote and local host.
+    A broker may state that clients reach it at the name server's host. This is accepted only from a broker on the name server's
+    machine, whose connection has the same remote and local host.
     """
     if not text:
         return Advertised()
@@ -285,7 +296,7 @@ def _topic_list(topics: list[str], broker_address: str | None = None) -> Respons
 
 
 class NamesrvSettings:
-    """Holds a name server's current configuration, which requests may change. Loop thread.
+    """Holds a name server's current configuration, which requests may change. Used only on the event loop's thread.
 
     Args:
         config: the configuration at the start.
@@ -297,7 +308,7 @@ class NamesrvSettings:
         self._on_change = on_change
 
     def update(self, changes: dict[str, str]) -> None:
-        """Change settings, given as text: all of them, or none if one is refused.
+        """Change the name server's settings to values given as text. If one value is refused, no setting is changed.
 
         Raises:
             RefusedError: a setting may not be changed, or a value is invalid.
@@ -307,7 +318,10 @@ class NamesrvSettings:
 
 
 class NamesrvConfigProcessor(DeclaredProcessor):
-    """Answers requests about values by namespace and key, and about the name server's settings. Loop thread."""
+    """Answers requests about values by namespace and key, and about the name server's settings.
+
+    Used only on the event loop's thread.
+    """
 
     def __init__(self, kv: KVConfigManager, settings: NamesrvSettings) -> None:
         self._kv = kv
@@ -315,7 +329,7 @@ class NamesrvConfigProcessor(DeclaredProcessor):
 
     @handles(RequestCode.PUT_KV_CONFIG, header=PutKVConfigRequestHeader, needs=ADMIN, audited=True)
     async def put(self, request: Request) -> Response:
-        """Set the value of a key in a namespace."""
+        """Set the value of a key in a namespace of the name server's key-value table."""
         header = request.header(PutKVConfigRequestHeader)
         self._kv.put(header.namespace, header.key, header.value)
         await self._kv.durable()
@@ -323,7 +337,7 @@ class NamesrvConfigProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_KV_CONFIG, header=KVKeyRequestHeader, answer=GetKVConfigResponseHeader, needs=ACCOUNT)
     def get(self, request: Request) -> Response:
-        """Return the value of a key in a namespace."""
+        """Return the value of a key in a namespace of the name server's key-value table."""
         header = request.header(KVKeyRequestHeader)
         value = self._kv.get(header.namespace, header.key)
         if value is None:
@@ -336,7 +350,7 @@ class NamesrvConfigProcessor(DeclaredProcessor):
 
     @handles(RequestCode.DELETE_KV_CONFIG, header=KVKeyRequestHeader, needs=ADMIN, audited=True)
     async def delete(self, request: Request) -> Response:
-        """Delete a key from a namespace."""
+        """Delete a key and its value from a namespace of the name server's key-value table."""
         header = request.header(KVKeyRequestHeader)
         self._kv.delete(header.namespace, header.key)
         await self._kv.durable()
@@ -344,7 +358,7 @@ class NamesrvConfigProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_KVLIST_BY_NAMESPACE, header=GetKVListByNamespaceRequestHeader, needs=ACCOUNT)
     def list_namespace(self, request: Request) -> Response:
-        """Return all keys and values of a namespace."""
+        """Return all keys and values in a namespace of the name server's key-value table."""
         namespace = request.header(GetKVListByNamespaceRequestHeader).namespace
         values = self._kv.list_namespace(namespace)
         if values is None:
@@ -355,9 +369,9 @@ class NamesrvConfigProcessor(DeclaredProcessor):
 
     @handles(RequestCode.UPDATE_NAMESRV_CONFIG, needs=ADMIN, audited=True)
     def update_config(self, request: Request) -> Response:
-        """Change the settings in the body while the name server runs: all of them, or none if one is refused.
+        """Change the name server's settings that a request names in its body, while the name server runs.
 
-        Only settings that :mod:`flintmq.config.runtime` lists may be changed.
+        If one setting is refused, none is changed. Only settings that :mod:`flintmq.config.runtime` lists may be changed.
         """
         self._settings.update(read_properties(request.body))
         return Response()

@@ -29,19 +29,22 @@ R = TypeVar("R", bound=_NamesARecord)
 
 
 def group_need(name: str) -> Need:
-    """Return the need to act as a member of a consumer group."""
+    """Return the access need of a client that acts as a member of a consumer group."""
     return Need(name, Permission.SUB, is_group=True)
 
 
 def topic_need(name: str, permission: Permission) -> Need:
-    """Return the need for a permission in a topic. For a retry topic it is the need to be a member of its group."""
+    """Return the access need of a client that requires a permission in a topic.
+
+    For a retry topic, the need is to be a member of the topic's consumer group.
+    """
     if name.startswith(RETRY_PREFIX):
         return group_need(name[len(RETRY_PREFIX) :])
     return Need(name, permission)
 
 
 def named(caller: Caller, field: str) -> str:
-    """Return a required field of a request, which names the topic or group to check.
+    """Return a required field of a request. The field names the topic or the consumer group whose access is checked.
 
     Raises:
         RefusedError: the request does not have the field, or the field is empty.
@@ -53,17 +56,20 @@ def named(caller: Caller, field: str) -> str:
 
 
 def topic(permission: Permission) -> AccessRule:
-    """Return the rule that the account needs a permission in the topic of the request."""
+    """Return the access rule that an account needs a permission in the topic that its request names."""
     return AccessRule(Access.CLIENT, lambda caller, _facts: (topic_need(named(caller, "topic"), permission),))
 
 
 def group(field: str = "consumerGroup") -> AccessRule:
-    """Return the rule that the account needs the right to the consumer group in a field of the request."""
+    """Return the access rule that an account needs the right to the consumer group that a field of its request names."""
     return AccessRule(Access.CLIENT, lambda caller, _facts: (group_need(named(caller, field)),))
 
 
 def topic_and_group(field: str = "consumerGroup") -> AccessRule:
-    """Return the rule that the account needs the right to read the topic and the right to the group of the request."""
+    """Return the access rule that an account needs the rights to the topic and the consumer group that its request names.
+
+    In the topic, the account needs the right to read.
+    """
     return AccessRule(
         Access.CLIENT,
         lambda caller, _facts: (topic_need(named(caller, "topic"), Permission.SUB), group_need(named(caller, field))),
@@ -71,7 +77,7 @@ def topic_and_group(field: str = "consumerGroup") -> AccessRule:
 
 
 def given_group() -> AccessRule:
-    """Return the rule that the account needs the right to the consumer group of the request, if the request names one."""
+    """Return the access rule that an account needs the right to the consumer group of its request, if a group is named."""
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
         name = caller.ext_fields.get("consumerGroup")
@@ -81,7 +87,10 @@ def given_group() -> AccessRule:
 
 
 def group_and_given_topic() -> AccessRule:
-    """Return the rule that the account needs the right to the group, and to read the topic if the request names one."""
+    """Return the access rule that an account needs the right to the consumer group that its request names.
+
+    If the request also names a topic, the account needs the right to read the topic, too.
+    """
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
         name = caller.ext_fields.get("topic")
@@ -92,7 +101,10 @@ def group_and_given_topic() -> AccessRule:
 
 
 def send(field: str) -> AccessRule:
-    """Return the rule that the account needs the right to write to the topic in a field. Every account may write traces."""
+    """Return the access rule that an account needs the right to write to the topic in a field of its request.
+
+    Every account may write to the trace topic.
+    """
 
     def needs(caller: Caller, facts: AccessFacts) -> Sequence[Need]:
         name = named(caller, field)
@@ -104,9 +116,10 @@ def send(field: str) -> AccessRule:
 def record(
     model: type[R], permission: Permission, also: Callable[[R], Sequence[Need]] = lambda _header: ()
 ) -> AccessRule:
-    """Return the rule that the account needs a permission in the topic of the record at the physical offset in the header.
+    """Return the access rule for requests that name a record by its physical offset in the log.
 
-    If no record is there, no permission is needed, and the processor refuses the request.
+    The account needs a permission in the topic of the record. If no record begins at the physical offset, no permission is
+    needed, and the processor refuses the request.
 
     Args:
         model: the type of the header, which has ``commit_log_offset_bytes``.
@@ -123,7 +136,7 @@ def record(
 
 
 def body(needs: Callable[[bytes], Sequence[Need]]) -> AccessRule:
-    """Return the rule that the account needs the rights to the topics and groups in the body of the request.
+    """Return the access rule that an account needs the rights to the topics and consumer groups in the body of its request.
 
     Args:
         needs: returns the needs for a body. A ``FlintError`` that it raises refuses the request.

@@ -43,9 +43,9 @@ _handles_pulls: Final = partial(
 
 
 class PullMessageProcessor:
-    """Answers pulls, and holds pulls that find no message. Loop thread.
+    """Answers pull requests, and holds those that find no message until messages arrive. Used only on the event loop's thread.
 
-    It plays the part of RocketMQ's ``PullMessageProcessor``.
+    The class plays the part of RocketMQ's ``PullMessageProcessor``.
     """
 
     may_wait: ClassVar = True
@@ -59,7 +59,7 @@ class PullMessageProcessor:
     @_handles_pulls(RequestCode.PULL_MESSAGE)
     @_handles_pulls(RequestCode.LITE_PULL_MESSAGE)
     def process(self, batch: list[Request]) -> None:
-        """Answer the pulls of one read. Pulls that find no message may be held.
+        """Answer the pull requests that one read of a connection contained. Pull requests that find no message may be held.
 
         The answers are written after each megabyte, so that few bytes are buffered for a peer that does not read.
         """
@@ -76,7 +76,7 @@ class PullMessageProcessor:
                 gathered_bytes = 0
 
     def _process(self, request: Request, *, was_held: bool) -> int:
-        """Answer or hold a pull. Return the bytes of messages in the answer, 0 if the pull is held or refused."""
+        """Answer or hold one pull request. Return the bytes of messages in the answer, 0 if the request is held or refused."""
         try:
             header = request.header(PullMessageRequestHeader)
             flag = header.sys_flag

@@ -23,7 +23,7 @@ _MAX_BYTES = 8 * 1024 * 1024
 
 
 class QueryMessageProcessor(StateProcessor):
-    """Answers requests for messages by key and by message id. Loop thread."""
+    """Answers requests for messages by key and by message id. Used only on the event loop's thread."""
 
     @handles(
         RequestCode.QUERY_MESSAGE,
@@ -33,9 +33,10 @@ class QueryMessageProcessor(StateProcessor):
         needs=needs.topic(Permission.SUB),
     )
     async def query(self, request: Request) -> Response:
-        """Return the messages of a topic that have a key.
+        """Return the messages of a topic that have a given key.
 
-        The index finds candidates by a hash. Topic and key of each are compared here, although clients compare them, too.
+        The index finds candidates by a hash. The topic and the key of each candidate are compared here, although clients
+        compare them, too.
         """
         header = request.header(QueryMessageRequestHeader)
         steps = self._api.log.reader.query_message_steps(
@@ -73,6 +74,6 @@ class QueryMessageProcessor(StateProcessor):
         needs=needs.record(ViewMessageRequestHeader, Permission.SUB),
     )
     def view(self, request: Request) -> Response:
-        """Return the message at a physical offset."""
+        """Return the message at a physical offset of the commit log."""
         header = request.header(ViewMessageRequestHeader)
         return Response(body=record_bytes(self._api, header.commit_log_offset_bytes))

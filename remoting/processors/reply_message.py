@@ -45,14 +45,14 @@ _sends = partial(handles, answer=SendMessageResponseHeader, pool="reply")
 
 
 class ReplyMessageProcessor(StateProcessor):
-    """Forwards replies to the clients that sent the requests. Loop thread."""
+    """Forwards consumers' replies to the producers that sent the requests as messages. Used only on the event loop's thread."""
 
     @_sends(RequestCode.SEND_REPLY_MESSAGE, header=SendMessageRequestHeader, needs=needs.send("topic"))
     @_sends(RequestCode.SEND_REPLY_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     async def reply(self, request: Request) -> Response:
-        """Push a reply to the client that sent the request, and store it if ``topics.store_reply`` is set.
+        """Push a consumer's reply to the producer of the request, and store the reply if ``topics.store_reply`` is set.
 
-        The answer is that of a send. A reply that did not reach the client is refused with SYSTEM_ERROR.
+        The consumer gets the answer of a send. A reply that did not reach the producer is refused with SYSTEM_ERROR.
         """
         api = self._api
         v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
@@ -108,7 +108,10 @@ class ReplyMessageProcessor(StateProcessor):
             )
 
     async def _store(self, message: MessageExtBrokerInner, answer: SendMessageResponseHeader) -> ResponseCode:
-        """Store the reply, set its message id and queue offset in `answer`, and return the answer's code."""
+        """Store a consumer's reply as a message, and return the code of the answer to the consumer.
+
+        The message id and the queue offset are set in `answer`.
+        """
         api = self._api
         stored = api.put([message])
         try:

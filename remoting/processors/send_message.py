@@ -69,7 +69,9 @@ iteration of the event loop does one step."""
 
 
 class SendQueue:
-    """Collects sends and stores them in shares of at most ``SHARE_BYTES``, one share at a time. Loop thread.
+    """Collects send requests and stores them in shares of at most ``SHARE_BYTES``, one share at a time.
+
+    Used only on the event loop's thread.
 
     Args:
         store: stores one share. If it raises, only the sends of that share stay without answers.
@@ -91,11 +93,14 @@ class SendQueue:
         """Whether the call that stores the pending sends is scheduled or running."""
 
     def __len__(self) -> int:
-        """Return the number of sends that wait to be stored."""
+        """Return the number of send requests whose messages are not stored yet."""
         return len(self._pending)
 
     def add(self, batch: list[Request]) -> None:
-        """Add the sends of one read, to store them when every socket that is ready in this iteration has been read."""
+        """Add the send requests of one read.
+
+        They are stored when every socket that is ready in this iteration of the loop has been read.
+        """
         if not self._is_draining:
             self._is_draining = True
             self._at_turn_end(self._drain)
@@ -112,7 +117,7 @@ class SendQueue:
             self._loop().call_soon(self._step, steps)
 
     def _step(self, steps: Iterator[None]) -> None:
-        """Do one step of a large share. Sends that arrive meanwhile are stored after the share."""
+        """Do one step of storing a large share of send requests. Requests that arrive meanwhile are stored after the share."""
         is_done = True
         try:
             for _ in steps:
@@ -130,7 +135,10 @@ class SendQueue:
             self._loop().call_soon(self._drain)
 
     def _take(self) -> tuple[list[Request], int]:
-        """Remove the sends of the next share from the queue. Return them and the total bytes of their bodies."""
+        """Remove the send requests of the next share from the queue.
+
+        Return the requests and the total bytes of their bodies.
+        """
         pending, self._pending = self._pending, []
         sizes = [len(request.body) for request in pending]
         size_bytes = sum(sizes)
@@ -148,7 +156,10 @@ _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.
 
 
 class FastFailure:
-    """Finds sends that have waited too long, from the times of their reads and of the previous append. Loop thread."""
+    """Finds send requests that have waited too long, from the times of their reads and of the previous append.
+
+    Used only on the event loop's thread.
+    """
 
     def __init__(self) -> None:
         self._reads: list[tuple[float, int, float]] = []
@@ -158,7 +169,7 @@ class FastFailure:
         self._append_end_s = -_SOON_S
 
     def arrived(self, now_s: float, count: int) -> None:
-        """Record a read.
+        """Record that send requests were read from a connection.
 
         Args:
             now_s: time of the read.
@@ -167,13 +178,13 @@ class FastFailure:
         self._reads.append((now_s, count, self._append_s if now_s - self._append_end_s < _SOON_S else 0.0))
 
     def appended(self, end_s: float, took_s: float) -> None:
-        """Record the end and the length of an append, in seconds."""
+        """Record the end and the duration, in seconds, of an append to the commit log."""
         self._append_end_s, self._append_s = end_s, took_s
 
     def overdue(
         self, pending: list[Request], now_s: float, admission: AdmissionSection, left: int = 0
     ) -> list[tuple[Request, RefusedError]]:
-        """Return those of the sends that have waited too long, each with its refusal. Each send is checked once.
+        """Return the send requests that have waited too long, each with its refusal. Each request is checked once.
 
         Args:
             pending: the sends to be stored now, in the order of their arrival.
@@ -229,7 +240,7 @@ Owner = tuple[Request, int]
 
 
 class SendAnswers:
-    """Answers the sends that a pool has accepted. Loop thread.
+    """Answers the send requests that a pool has accepted. Used only on the event loop's thread.
 
     Args:
         api: the broker.
@@ -254,7 +265,7 @@ class SendAnswers:
         status: FlushStatus,
         began_s: float = 0.0,
     ) -> None:
-        """Answer sends after their append and the wait for their durability. :meth:`flush` sends the answers.
+        """Answer send requests after their append and the wait for their durability. :meth:`flush` sends the answers.
 
         Successful answers in JSON are encoded directly to bytes, unless a plugin's hook reads every answer.
 
@@ -346,7 +357,7 @@ class SendAnswers:
         channel.respond(request, Response(code, remark, fields))
 
     def refuse(self, request: Request, error: RefusedError) -> None:
-        """Refuse a send whose message is not stored, and count it."""
+        """Refuse a send request whose message is not stored, and count the refusal."""
         self._api.figures.counts.refused()
         self._pool.waiting -= 1
         request.channel.gave(1)
@@ -354,15 +365,15 @@ class SendAnswers:
 
     @staticmethod
     def flush(requests: Iterable[Request]) -> None:
-        """Write the answers of sends to their sockets, with one write for each connection."""
+        """Write the collected answers to send requests to their sockets, with one write for each connection."""
         for channel in {request.channel for request in requests}:
             channel.flush()
 
 
 class SendMessageProcessor:
-    """Stores and answers sends. Loop thread, except the callback of the flush waiter, which runs on the flush thread.
+    """Stores the messages of send requests and answers the requests. It plays the part of RocketMQ's ``SendMessageProcessor``.
 
-    It plays the part of RocketMQ's ``SendMessageProcessor``.
+    Used only on the event loop's thread, except the callback of the flush waiter, which runs on the flush thread.
     """
 
     may_wait: ClassVar = False
@@ -382,7 +393,10 @@ class SendMessageProcessor:
     @_sends(RequestCode.SEND_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     @_sends(RequestCode.SEND_BATCH_MESSAGE, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     def process(self, batch: list[Request]) -> None:
-        """Store the messages of sends and answer each send. All sends of one iteration of the loop share one append."""
+        """Store the messages of send requests and answer each request.
+
+        All send requests that arrive in one iteration of the event loop share one append.
+        """
         self._queue.add(batch)
         self._pool.waiting += len(batch)
         batch[0].channel.took(len(batch))
@@ -390,7 +404,10 @@ class SendMessageProcessor:
             self._fast_failure.arrived(self._api.clock.monotonic_s(), len(batch))
 
     def _store_share(self, pending: list[Request], size_bytes: int) -> Iterator[None] | None:
-        """Check sends, and store and answer their messages. If they have many bytes, return the steps of this work instead."""
+        """Check send requests, store their messages and answer them.
+
+        If the requests have many bytes, return the steps of this work instead.
+        """
         if not self._api.role.takes_writes:
             self._refuse_all(pending)
             return None
@@ -432,7 +449,7 @@ class SendMessageProcessor:
         return None
 
     def _in_steps(self, pending: list[Request], messages: list[Incoming], owners: list[Owner]) -> Iterator[None]:
-        """Check large batches in several steps, then store and answer all sends in the last step."""
+        """Check large batches of messages in several steps. The last step stores and answers all send requests."""
         began_s = pending[0].channel.read_s
         try:
             for message in messages:
@@ -452,7 +469,7 @@ class SendMessageProcessor:
         self._api.log.dispatch_soon()
 
     def _refuse_all(self, pending: list[Request]) -> None:
-        """Refuse sends to a slave, which neither stores messages nor creates topics for them."""
+        """Refuse send requests to a slave, which neither stores clients' messages nor creates topics for them."""
         try:
             self._api.log.check_writeable()
         except RefusedError as error:
@@ -461,7 +478,7 @@ class SendMessageProcessor:
         self._answers.flush(pending)
 
     def _in_time(self, pending: list[Request]) -> list[Request]:
-        """Refuse the sends that have waited too long, and return the others."""
+        """Refuse the send requests that have waited too long, and return the remaining requests."""
         overdue = self._fast_failure.overdue(
             pending, self._api.clock.monotonic_s(), self._api.settings.current.admission, len(self._queue)
         )
@@ -474,7 +491,7 @@ class SendMessageProcessor:
         return [request for request in pending if id(request) not in refused]
 
     def _store(self, messages: list[Incoming], owners: list[Owner], began_s: float = 0.0) -> None:
-        """Append messages, and answer their sends at once or when they are durable.
+        """Append messages to the log, and answer their send requests at once or when the messages are durable.
 
         Args:
             messages: the messages.
@@ -503,7 +520,7 @@ class SendMessageProcessor:
             self._answer_when_flushed(messages, owners, stored)
 
     def _answer_when_flushed(self, messages: list[Incoming], owners: list[Owner], stored: Stored) -> None:
-        """Answer sends that need no durability now, and the others when the waiter is done."""
+        """Answer send requests that need no durability now, and answer the others when the flush waiter has ended."""
         waiting = [message.wait for message in messages]
         late, results = owners, stored.results
         if not all(waiting):
@@ -518,7 +535,7 @@ class SendMessageProcessor:
     def _flushed(
         self, late: list[Owner], results: Sequence[AppendUnit | RefusedError], began_s: float, status: FlushStatus
     ) -> None:
-        """Schedule the answers of sends whose wait for durability has ended. Called on the flush service's thread."""
+        """Schedule the answers of send requests whose wait for durability has ended. Called on the flush service's thread."""
         self._api.work.from_thread(self._answer_late, late, results, began_s, status)
 
     def _answer_late(
@@ -540,7 +557,7 @@ class SendMessageProcessor:
         self._api.log.dispatch()
 
     def _answered(self, requests: list[Request]) -> None:
-        """Write the answers of sends to their sockets, and report to the intake that they are answered."""
+        """Write the answers of send requests to their sockets, and report to the broker's intake that they are written."""
         self._answers.flush(requests)
         self._api.intake.answered()
 
