@@ -212,7 +212,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, needs=ADMIN)
     def unit_sub_ununit_topics(self, _request: Request) -> Response:
-        """List the topics that groups of units subscribe to and that are not topics of units."""
+        """Return the topics whose ``topicSysFlag`` has the unit subscription flag (2), but not the unit flag (1)."""
         return _topic_list(self._routes.topics.unit_sub_ununit_topics())
 
     @handles(
@@ -255,9 +255,8 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Sequence[str] | None) -> None:
     """Raise ``RefusedError`` for a registration of a broker with addresses or names that clients cannot use.
 
-    Clients would get the addresses and names with every route. RocketMQ's name
-    server accepts any text. If it refused a registration, the broker would throw an ``MQBrokerException`` with the remark and
-    continue.
+    Clients would get the addresses and names with every route. RocketMQ's name server accepts any text. If it refused a
+    registration, the broker would throw an ``MQBrokerException`` with the remark and continue.
     """
     told = [("brokerAddr", header.broker_addr), *(("filterServerList", one) for one in filter_servers or ())]
     told += [("haServerAddr", header.ha_server_addr)] if header.ha_server_addr else []

@@ -22,10 +22,10 @@ EVERY_INTERFACE: Final = ("0.0.0.0", "::")
 
 
 def reachable_host(host: str) -> str:
-    """Return the address that clients get for a server.
+    """Return the address under which clients reach a server that listens at a host.
 
-    A host that means every interface becomes an IPv4 address of this machine, the loopback only if it has no other. Any other
-    host is returned unchanged.
+    A host that means every interface becomes an IPv4 address of this machine; the loopback address only if the machine has no
+    other. A different host is returned unchanged.
     """
     if host not in EVERY_INTERFACE:
         return host
@@ -40,7 +40,7 @@ def reachable_host(host: str) -> str:
 async def broker_address(listen: ListenSection, host: str, port: int) -> BrokerAddress:
     """Return the address of a broker that listens on a host and port.
 
-    Clients get the advertised host, which may be a name. Records contain the IP address of that host.
+    Clients get the advertised host, which may be a name. Records contain the IP address of the advertised host.
     """
     told = listen.advertised_host
     as_client = told == CLIENT and host in EVERY_INTERFACE
@@ -56,9 +56,9 @@ async def broker_address(listen: ListenSection, host: str, port: int) -> BrokerA
 
 
 async def _ip_of(name: str) -> str | None:
-    """Return the IP address of a host. If its name cannot be resolved here, log a warning and return None.
+    """Return the IP address of a host. If this machine cannot resolve the host's name, log a warning and return None.
 
-    A name that is known only outside a container is such a case.
+    For example, a name may be known only outside a container.
     """
     with contextlib.suppress(ValueError):
         pack_ip(name)
@@ -84,7 +84,7 @@ REMINDER_S: Final = 60.0
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether all addresses of a host are loopback addresses; False if its name cannot be resolved."""
+    """Return whether all addresses of a host are loopback addresses; False if the host's name cannot be resolved."""
     if host == "127.0.0.1":
         return True
     try:

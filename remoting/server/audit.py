@@ -25,7 +25,7 @@ _FIELDS_MAX: Final = 12
 
 
 def audited(handler: Handler) -> Handler:
-    """Return a handler that calls the given handler, and writes one line of the audit log for each request and its result."""
+    """Return a handler that calls the given request handler. Each request and its result get a line in the audit log."""
 
     def handle(request: Request) -> Awaitable[Response | None] | Response | None:
         try:
@@ -83,7 +83,9 @@ def name_of(code: int) -> str:
 
 
 class RefusalAudit:
-    """Writes a line of the audit log for each audited request that an authenticator refused. Loop thread.
+    """Writes a line of the audit log for each audited request that an authenticator refused.
+
+    Used only on the event loop's thread.
 
     Args:
         clock: used to count lines per second.

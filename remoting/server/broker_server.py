@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BrokerServer:
-    """The interface of a broker's server for features and request processors. Loop thread.
+    """The interface that features and request processors use to reach a broker's server. Used only on the event loop's thread.
 
     Args:
         server: the sockets and the request table.

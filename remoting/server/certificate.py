@@ -28,7 +28,7 @@ counted, because it is optional."""
 
 
 def expires_ms(file: Path | str) -> int | None:
-    """Return the earliest time at which a certificate of a PEM file expires, in ms since 1970; None if none can be read.
+    """Return the earliest time at which a certificate in a PEM file expires, in ms since 1970; None if no time can be read.
 
     A file contains a certificate and the certificates that signed it. If one of them has expired, clients do not connect.
     """
@@ -69,7 +69,7 @@ def not_after_ms(der: bytes) -> int:
 
 
 def _values(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return the tag and content of each value in a sequence of values."""
+    """Return the tag and the content of each ASN.1 value in a DER sequence."""
     at = 0
     while at < len(data):
         tag, length, at = data[at], data[at + 1], at + 2

@@ -62,7 +62,10 @@ _MUCH_BYTES = 1024 * 1024
 
 
 class ServerChannel(asyncio.Protocol):
-    """The server's end of a client's connection. Loop thread. Compared and hashed by identity."""
+    """The server's end of a client's connection. Used only on the event loop's thread.
+
+    Two objects are equal only if they are the same object.
+    """
 
     def __init__(self, server: RemotingServer) -> None:
         self._server = server
@@ -142,7 +145,7 @@ class ServerChannel(asyncio.Protocol):
             self.flush()
 
     def take(self, frames: list[bytes]) -> None:
-        """Decode frames and pass their requests to the server as one batch."""
+        """Decode a client's frames and pass their requests to the server as one batch."""
         server = self._server
         keep = server.keeps_ext_fields
         requests: list[Request] = []
@@ -170,7 +173,7 @@ class ServerChannel(asyncio.Protocol):
             server.process(requests)
 
     def _refuse_frame(self, error: FrameError, asked: Known) -> None:
-        """Answer a frame that cannot be read with the error, unless the frame is an answer or a one-way request."""
+        """Answer a frame whose header cannot be read with the error. Answers and one-way requests get no answer."""
         log.info(
             "connection.unreadable",
             "%(client)s sent a frame that cannot be read: %(error)s",
@@ -182,7 +185,9 @@ class ServerChannel(asyncio.Protocol):
             self.flush()
 
     def _end_after(self, error: FrameError) -> None:
-        """Close the connection of a peer whose bytes are not frames. If they contain the number of a request, answer it first.
+        """Close the connection of a peer whose bytes are not frames.
+
+        A request whose number is among the bytes is answered first.
 
         Further bytes are dropped for ``ENDING_S`` seconds, because an immediate reset of the connection would lose the answer.
         """
@@ -221,7 +226,9 @@ class ServerChannel(asyncio.Protocol):
         return self._transport is not None and self._ending is None and not self._transport.is_closing()
 
     def close(self, reason: str = "") -> None:
-        """Close the connection. Unsent answers are sent first if there is no reason, and dropped if there is one.
+        """Close the connection.
+
+        With a reason, answers that are not sent yet are dropped; without a reason, they are sent first.
 
         Args:
             reason: the peer's misbehavior, for the log.
@@ -238,38 +245,44 @@ class ServerChannel(asyncio.Protocol):
             transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once and drop its unsent answers, even if it is closing already."""
+        """Close the connection at once and drop its unsent answers, even if the connection is closing already."""
         if self._transport is not None:
             self._transport.abort()
 
     def stop_reading(self) -> None:
-        """Read no more requests and answers from the client. Answers to its requests are still sent."""
+        """Read no more requests and answers from the client. The client's earlier requests are still answered."""
         if not self._reading_stopped:
             self._reading_stopped = True
             self.hold_reading()
             self._questions.fail("the server stops")
 
     def hold_reading(self) -> None:
-        """Stop reading until :meth:`release_reading` has been called as often as this method."""
+        """Stop reading from the connection until :meth:`release_reading` has been called as often as this method."""
         self._paused += 1
         if self._paused == 1 and self.is_open and self._transport is not None:
             self._transport.pause_reading()
 
     def release_reading(self) -> None:
-        """Undo one call of :meth:`hold_reading`; the last one resumes the reading."""
+        """Undo one call of :meth:`hold_reading`. When all calls are undone, the connection is read again."""
         self._paused -= 1
         if self._paused == 0 and self.is_open and self._transport is not None:
             self._transport.resume_reading()
 
     def took(self, count: int) -> None:
-        """Count requests that are answered later. Above ``IN_FLIGHT_PER_CONNECTION`` of them the channel stops reading."""
+        """Count requests of the client that are answered later.
+
+        If more than ``IN_FLIGHT_PER_CONNECTION`` requests are unanswered, the channel stops reading.
+        """
         self.unanswered += count
         if self.unanswered > IN_FLIGHT_PER_CONNECTION and not self._full:
             self._full = True
             self.hold_reading()
 
     def gave(self, count: int) -> None:
-        """Count answers to the requests of :meth:`took`. Reading resumes at half of ``IN_FLIGHT_PER_CONNECTION``."""
+        """Count answers to the requests that :meth:`took` has counted.
+
+        The channel reads again when half of ``IN_FLIGHT_PER_CONNECTION`` requests are unanswered.
+        """
         self.unanswered -= count
         if self._full and self.unanswered <= IN_FLIGHT_PER_CONNECTION // 2:
             self._full = False
@@ -278,17 +291,17 @@ class ServerChannel(asyncio.Protocol):
     # answers
 
     def write(self, data: bytes | memoryview) -> None:
-        """Collect bytes for the next :meth:`flush`, or drop them if the connection is closed."""
+        """Collect bytes of an answer for the next :meth:`flush`, or drop the bytes if the connection is closed."""
         if self._transport is not None:
             self._out.append(data)
 
     def write_all(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Collect several pieces of bytes for the next :meth:`flush`, or drop them if the connection is closed."""
+        """Collect several pieces of an answer for the next :meth:`flush`, or drop the pieces if the connection is closed."""
         if self._transport is not None:
             self._out += pieces
 
     def flush(self) -> None:
-        """Write all collected bytes to the transport in one call."""
+        """Write all collected bytes of answers to the transport in one call."""
         out, self._out = self._out, []
         transport = self._transport
         if transport is None or transport.is_closing() or not out:
@@ -305,14 +318,14 @@ class ServerChannel(asyncio.Protocol):
             self._report_buffered(self._decoder.pending_bytes)
 
     def _report_buffered(self, pending_bytes: int) -> None:
-        """Report the bytes buffered for this peer to the server if they exceed ``_MUCH_BYTES``, and 0 once they do not."""
+        """Report to the server how many bytes are buffered for this peer. Up to ``_MUCH_BYTES``, 0 is reported."""
         transport = self._transport
         held_bytes = pending_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
         self._buffer_reported = held_bytes > _MUCH_BYTES
         self._server.connections.holds(self, held_bytes if self._buffer_reported else 0)
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Answer a request, unless it is one-way.
+        """Answer a request of the client, unless the request is one-way.
 
         Raises:
             TypeError: the answer is not a ``Response``, or one of its fields has a wrong type. Nothing is sent.
@@ -341,12 +354,12 @@ class ServerChannel(asyncio.Protocol):
     # --- requests that the server sends to the client ---
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
-        """Send the client a one-way request in the next iteration of the loop."""
+        """Send the client a one-way request in the next iteration of the event loop."""
         self.write(encode_command(request(code, header, body, oneway=True, language="JAVA")))
         self._server.flush_soon(self)
 
     async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand:
-        """Send the client a request and wait for its answer.
+        """Send the client a request and wait for the client's answer.
 
         Raises:
             RemotingTimeoutError: no answer came in time.
@@ -365,7 +378,7 @@ class ServerChannel(asyncio.Protocol):
 
 
 def _reset_if_killed(transport: asyncio.Transport | None, is_wanted: bool) -> None:
-    """Set whether the kernel resets a connection if this process is killed, which a lingering time of 0 does.
+    """Set whether the kernel resets a connection if this process is killed. A lingering time of 0 has this effect.
 
     RocketMQ's Java clients up to 4.9 notice a reset, and repeat their requests within 3 s. At a mere end of the stream, their
     open requests, held pulls included, fail only after the timeout of 30 s (``NettyRemotingClient.failFast``).
@@ -381,7 +394,9 @@ def _address(host: str, port: int) -> str:
 
 
 class LastWords:
-    """The first bytes after the last good frame of a connection, searched for the request to answer. Loop thread.
+    """The bytes with which a connection stops sending frames, searched for the number of a request to answer.
+
+    Used only on the event loop's thread.
 
     Args:
         error: the error in the bytes. Its ``rest`` has the bytes that have arrived.
@@ -393,7 +408,7 @@ class LastWords:
         self._refuse = refuse
 
     def add(self, data: bytes) -> None:
-        """Add bytes that have arrived, and refuse the request as soon as its number is found in them."""
+        """Add bytes that the peer has sent, and refuse its request as soon as the bytes contain the request's number."""
         error = self._error
         if error is None:
             return

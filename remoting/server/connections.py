@@ -14,7 +14,7 @@ from flintmq.remoting.server.request_gate import ServerHooks
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """Limits of all connections of one server together."""
+    """Limits that apply to all connections of one server together."""
 
     connections: int
     """Maximum number of connections. Further connections are closed at once (``listen.max_connections``)."""
@@ -26,7 +26,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 
 class Connections:
-    """The open connections of one server. Loop thread.
+    """The open connections of one server. Used only on the event loop's thread.
 
     Args:
         limits: limits of all connections together.
@@ -54,11 +54,14 @@ class Connections:
         self._all_closed: asyncio.Future[None] | None = None
 
     def hook(self, hooks: ServerHooks) -> None:
-        """Set the hooks of plugins to call when connections open, close, fail or are idle."""
+        """Set the hooks of plugins that are called when connections open, close, fail or are idle."""
         self._hooks = hooks
 
     def opened(self, channel: ServerChannel) -> str:
-        """Add a new connection. Return the reason if it exceeds a limit and must be closed, else an empty string."""
+        """Add a new connection of a client.
+
+        Return the reason why the connection exceeds a limit and must be closed; empty if no limit is exceeded.
+        """
         self.channels.add(channel)
         self.of_address[channel.remote_host] += 1
         if len(self.channels) > self._limits.connections:
@@ -80,7 +83,7 @@ class Connections:
         return len(self.channels) + silent < self._limits.connections
 
     def holds(self, channel: ServerChannel, size_bytes: int) -> None:
-        """Record the buffered bytes of a connection. Above the limit of the total, close the connection that buffers most."""
+        """Record the buffered bytes of a connection. If the total exceeds its limit, close the connection that buffers most."""
         self.buffered_bytes += size_bytes - self._buffered.pop(channel, 0)
         if size_bytes:
             self._buffered[channel] = size_bytes
@@ -91,13 +94,13 @@ class Connections:
             largest.close(f"it holds {held} bytes, the most of all connections (listen.max_buffered_bytes)")
 
     def failed(self, channel: ServerChannel, error: Exception) -> None:
-        """Call the hooks for a connection that ends because of an error."""
+        """Call the plugins' hooks for a connection that ends because of an error."""
         if channel in self._announced:
             for failed in self._hooks.failed:
                 failed(channel, error)
 
     def closed(self, channel: ServerChannel, error: Exception | None) -> None:
-        """Remove a connection that has ended, and call the hooks.
+        """Remove a connection that has ended, and call the plugins' hooks for ended connections.
 
         Args:
             channel: the connection.
@@ -119,9 +122,9 @@ class Connections:
         self._on_closed(channel)
 
     def sweep(self, now_s: float) -> None:
-        """Close connections that are idle, and those whose incomplete frame is overdue.
+        """Close connections that are idle, and connections with an incomplete frame that is overdue.
 
-        A new connection may be silent as long as any other, because clients open pools of connections.
+        A new connection may be silent as long as any other connection, because clients open pools of connections.
 
         Args:
             now_s: time of the monotonic clock in seconds.
@@ -138,7 +141,10 @@ class Connections:
                     channel.close("the rest of a frame did not arrive in time")
 
     async def close(self, linger_s: float) -> None:
-        """Close every connection. After `linger_s` seconds, drop the answers that are not sent yet and close the rest."""
+        """Close every connection of the server.
+
+        After `linger_s` seconds, drop the answers that are not sent yet, and close the connections that are still open.
+        """
         for channel in list(self.channels):
             channel.close()
         try:

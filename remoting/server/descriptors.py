@@ -32,21 +32,23 @@ _RESERVED_SHARE: Final = 4
 
 
 def connections_ceiling(limit: int) -> int:
-    """Return the lowest descriptor that no connection may have, for a process that may open `limit` descriptors."""
+    """Return the lowest file descriptor that no connection may have, in a process that may open `limit` descriptors."""
     return limit - min(RESERVED_MAX, limit // _RESERVED_SHARE)
 
 
 def limit_of_descriptors() -> int:
-    """Return the number of descriptors that the process may open now, which is the soft limit of RLIMIT_NOFILE.
+    """Return the number of file descriptors that the process may open now, which is the soft limit of RLIMIT_NOFILE.
 
-    It is 2**30 if the process has no limit.
+    The number is 2**30 if the process has no limit.
     """
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 def has_room(listening: int) -> bool:
-    """Return whether one more connection may be accepted. Costs three system calls, about a microsecond.
+    """Return whether a file descriptor is free for one more connection.
+
+    The check costs three system calls, about a microsecond.
 
     Args:
         listening: descriptor of the listening socket, which is duplicated for a moment to find the lowest free number.
@@ -60,14 +62,17 @@ def has_room(listening: int) -> bool:
 
 
 def is_below_ceiling(descriptor: int) -> bool:
-    """Return whether a connection may have this descriptor."""
+    """Return whether a connection may have a file descriptor.
+
+    The descriptors above a limit are reserved for the store's files.
+    """
     return descriptor < connections_ceiling(limit_of_descriptors())
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of descriptors to the hard one.
+    """Raise the process's soft limit of file descriptors to the hard limit.
 
-    Only a process that runs nothing but FlintMQ calls it. A program in which a broker is embedded keeps its limit.
+    Only a process that runs nothing but FlintMQ calls this function. A program in which a broker is embedded keeps its limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -80,7 +85,7 @@ _VIP_ATTEMPTS: Final = 20
 
 
 def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket.socket:
-    """Return a socket that is bound to an address and does not listen yet, so that early peers are refused instead of queued.
+    """Return a socket that is bound to an address and does not listen yet. Early peers are refused instead of queued.
 
     Args:
         host: a name or an address of this machine.
@@ -111,9 +116,9 @@ def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket
 
 
 def bind_with_vip(host: str, port: int) -> tuple[socket.socket, socket.socket]:
-    """Return two sockets: one bound to a port, one to the VIP port two below it, on which RocketMQ answers, too.
+    """Return two bound sockets, one for a port and one for its VIP port.
 
-    See docs/internals/protocol.md, Ports.
+    The VIP port is two below the port, and RocketMQ's servers answer on it, too. See docs/internals/protocol.md, Ports.
 
     Raises:
         RemotingError: one of the ports is in use, or the address does not belong to this machine.

@@ -24,7 +24,7 @@ _Job = tuple[Callable[[Request], Any], Request, "asyncio.Future[Any]"]
 
 
 class Pool:
-    """A bounded queue of requests that are under way. Loop thread.
+    """A bounded queue of the requests under way in a pool. Used only on the event loop's thread.
 
     Args:
         name: name of the pool; ``admission.<name>_queue`` of the configuration sets its capacity.
@@ -46,7 +46,7 @@ class Pool:
         """Number of requests that were refused because the pool was full."""
 
     def overload(self) -> RefusedError:
-        """Count a request that the full queue cannot accept, and return its refusal."""
+        """Count a request that the pool's full queue cannot accept, and return the refusal of the request."""
         self.refused += 1
         return RefusedError(
             ResponseCode.SYSTEM_BUSY,
@@ -58,7 +58,9 @@ class Pool:
 
 
 class HandlerThreads:
-    """The threads of one pool. Its methods are called on the loop thread; the handlers run in the pool's threads.
+    """The threads of one pool of requests.
+
+    The methods are called on the event loop's thread. The handlers of requests run in the pool's threads.
 
     Args:
         name: name of the pool, for the names of the threads and the log.
@@ -74,12 +76,17 @@ class HandlerThreads:
         self._closed = False
 
     def grow(self, threads: int) -> None:
-        """Raise the largest number of threads to `threads`, for another processor of this pool. It is never lowered."""
+        """Raise the largest number of threads of the pool to `threads`, for another processor of the pool.
+
+        The number is never lowered.
+        """
         self.threads_max = max(self.threads_max, threads)
 
     def behind(self, handler: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Any]]:
-        """Return a coroutine function that runs a handler in these threads. If the handler returns a coroutine, it runs on the
-        loop."""
+        """Return a coroutine function that runs a request's handler in the pool's threads.
+
+        If the handler returns a coroutine, the coroutine runs on the event loop.
+        """
 
         async def run(request: Request) -> Any:
             result = await self._run(handler, request)
@@ -135,7 +142,9 @@ class HandlerThreads:
             future.set_result(result)
 
     async def close(self, timeout_s: float) -> list[str]:
-        """End the threads. A thread whose handler does not return in time stays, and is logged and returned. Idempotent.
+        """End the pool's threads. Idempotent.
+
+        A thread whose handler does not return in time continues, and is logged and returned.
 
         Args:
             timeout_s: seconds to wait for running handlers.

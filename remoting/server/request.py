@@ -35,7 +35,7 @@ _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in 
 
 
 def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: bool) -> Request | RemotingCommand:
-    """Return the request in a frame, or the command if it answers a request of the server.
+    """Return the request in a frame, or the command in it if the frame answers a request of the server.
 
     Args:
         channel: the connection that the frame arrived on.
@@ -89,7 +89,10 @@ def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: boo
 
 
 class Questions:
-    """The requests that the server sent to one client and that are not answered yet. Loop thread."""
+    """The requests that the server has sent to one client and that the client has not answered yet.
+
+    Used only on the event loop's thread.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
@@ -104,7 +107,7 @@ class Questions:
         address: str,
         timeout_s: float,
     ) -> RemotingCommand:
-        """Send a request and wait for its answer.
+        """Send a request to the client and wait for the client's answer.
 
         Args:
             code: the request code.
@@ -131,7 +134,9 @@ class Questions:
             self._waiting.pop(command.opaque, None)
 
     def answered(self, command: RemotingCommand, address: str) -> None:
-        """Pass an answer to the call of :meth:`ask` that waits for it. An answer for which no call waits is only logged.
+        """Pass a client's answer to the call of :meth:`ask` that waits for the answer.
+
+        An answer for which no call waits is only logged.
 
         Args:
             command: the answer.

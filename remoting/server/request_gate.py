@@ -29,10 +29,10 @@ AfterHook = Callable[[Request, Response], None]
 
 
 class ServerHooks(msgspec.Struct, frozen=True):
-    """Plugins' hooks that a server calls for connections, requests and answers. Loop thread.
+    """Plugins' hooks that a server calls for connections, requests and answers. Used only on the event loop's thread.
 
-    They have the roles of RocketMQ's ``ChannelEventListener`` and ``RPCHook``. Only the hooks in :attr:`before` may raise. The
-    code that makes the tuples catches exceptions of the others.
+    The hooks have the roles of RocketMQ's ``ChannelEventListener`` and ``RPCHook``. Only the hooks in :attr:`before` may raise.
+    The code that makes the tuples of hooks catches the exceptions of the others.
     """
 
     connected: tuple[ChannelHook, ...] = ()
@@ -52,19 +52,22 @@ class ServerHooks(msgspec.Struct, frozen=True):
 
     @property
     def are_of_connections(self) -> bool:
-        """Return whether there is a hook that is called with connections."""
+        """Return whether plugins have a hook for connections that open, close, fail or are idle."""
         return bool(self.connected or self.closed or self.failed or self.idle)
 
 
 class HookedChannel(ServerChannel):
-    """A connection that calls :attr:`ServerHooks.after` with its answers. Servers without such hooks do not use it."""
+    """A connection that calls the plugins' hooks :attr:`ServerHooks.after` with the server's answers.
+
+    Servers without these hooks do not use this class.
+    """
 
     def __init__(self, server: RemotingServer) -> None:
         super().__init__(server)
         self._after = server.hooks.after
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Call the hooks with an answer, which they may change, and send it."""
+        """Call the plugins' hooks with an answer to a request, and send the answer. The hooks may change the answer."""
         wrong = wrong_response(answer)
         if wrong:
             raise TypeError(wrong)
@@ -80,7 +83,7 @@ HookFailed = Callable[[BeforeHook, Request, BaseException], None]
 
 
 class RequestGate:
-    """Refuses requests that must not reach a processor. Loop thread.
+    """Refuses requests that must not reach a processor. Used only on the event loop's thread.
 
     Args:
         clock: used to limit the lines per second in the audit log.
@@ -105,7 +108,7 @@ class RequestGate:
         """Whether an authenticator or a hook must be called before each request."""
 
     def hook(self, hooks: Sequence[BeforeHook], failed: HookFailed) -> None:
-        """Set the hooks to call with each request that the authenticators accepted.
+        """Set the plugins' hooks that are called with each request that the authenticators accepted.
 
         Args:
             hooks: the hooks.
@@ -115,7 +118,7 @@ class RequestGate:
         self.is_watched = bool(self._authenticators or self._hooks)
 
     def passing(self, requests: Sequence[Request]) -> list[Request]:
-        """Return the requests that all authenticators and hooks accept; answer the others with refusals."""
+        """Return the requests that all authenticators and plugins' hooks accept. Answer the other requests with refusals."""
         admitted = [one for one in requests if self._lets_pass(one)] if self._authenticators else list(requests)
         return [one for one in admitted if self._hooks_let_pass(one)] if self._hooks else admitted
 

@@ -41,7 +41,11 @@ Queues = dict["ServerChannel", "deque[Request | deque[bytes]]"]
 
 
 class RequestScheduler:
-    """The turns of one server's sockets, the work at their ends, and the postponed requests. Loop thread.
+    """Orders the reading of one server's ready sockets, the work at the end of the reading, and the postponed requests.
+
+    Used only on the event loop's thread.
+
+    One reading of the ready sockets is called a turn.
 
     Args:
         answer: answers one request. It must not raise.
@@ -84,12 +88,12 @@ class RequestScheduler:
         return len(self._single) + len(self._new) + len(self._waiting) + len(self._stalled)
 
     def begin_turn(self) -> None:
-        """Begin a turn: the ready sockets are read now (:class:`.socket_turns.SocketTurns`)."""
+        """Record the beginning of a turn, in which :class:`.socket_turns.SocketTurns` reads the ready sockets."""
         self._is_turn = True
         self._turn_began_s = self._now_s()
 
     def end_turn(self) -> None:
-        """End the turn, and call the functions that wait for that."""
+        """Record that the ready sockets have been read, and call the functions that wait for the end of the reading."""
         self._is_turn = False
         self._turn_took_s = self._now_s() - self._turn_began_s
         callbacks, self._at_end = self._at_end, []
@@ -101,8 +105,10 @@ class RequestScheduler:
                 asyncio.get_running_loop().call_exception_handler(context)
 
     def at_turn_end(self, callback: Callable[[], None]) -> None:
-        """Call a function at the end of this turn, when every ready socket is read; outside a turn, in the next iteration of
-        the loop."""
+        """Call a function when every ready socket has been read.
+
+        If no sockets are being read, the function is called in the next iteration of the event loop.
+        """
         if self._is_turn:
             self._at_end.append(callback)
         else:
@@ -121,15 +127,18 @@ class RequestScheduler:
         self._is_marked = False
 
     def is_late(self) -> bool:
-        """Return whether the turn began more than :data:`LATE_S` ago, so that its further reads are postponed undecoded."""
+        """Return whether the reading of the ready sockets began more than :data:`LATE_S` ago.
+
+        In this case, the frames of further reads are postponed without being decoded.
+        """
         now_s = self._now_s()
         return now_s >= self._slice_began_s(now_s) + LATE_S
 
     def must_wait(self, peer: RequestChannel) -> bool:
         """Return whether to postpone a request with a possibly long answer.
 
-        The reasons are: the slice is over, a coroutine was started in this turn, the peer does not read its answers, or other
-        requests of the peer wait.
+        A request is postponed if the slice of time is over, if a coroutine was started in this slice, if the peer does not read
+        its answers, or if other requests of the peer wait.
         """
         if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
@@ -138,21 +147,21 @@ class RequestScheduler:
         return now_s >= began_s + SLICE_S or self._started_s == began_s
 
     def started(self) -> None:
-        """Record that a coroutine answers a request, and let no other long request begin in this turn.
+        """Record that a coroutine answers a request. No other request with a long answer begins in the same slice of time.
 
-        The first part of the coroutine runs in the loop's next iteration, and may take as long as a slice.
+        The first part of the coroutine runs in the event loop's next iteration, and may take as long as a slice.
         """
         self._is_started = True
         self._started_s = self._slice_began_s(self._now_s())
 
     def put(self, requests: Sequence[Request]) -> None:
-        """Postpone requests of one connection, and count them as not answered."""
+        """Postpone requests of one connection, and count the requests as not answered."""
         peer = cast("ServerChannel", requests[0].channel)
         peer.took(len(requests))
         self._keep(peer, requests)
 
     def put_frames(self, peer: ServerChannel, frames: list[bytes]) -> None:
-        """Postpone frames of a connection undecoded, and stop reading from it until they are decoded."""
+        """Postpone frames of a connection without decoding them. The connection is not read until the frames are decoded."""
         peer.hold_reading()
         self._keep(peer, (deque(frames),))
 
@@ -169,7 +178,7 @@ class RequestScheduler:
             queues.pop(peer, None)
 
     def _keep(self, peer: ServerChannel, kept: Iterable[Request | deque[bytes]]) -> None:
-        """Add requests or frames to the end of a connection's queue."""
+        """Add postponed requests or frames to the end of a connection's queue."""
         for queues in (self._waiting, self._stalled, self._new):
             if peer in queues:
                 queues[peer].extend(kept)
@@ -187,7 +196,7 @@ class RequestScheduler:
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Answer postponed requests for one slice of time."""
+        """Answer postponed requests of all connections for one slice of time."""
         self._is_due = False
         now_s = self._now_s()
         took_s = self._turn_took_s

@@ -26,9 +26,9 @@ handler."""
 
 
 class RequestTable:
-    """The handlers of one server, by request code. Loop thread.
+    """The request handlers of one server, by request code. Used only on the event loop's thread.
 
-    It is filled while the server is assembled. :class:`~flintmq.remoting.server.server.RemotingServer` reads it.
+    The table is filled while the server is assembled. :class:`~flintmq.remoting.server.server.RemotingServer` reads it.
     """
 
     def __init__(self) -> None:
@@ -48,16 +48,19 @@ class RequestTable:
 
     @property
     def codes(self) -> frozenset[int]:
-        """Return the request codes that have a handler, without codes that only the default handler answers."""
+        """Return the request codes that have a handler of their own.
+
+        Codes that only the default handler answers are left out.
+        """
         return frozenset(self.handlers.keys() | self.batch_handlers.keys())
 
     def register(self, code: int, handler: Handler, pool: Pool) -> None:
-        """Set the handler of single requests for a code. It replaces an earlier handler of the code."""
+        """Set the handler that gets single requests with a code. An earlier handler of the code is replaced."""
         self.batch_handlers.pop(code, None)
         self.handlers[code] = (handler, pool)
 
     def register_batch(self, code: int, handler: BatchHandler, pool: Pool, *, may_wait: bool = False) -> None:
-        """Set a handler that gets all requests of a read with this code at once. It replaces an earlier handler of the code.
+        """Set the handler that gets all requests of one read with a code at once. An earlier handler of the code is replaced.
 
         Args:
             code: the request code.
@@ -70,7 +73,7 @@ class RequestTable:
         (self.may_wait.add if may_wait else self.may_wait.discard)(code)
 
     def register_default(self, handler: Handler, pool: Pool, watch: Watch | None = None) -> None:
-        """Set the handler for every code without a processor, as RocketMQ's ``registerDefaultProcessor`` does."""
+        """Set the handler for every request code without a processor, as RocketMQ's ``registerDefaultProcessor`` does."""
         self.default = (_on_threads(handler, pool, watch), pool)
 
     def add_processor(
@@ -81,7 +84,7 @@ class RequestTable:
         where: str,
         watch: Watch | None = None,
     ) -> None:
-        """Set a processor as the handler of the declared codes. Audited requests get a line in the audit log.
+        """Set a request processor as the handler of its declared codes. Audited requests get a line in the audit log.
 
         Args:
             processor: the processor. If it has ``process(batch)``, it gets requests in batches; otherwise ``handlers()``
@@ -109,12 +112,15 @@ class RequestTable:
             self.register(one.code, audited(handler) if one.audited else handler, pools[one.code])
 
     def exclude(self, local_port: int, codes: frozenset[int]) -> None:
-        """Answer requests with these codes as unsupported on one local port. The VIP port excludes pulls in this way."""
+        """Answer requests with the given codes as unsupported on one local port. The VIP port excludes pulls in this way."""
         self.excluded[local_port] = codes
 
 
 def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:
-    """Return a handler, wrapped by `watch`, that runs in the pool's threads if it is plain and the pool has threads."""
+    """Return a request handler, wrapped by `watch`.
+
+    If the pool has threads, a handler that is not ``async def`` runs in them.
+    """
     waits = is_async(handler)
     if watch is not None:
         handler = watch(handler)
@@ -128,7 +134,7 @@ _EXPECTED: Final = "expected an object with process(batch), or with handlers() t
 def check_processor(
     where: str, made: Any, codes: Sequence[int], *, in_threads: bool = False
 ) -> Mapping[int, Handler] | None:
-    """Check the object that the factory of a processor returned.
+    """Check the object that a plugin's factory of a request processor returned.
 
     Args:
         where: the plugin and the name of the registration, for errors.
@@ -191,7 +197,10 @@ def _wrong_handlers(made: Any, handlers: Any, codes: Sequence[int]) -> str:
 
 
 def wrong_response(answer: Any) -> str:
-    """Return the reason why an answer cannot be sent, an empty string if it can. A wrong type would break the connection."""
+    """Return the reason why an answer to a request cannot be sent; empty if the answer can be sent.
+
+    An answer with a wrong type would break the connection.
+    """
     if not isinstance(answer, Response):
         return f"expected a Response, None, or something to await that gives one; found {shown(answer)}"
     code: Any = answer.code  # A plugin may have assigned a value of any type to each field of its answer.

@@ -31,11 +31,13 @@ broker read these messages."""
 
 
 class RpcLatency:
-    """Histograms of the latency of requests, in ms. Loop thread.
+    """Histograms of the latency of requests, in ms. Used only on the event loop's thread.
 
-    Sends that share an append and a connection are recorded in one call. Pulls that find messages are recorded only if they
-    were held or took longer than :data:`QUICK_S`. The others are added when the histograms are read. Their number comes from
-    the broker's statistics, and all count in the first bucket. Their sum is their number times the mean time of reading
+    Send requests that share an append and a connection are recorded in one call. Pull requests that find messages are recorded
+    only if they were held or took longer than :data:`QUICK_S`.
+
+    All other pull requests that find messages are added when the histograms are read. The broker's statistics count these
+    requests, which all belong to the first bucket. The sum of their latencies is their number times the mean time of reading
     messages. RocketMQ counts whole ms, and has 0 for that sum.
 
     Args:
@@ -51,7 +53,7 @@ class RpcLatency:
         """Number of pulls that found messages and were counted by :meth:`add` since the histograms were last read."""
 
     def by_kind(self) -> dict[Kind, Histogram]:
-        """Return the histograms up to now, keyed by kind."""
+        """Return the histograms of the latency of requests up to now, keyed by kind."""
         self._fold()
         found, reading_s = self._found_pulls()
         quick = found - self._found - self._found_counted
@@ -62,9 +64,11 @@ class RpcLatency:
         return self._by_kind
 
     def note(self, code: int, took_s: float, count: int) -> None:
-        """Keep a record of successful requests to count it later with others; the arguments are those of :meth:`add`.
+        """Keep the latency of successful requests, to count it later together with others.
 
-        Counting many records together is faster, because the code and the histograms are in the processor's caches then.
+        The arguments are those of :meth:`add`.
+
+        Counting many latencies together is faster, because the code and the histograms are in the processor's caches then.
         """
         self._notes.append((code, took_s, count))
         if len(self._notes) >= NOTES_MAX:

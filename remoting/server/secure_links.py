@@ -21,7 +21,7 @@ TLS_RELOAD_S: Final = 5.0
 
 
 def server_tls(config: BrokerConfig) -> ServerTls | None:
-    """Return the TLS context of the ports by ``listen.tls``; None if TLS is disabled.
+    """Return the TLS context of a server's ports, as ``listen.tls`` describes it; None if TLS is disabled.
 
     Raises:
         ConfigError: a file is missing, or is not a certificate or key.
@@ -73,7 +73,7 @@ def _name_server_tls(config: BrokerConfig) -> ssl.SSLContext | None:
 
 
 def replication_client_tls(config: BrokerConfig) -> ssl.SSLContext:
-    """Return the TLS context of a slave's connection to its master, which is also that of connections to name servers.
+    """Return the TLS context of a slave's connection to its master. Connections to name servers use the same context.
 
     Raises:
         ConfigError: a file is missing, or is not a certificate or key.

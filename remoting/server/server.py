@@ -53,9 +53,9 @@ connections."""
 
 
 class RemotingServer:
-    """Listens on one or more ports and passes requests to their processors. Loop thread.
+    """Listens on one or more ports and passes requests to their processors. Used only on the event loop's thread.
 
-    It plays the part of RocketMQ's ``NettyRemotingServer``.
+    The class plays the part of RocketMQ's ``NettyRemotingServer``.
 
     Args:
         clock: clock for idle times and latencies.
@@ -118,7 +118,7 @@ class RemotingServer:
         self._to_flush: set[RequestChannel] = set()
 
     def hook(self, hooks: ServerHooks, failed: HookFailed) -> None:
-        """Set the hooks of plugins for connections, requests and answers. Called before the server listens.
+        """Set the hooks of plugins for connections, requests and answers. This method is called before the server listens.
 
         Args:
             hooks: the hooks.
@@ -171,7 +171,10 @@ class RemotingServer:
         SocketTransport(turns, sock, self._new_channel(), peer)
 
     def _begin(self) -> SocketTurns | None:
-        """Start the turns and the closing of idle connections. Return the turns, None if the loop watches no descriptors."""
+        """Start to read the server's sockets and to close idle connections.
+
+        Return the object that reads the sockets; None if the event loop watches no descriptors.
+        """
         loop = asyncio.get_running_loop()
         if self._turns is None and watches_descriptors(loop):
             self._turns = SocketTurns(loop, self.postponed)
@@ -187,7 +190,7 @@ class RemotingServer:
         self.connections.sweep(self.now_s())
 
     async def close(self, drain_s: float = 0.0) -> None:
-        """Stop listening, wait for the answers to requests under way, and close every connection. Idempotent.
+        """Stop listening, wait for the answers to the requests under way, and close every connection. Idempotent.
 
         Args:
             drain_s: longest time to wait for the answers, in seconds. No new requests are read meanwhile.
@@ -223,7 +226,10 @@ class RemotingServer:
     # Requests
 
     def process(self, requests: Sequence[Request]) -> None:
-        """Pass the requests of one read to their processors. A batch handler gets those of its code together."""
+        """Pass the requests of one read to their processors.
+
+        A batch handler gets all requests of the read with its code together.
+        """
         if self._gate.is_watched:
             requests = self._gate.passing(requests)
         if not requests:
@@ -341,7 +347,10 @@ class RemotingServer:
     # Writes
 
     def flush_soon(self, channel: RequestChannel) -> None:
-        """Flush a channel in the loop's next iteration. Several calls for a channel cause one write."""
+        """Write a channel's collected answers in the event loop's next iteration.
+
+        Several calls for a channel cause one write.
+        """
         if not self._to_flush:
             asyncio.get_running_loop().call_soon(self._flush_all)
         self._to_flush.add(channel)

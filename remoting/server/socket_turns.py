@@ -51,12 +51,17 @@ Ready = Callable[[int], None]
 
 
 def watches_descriptors(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether a loop can watch descriptors. The loop of a simulation cannot; it has only its own transports."""
+    """Return whether an event loop can watch file descriptors.
+
+    The loop of a simulation cannot; it has only its own transports.
+    """
     return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
 class SocketTurns:
-    """The sockets of one server. Loop thread.
+    """Watches the sockets of one server, and reads all ready sockets in each iteration of the event loop.
+
+    Used only on the event loop's thread. One reading of the ready sockets is called a turn.
 
     Args:
         loop: the running loop.
@@ -92,7 +97,7 @@ class SocketTurns:
             self._ready[file_number] = ready
 
     def close(self) -> None:
-        """Stop watching all sockets; they stay open."""
+        """Stop watching all sockets of the server. The sockets stay open."""
         if not self._epoll.closed:
             self.loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -114,7 +119,7 @@ class SocketTurns:
 
 
 class SocketTransport(asyncio.Transport):
-    """The transport of a plain connection, over a socket that never blocks. Loop thread.
+    """The transport of a connection without TLS, over a socket that never blocks. Used only on the event loop's thread.
 
     Args:
         turns: the turns that report when the socket can be read or written.
@@ -226,7 +231,10 @@ class SocketTransport(asyncio.Transport):
     # Events
 
     def _watch(self) -> None:
-        """Set the events to watch for. Without any, unregister the socket, whose EPOLLHUP epoll would report in every turn."""
+        """Set the events of the connection's socket to watch for.
+
+        If no event is wanted, unregister the socket. Otherwise epoll would report the socket's EPOLLHUP again and again.
+        """
         wanted = select.EPOLLOUT if self._unsent else 0
         if not self._is_paused and not self._is_closing:
             wanted |= select.EPOLLIN
@@ -289,7 +297,10 @@ class SocketTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _try(self, send: Callable[[Any], int], data: Any) -> int:
-        """Return the number of bytes that the kernel accepted, 0 if its buffer is full. Any other error ends the connection."""
+        """Return the number of sent bytes that the kernel accepted; 0 if the kernel's buffer is full.
+
+        Other errors end the connection.
+        """
         try:
             return send(data)
         except (BlockingIOError, InterruptedError):
@@ -317,7 +328,9 @@ class SocketTransport(asyncio.Transport):
 
 
 class SocketListener:
-    """Accepts the connections of one port. Loop thread. It is used like an ``asyncio.Server``.
+    """Accepts the connections of one port. The class has the methods of ``asyncio.Server`` that a server needs.
+
+    Used only on the event loop's thread.
 
     Args:
         turns: the turns that watch the listening socket and the accepted connections.
@@ -345,7 +358,7 @@ class SocketListener:
         return (self._sock,)
 
     def close(self) -> None:
-        """Accept no more connections. Idempotent."""
+        """Accept no more connections on the port. Idempotent."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -380,7 +393,7 @@ class SocketListener:
             SocketTransport(self._turns, connection, self._make_protocol())
 
     def _pause(self, reason: str) -> None:
-        """Stop watching the listening socket for 0.1 s, because epoll would report it in every turn.
+        """Stop watching the listening socket for 0.1 s. Otherwise epoll would report the socket again and again.
 
         Args:
             reason: the reason why no connection can be accepted, for the log.
@@ -393,7 +406,7 @@ class SocketListener:
 
 
 def _name(ask: Callable[[], Any]) -> Any:
-    """Return the address of one end of a socket, read by a function; None if the peer has disconnected already."""
+    """Return the address of one end of a connected socket; None if the peer has disconnected already."""
     try:
         return ask()
     except OSError:

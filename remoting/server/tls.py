@@ -15,9 +15,9 @@ log = event_log("flintmq.tls")
 
 
 class ServerTls:
-    """A server's TLS context, which is renewed when its files change. Loop thread.
+    """A server's TLS context, which is renewed when the certificate's files change. Used only on the event loop's thread.
 
-    Later handshakes use a renewed context. Open connections are not affected.
+    Later handshakes use the renewed context. Open connections are not affected.
 
     Raises:
         ConfigError: a file is missing, or is not a certificate or key.
@@ -36,9 +36,9 @@ class ServerTls:
         """Whether connections without TLS are closed."""
 
     def reload(self) -> bool:
-        """Renew the context if a file has changed, and return whether it was renewed.
+        """Renew the server's TLS context if a certificate or key file has changed. Return whether the context was renewed.
 
-        If the new files cannot be used, for example because certificate and key do not match, an error is logged once and the
+        If the new files cannot be used, for example because certificate and key do not match, an error is logged once, and the
         context stays.
         """
         stamps = self._stamp()
@@ -90,7 +90,7 @@ def client_context(
     password: Secret | None = None,
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """Return a context for :class:`~flintmq.remoting.client.transport.RemotingClient`.
+    """Return a client's TLS context for :class:`~flintmq.remoting.client.transport.RemotingClient`.
 
     Args:
         ca: PEM file of the authorities or server certificates to trust. Host names are not checked then, because clients get

@@ -29,7 +29,9 @@ _ACCEPT_RETRY_S: Final = 0.1
 
 
 class TlsListener:
-    """Accepts the plain and encrypted connections of one port. Loop thread. It is used like an ``asyncio.Server``.
+    """Accepts the plain and the encrypted connections of one port. Used only on the event loop's thread.
+
+    The class is used like an ``asyncio.Server``.
 
     Args:
         sock: a bound socket that does not listen yet; it is closed with the listener.
@@ -73,7 +75,7 @@ class TlsListener:
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     def close(self) -> None:
-        """Accept no more connections, and close connections that have not finished their handshake."""
+        """Accept no more connections, and close the connections that have not finished their TLS handshake."""
         self._accepting.cancel()
         for task in self._pending:
             task.cancel()
@@ -113,7 +115,7 @@ class TlsListener:
             task.add_done_callback(functools.partial(self._begun, host))
 
     async def _room(self) -> None:
-        """Wait until a descriptor is free for one more connection."""
+        """Wait until a file descriptor is free for one more connection."""
         is_told = False
         while not has_room(self._sock.fileno()):
             if not is_told:
@@ -131,7 +133,10 @@ class TlsListener:
             del self._pending_of[host]
 
     async def _begin(self, connection: socket.socket, address: object) -> None:
-        """Give a connection an encrypted or a plain transport by its first byte. An error closes only this connection."""
+        """Give a connection an encrypted or a plain transport, which its first byte decides.
+
+        An error closes only this connection.
+        """
         try:
             idle_s = self._idle_s()
             try:
@@ -190,7 +195,7 @@ class TlsListener:
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """Return a connection's first byte, which stays in the socket; empty if the peer has closed the connection."""
+    """Return a connection's first byte, and leave the byte in the socket; empty if the peer has closed the connection."""
     connection.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         return connection.recv(1, socket.MSG_PEEK)
