@@ -31,7 +31,7 @@ class GroupList(PlainBody):
 
 
 class ConsumerIdList(PlainBody):
-    """The answer to GET_CONSUMER_LIST_BY_GROUP."""
+    """The body of the answer to GET_CONSUMER_LIST_BY_GROUP: the client ids of a consumer group's members."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
@@ -94,7 +94,7 @@ class ProducerTableInfo(PlainBody):
 
 
 class LockBatchRequestBody(PlainBody):
-    """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+    """The body of the requests LOCK_BATCH_MQ and UNLOCK_BATCH_MQ, which lock and unlock queues for an orderly consumer."""
 
     client_id: str = ""
     consumer_group: str = ""
@@ -112,9 +112,9 @@ class LockBatchResponseBody(PlainBody):
 
 
 class RegisterBrokerBody(PlainBody):
-    """The body of REGISTER_BROKER: the broker's topics and filter servers.
+    """The body of the request REGISTER_BROKER: the broker's topics and filter servers.
 
-    :func:`~flintmq.remoting.wire.headers_route.encode_register_broker_body` also writes its compressed form.
+    :func:`~flintmq.remoting.wire.headers_route.encode_register_broker_body` can also write the body in its compressed form.
     """
 
     filter_server_list: list[str] = field(default_factory=list)
@@ -152,10 +152,10 @@ class ConsumeStatsList(Body):
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return a decoded body, like :func:`decode_body`.
+        """Return the decoded body of an answer about all groups' offsets, like :func:`decode_body`.
 
-        Keys that are queues are first rewritten as strings, so that the fast JSON reader accepts the body.
-        A body with thousands of queues is then decoded in a tenth of the time.
+        Keys that are queues are first rewritten as strings, so that the fast JSON reader accepts the body. A body with
+        thousands of queues is then decoded in a tenth of the time.
         """
         plain = _QUEUE_KEY.sub(rb'"\2 \3 \1":', data)
         try:
@@ -200,7 +200,7 @@ class ResetOffsetBody(Body):
 
 
 class MessageQueueOffset(PlainBody):
-    """One entry of :class:`ResetOffsetBodyForC`."""
+    """One queue with its new consumer offset in a :class:`ResetOffsetBodyForC`."""
 
     broker_name: str = ""
     queue_offset: Long = field(name="offset", default=0)
@@ -209,7 +209,7 @@ class MessageQueueOffset(PlainBody):
 
 
 class ResetOffsetBodyForC(PlainBody):
-    """The body of request 220 for C++ clients. Other clients get a :class:`ResetOffsetBody`."""
+    """The body of request 220, which resets consumer offsets, for C++ clients. Other clients get a :class:`ResetOffsetBody`."""
 
     offset_table: list[MessageQueueOffset] = field(default_factory=list)
 
@@ -314,7 +314,7 @@ class ConsumeMessageDirectlyResult(Body):
 
 
 class OffsetTable:
-    """Builds the JSON of a map with queues as keys, ``{{"brokerName":"a","queueId":0,"topic":"T"}:{...},...}``.
+    """Builds the JSON of a map from queues to their offsets, ``{{"brokerName":"a","queueId":0,"topic":"T"}:{...},...}``.
 
     See docs/internals/protocol.md, JSON dialect.
     """
@@ -326,11 +326,11 @@ class OffsetTable:
         return len(self._parts)
 
     def add(self, queue: MessageQueue, figures: OffsetWrapper | TopicOffset) -> None:
-        """Add a queue with its offsets to the end of the map."""
+        """Add a queue with its offsets to the end of the map from queues to offsets."""
         self._parts.append(b"%b:%b" % (msgspec.json.encode(queue), msgspec.json.encode(figures)))
 
     def json(self) -> bytes:
-        """Return the map as JSON."""
+        """Return the map from queues to their offsets as JSON."""
         return b"{%b}" % b",".join(self._parts)
 
 

@@ -8,7 +8,7 @@ from flintmq.remoting.wire.json_body import PlainBody
 
 
 class RemovedPart(PlainBody):
-    """A range of bytes that the last start removed from the log: its end, or damage in the middle."""
+    """A range of bytes that the broker's last start removed from the log: the log's end, or damage in the middle."""
 
     start_offset_bytes: int = 0
     end_offset_bytes: int = -1
@@ -20,7 +20,7 @@ class RemovedPart(PlainBody):
 
 
 class StartReport(PlainBody):
-    """The findings and steps of the broker's last start. Positions are physical offsets in bytes."""
+    """The findings and the steps of a broker's last start. Positions are physical offsets in bytes."""
 
     last_stop: str = ""
     """How the last run of the broker ended before this start: ``clean``, ``killed`` or ``crashed``."""
@@ -48,7 +48,7 @@ class StartReport(PlainBody):
 
 
 class QuarantinedFile(PlainBody):
-    """A file in the quarantine with bytes that were removed from the log."""
+    """A file in the store's quarantine. The file contains bytes that were removed from the log."""
 
     name: str = ""
     size_bytes: int = 0
@@ -70,7 +70,7 @@ class Quarantine(PlainBody):
 
 
 class ReportedSetting(PlainBody):
-    """A setting with its current value, which is hidden if it is a secret, and the source of that value."""
+    """A setting of a broker with its current value and the source of the value. The value of a secret is hidden."""
 
     key: str = ""
     value: str = ""

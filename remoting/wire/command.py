@@ -68,12 +68,12 @@ class RemotingCommand(msgspec.Struct, kw_only=True):
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the command is a one-way request, which must not be answered."""
+        """Return whether the command is a one-way request, which must not be answered."""
         return bool(self.flag & ONEWAY_FLAG)
 
 
 class Answerable(Protocol):
-    """The values of a request that its response needs."""
+    """The values of a request that are needed to make the response."""
 
     @property
     def opaque(self) -> int: ...
@@ -86,13 +86,19 @@ _opaques: itertools.count[int] = itertools.count(1)
 
 
 def next_opaque() -> int:
-    """Return the next number of a process-wide sequence of positive 32-bit integers, which wraps around. Thread-safe."""
+    """Return the next opaque, which is the number of a request. Thread-safe.
+
+    Opaques are a sequence of positive 32-bit integers for the whole process, which wraps around.
+    """
     return next(_opaques) & 0x7FFFFFFF
 
 
 @contextmanager
 def opaques_from_one() -> Iterator[None]:
-    """Count opaques from 1 within a ``with`` statement. Simulations use it, so that each begins with the same opaque."""
+    """Count opaques, the numbers of requests, from 1 within a ``with`` statement.
+
+    Simulations use this function, so that each simulation begins with the same opaque.
+    """
     global _opaques
     before, _opaques = _opaques, itertools.count(1)
     try:
@@ -112,7 +118,7 @@ def request(
     language: str = REQUEST_LANGUAGE,
     version: int = MQ_VERSION,
 ) -> RemotingCommand:
-    """Return a request; if ``opaque`` is None, it gets the next number of :func:`next_opaque`."""
+    """Return a request as a command. If ``opaque`` is None, the request gets the next number of :func:`next_opaque`."""
     return RemotingCommand(
         code=code,
         language=language,
@@ -160,7 +166,7 @@ _pack_prefix = struct.Struct(">II").pack
 
 
 class _PlainHeader(msgspec.Struct, forbid_unknown_fields=True):
-    """The strict form of a JSON header, which nearly all headers have; the lenient reader reads all others."""
+    """The strict form of a JSON header, which nearly all headers have. The lenient reader reads headers in other forms."""
 
     code: Int32
     ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
@@ -203,7 +209,9 @@ def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -
 
 
 def decode_command(frame: bytes | memoryview) -> RemotingCommand:
-    """Return the command in a frame (without its length field). Clients use this; servers use ``decode_request``.
+    """Return the command in a frame, which is given without its length field.
+
+    Clients use this function. Servers use ``decode_request``.
 
     Raises:
         FrameError: the frame is malformed; the connection must be closed.
@@ -214,7 +222,7 @@ def decode_command(frame: bytes | memoryview) -> RemotingCommand:
 
 
 def decode_split(codec: int, header: bytes, body: bytes) -> RemotingCommand:
-    """Return the command from the parts of a frame, see :func:`split_frame`. Raises ``HeaderError``."""
+    """Return the command from the parts of a frame, which :func:`split_frame` returns. Raises ``HeaderError``."""
     if codec == JSON:
         return decode_json_header(header, body)
     if codec == ROCKETMQ:
@@ -328,7 +336,10 @@ def _fastjson_token(match: re.Match[bytes]) -> bytes:
 
 
 def escape_as_fastjson(document: bytes) -> bytes:
-    """Return JSON with fastjson's escapes: upper-case hex digits, and escapes for DEL to U+009F, U+2028 and U+2029."""
+    """Return a JSON document with fastjson's escapes.
+
+    fastjson writes upper-case hex digits, and escapes DEL to U+009F, U+2028 and U+2029.
+    """
     if document.isascii() and b"\\u" not in document and b"\x7f" not in document:
         # Most documents need no escapes: this check takes a tenth of the time of the regular expression.
         return document

@@ -74,7 +74,7 @@ fields."""
 
 
 def _decoder(model: type[CommandHeader]) -> msgspec.json.Decoder[TypedRequest]:
-    """Return a decoder for whole headers whose extFields have the type ``model``.
+    """Return a decoder for whole JSON headers whose extFields have the type ``model``.
 
     Every field of the header is required. A field that seems to be missing may have another spelling (``OPAQUE``), which only
     the general decoder reads.
@@ -158,7 +158,10 @@ def make_batch_ok_encoder(
 
 
 def _send_ok_template(region_id: str, trace_on: bool, message_id: bytes) -> bytes:
-    """Return a template to format with the queue id, the values in ``message_id``, the queue offset and the opaque."""
+    """Return a template of the JSON header of a send's answer.
+
+    The template is formatted with the queue id, the values in ``message_id``, the queue offset and the opaque.
+    """
     region = json_text(region_id).replace(b"%", b"%%")
     said = b'"TRACE_ON":"%b","MSG_REGION":%b,"msgId":"%b"' % (b"true" if trace_on else b"false", region, message_id)
     return b'{"code":0,"extFields":{"queueId":"%d",' + said + b',"queueOffset":"%d"},' + _OPAQUE + _END
@@ -174,9 +177,9 @@ def encode_pull_response_json(
     status: bytes,
     body_length: int,
 ) -> bytes:
-    """Return the frame of an answer to a pull, without its body of ``body_length`` bytes.
+    """Return the frame of an answer to a pull request, without the answer's body of ``body_length`` bytes.
 
-    ``status`` is the name of the store's status, such as ``FOUND``. It is written without escapes.
+    ``status`` is the name of the store's status, such as ``FOUND``. The name is written without escapes.
     """
     offsets = (next_begin_queue_offset, max_queue_offset, min_queue_offset)
     header = _PULL_TEMPLATE % (code, suggest_which_broker_id, *offsets, opaque, status)

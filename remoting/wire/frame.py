@@ -52,7 +52,7 @@ class FrameDecoder:
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes that were read, and return the frames that are now complete, in order.
+        """Add bytes that were read from a connection, and return the frames that are now complete, in order.
 
         Raises:
             FrameError: a length is below 4 or above the maximum. It is raised as soon as the length field is complete; frames

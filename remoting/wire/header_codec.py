@@ -31,7 +31,7 @@ else:
 
 
 class CommandHeader(msgspec.Struct, kw_only=True, gc=False, rename="camel"):
-    """The base class of typed headers. Unknown fields are ignored, as in RocketMQ."""
+    """The base class of typed headers of requests and answers. Unknown fields are ignored, as in RocketMQ."""
 
     refuses_no_numbers: ClassVar[bool] = False
     """Whether a header with an invalid value of an optional number is refused, as by RocketMQ's ``FastCodesHeader.decode``."""
@@ -47,12 +47,15 @@ H = TypeVar("H", bound=CommandHeader)
 
 @functools.cache
 def _fields(model: type[CommandHeader]) -> tuple[tuple[str, str, Callable[[str], Any], bool], ...]:
-    """Return, for each field of a header: its attribute, wire name, parser, and whether it is required. Cached per model."""
+    """Return each field of a header's type: its attribute, its wire name, its parser, and whether it is required.
+
+    The result is cached for each type.
+    """
     return tuple((f.name, f.encode_name, _reader(f.type), f.required) for f in msgspec.structs.fields(model))
 
 
 def _reader(field_type: Any) -> Callable[[str], Any]:
-    """Return the function that parses the text of a field; it raises ``ValueError`` if the text is invalid."""
+    """Return the function that parses the text of a header field. The function raises ``ValueError`` if the text is invalid."""
     kinds = {field_type, *typing.get_args(field_type)}
     if typed_json.Int in kinds:
         return parse_int
@@ -64,7 +67,8 @@ def _reader(field_type: Any) -> Callable[[str], Any]:
 def decode_header(model: type[H], ext_fields: dict[str, str] | None) -> H:
     """Return the typed header in a command's extFields.
 
-    An absent optional field gets its default. A value that cannot be parsed counts as absent. Then required fields are checked.
+    An optional field that is absent gets its default. A value that cannot be parsed counts as absent. Required fields are
+    checked afterwards.
 
     Raises:
         RefusedError: a required field is missing (code 1, ``the custom field <name> is null``).
@@ -104,7 +108,7 @@ def _missing(wire_name: str, measured: str = "") -> RefusedError:
 
 
 def encode_header(header: CommandHeader) -> dict[str, str]:
-    """Return the extFields of a typed header, with each value as text; fields that are None are left out."""
+    """Return a typed header as extFields, with each value as text. Fields that are None are left out."""
     ext_fields: dict[str, str] = {}
     for name, wire_name, _, _ in _fields(type(header)):
         value = getattr(header, name)

@@ -12,7 +12,7 @@ from flintmq.remoting.wire.header_codec import CommandHeader, Int, Long
 
 
 class CreateTopicRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 17: create or change a topic."""
+    """The header of request 17, which creates a topic or changes its settings."""
 
     topic: str
     default_topic: str = ""
@@ -27,13 +27,13 @@ class CreateTopicRequestHeader(CommandHeader, kw_only=True):
 
 
 class GetBrokerConfigResponseHeader(CommandHeader, kw_only=True):
-    """The header of answers to request 26; ``version`` is a DataVersion in JSON."""
+    """The header of answers to request 26, which asks for a broker's settings. ``version`` is a DataVersion in JSON."""
 
     version: str
 
 
 class CreateAccessConfigRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 50, which creates an account or changes it."""
+    """The header of request 50, which creates or changes an account."""
 
     access_key: str
     secret_key: str | None = None
@@ -70,7 +70,11 @@ class GetBrokerAclConfigResponseHeader(CommandHeader, kw_only=True):
 
 
 class TopicRequestHeader(CommandHeader, kw_only=True):
-    """The header of requests 202, 215, 300 and 351, about one topic."""
+    """The header of requests 202, 215, 300 and 351, which name one topic.
+
+    Request 202 asks for the topic's offsets, 215 deletes the topic, 300 asks for the groups that use it, and 351 for its
+    settings.
+    """
 
     topic: str
 
@@ -89,34 +93,40 @@ class DeleteSubscriptionGroupRequestHeader(CommandHeader, kw_only=True):
 
 
 class GetConsumeStatsRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 208: get a group's offsets in a topic, or in all its topics if ``topic`` is empty."""
+    """The header of request 208, which asks for a consumer group's offsets.
+
+    The offsets are those in one topic, or in all topics of the group if ``topic`` is empty.
+    """
 
     consumer_group: str
     topic: str | None = None
 
 
 class GroupRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 352, about one group."""
+    """The header of request 352, which asks for the settings of a consumer group."""
 
     group: str
 
 
 class TopicGroupRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 303, which asks for the time span of a topic's messages and the delay of a group."""
+    """The header of request 303, which asks for the time span of a topic's messages and the delay of a consumer group."""
 
     topic: str
     group: str
 
 
 class ResetOffsetRequestHeader(TopicGroupRequestHeader, kw_only=True):
-    """The header of requests 220 and 222: reset a group's offsets to a time; -1 is the end."""
+    """The header of requests 220 and 222, which reset a consumer group's offsets to a time.
+
+    The time -1 means the end of each queue.
+    """
 
     timestamp_ms: Long = field(name="timestamp")
     is_force: bool
 
 
 class GetConsumerStatusRequestHeader(TopicGroupRequestHeader, kw_only=True):
-    """The header of requests 221 and 223, which ask for the offsets that a group's consumers have in memory."""
+    """The header of requests 221 and 223, which ask for the offsets that a consumer group's members have in memory."""
 
     client_addr: str | None = None
     """Client id (not address) of the consumer whose offsets are requested; None for all consumers of the group."""
@@ -143,7 +153,7 @@ class ConsumeMessageDirectlyRequestHeader(CommandHeader, kw_only=True):
 
 
 class QueryCorrectionOffsetRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 308, which asks for the smallest offsets of groups in a topic."""
+    """The header of request 308, which asks for the smallest offsets of consumer groups in a topic."""
 
     filter_groups: str | None = None
     compare_group: str
@@ -151,7 +161,7 @@ class QueryCorrectionOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class CloneGroupOffsetRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 314, which copies the offsets of one group to another."""
+    """The header of request 314, which copies the offsets of one consumer group to another."""
 
     src_group: str
     dest_group: str
@@ -160,14 +170,14 @@ class CloneGroupOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class ViewBrokerStatsDataRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 315, which reads a counter over the last minute, hour and day."""
+    """The header of request 315, which reads a statistics counter over the last minute, the last hour and the last day."""
 
     stats_name: str
     stats_key: str
 
 
 class GetBrokerConsumeStatsRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 317, which asks for the offsets and lags of all groups of a broker."""
+    """The header of request 317, which asks for the offsets and the lag of all consumer groups of a broker."""
 
     is_order: bool = False
     """Whether the answer contains only ordered topics. RocketMQ's header requires this field; in FlintMQ it is optional."""
@@ -184,6 +194,9 @@ class QueryConsumeQueueRequestHeader(CommandHeader, kw_only=True):
 
 
 class ResumeCheckHalfMessageRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 323; ``msgId`` is a broker's message id (offsetMsgId)."""
+    """The header of request 323, which resets the number of checks of a half message.
+
+    The field ``msgId`` is a broker's message id (offsetMsgId).
+    """
 
     msg_id: str | None = None

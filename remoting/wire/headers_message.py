@@ -13,7 +13,7 @@ from flintmq.remoting.wire.header_codec import CommandHeader, Int, Long
 
 
 class SentRequestHeader(CommandHeader, kw_only=True):
-    """The fields that a producer sends with a message."""
+    """The header fields that a producer sends with a message."""
 
     producer_group: str
     topic: str
@@ -32,7 +32,7 @@ class SentRequestHeader(CommandHeader, kw_only=True):
 
 
 class SendMessageRequestHeader(SentRequestHeader, kw_only=True):
-    """The header of requests 10 and 324 (send a message), with long names."""
+    """The header of requests 10 and 324, which send a message. The fields have long names."""
 
     max_reconsume_times: Int | None = None
     batch: bool = False
@@ -40,7 +40,7 @@ class SendMessageRequestHeader(SentRequestHeader, kw_only=True):
 
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, kw_only=True):
-    """The header of requests 310, 320 and 325 (send a message), with names of one letter."""
+    """The header of requests 310, 320 and 325, which send a message. The fields have names of one letter."""
 
     refuses_no_numbers: ClassVar[bool] = True
 
@@ -66,9 +66,9 @@ PROPERTIES: Final = "i"
 
 
 class SendMessageResponseHeader(CommandHeader, kw_only=True):
-    """The header of the answer to every send. ``MSG_REGION`` and ``TRACE_ON`` must always be present.
+    """The header of the answer to every request that sends a message.
 
-    See docs/internals/protocol.md, What an answer must have.
+    ``MSG_REGION`` and ``TRACE_ON`` must always be present. See docs/internals/protocol.md, What an answer must have.
     """
 
     msg_id: str
@@ -82,7 +82,7 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
 
 
 class ReplyMessageRequestHeader(SentRequestHeader, kw_only=True):
-    """The header of request 326: a reply, which the broker pushes to the producer of the request."""
+    """The header of request 326, by which the broker pushes a consumer's reply to the producer of the request."""
 
     born_host: str
     store_host: str
@@ -90,7 +90,7 @@ class ReplyMessageRequestHeader(SentRequestHeader, kw_only=True):
 
 
 class PullMessageRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 11: pull messages of a queue from a queue offset on."""
+    """The header of request 11, which pulls messages of a queue from a queue offset on."""
 
     consumer_group: str
     topic: str
@@ -110,7 +110,7 @@ class PullMessageRequestHeader(CommandHeader, kw_only=True):
 
 
 class PullMessageResponseHeader(CommandHeader, kw_only=True):
-    """The header of every answer to a pull, whatever its code; all four fields are always present."""
+    """The header of every answer to a pull request. All four fields are always present, whatever the answer's code is."""
 
     suggest_which_broker_id: Long
     next_begin_queue_offset: Long = field(name="nextBeginOffset")
@@ -119,7 +119,7 @@ class PullMessageResponseHeader(CommandHeader, kw_only=True):
 
 
 class QueryMessageRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 12: find messages by key and time."""
+    """The header of request 12, which finds messages by key and time."""
 
     topic: str
     key: str
@@ -136,7 +136,7 @@ class QueryMessageResponseHeader(CommandHeader, kw_only=True):
 
 
 class QueryConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 14: get the offset of a group in a queue."""
+    """The header of request 14, which asks for the consumer offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -149,7 +149,7 @@ class QueryConsumerOffsetResponseHeader(CommandHeader, kw_only=True):
 
 
 class UpdateConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 15: store the offset of a group in a queue."""
+    """The header of request 15, which stores the consumer offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -159,7 +159,7 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class QueueRequestHeader(CommandHeader, kw_only=True):
-    """The header of requests 30, 31 and 32, about one queue."""
+    """The header of requests 30, 31 and 32, which ask for the end, the start and the first store time of a queue."""
 
     topic: str
     queue_id: Int
@@ -167,7 +167,7 @@ class QueueRequestHeader(CommandHeader, kw_only=True):
 
 
 class QueueOffsetResponseHeader(CommandHeader, kw_only=True):
-    """The header of answers to requests 29, 30 and 31."""
+    """The header of answers to requests 29, 30 and 31, which ask for a queue offset."""
 
     queue_offset: Long = field(name="offset")
 
@@ -178,7 +178,7 @@ class GetEarliestMsgStoretimeResponseHeader(CommandHeader, kw_only=True):
 
 
 class SearchOffsetRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 29: find the queue offset of the message stored nearest to a time."""
+    """The header of request 29, which finds the queue offset of the message stored nearest to a time."""
 
     topic: str
     queue_id: Int
@@ -187,13 +187,13 @@ class SearchOffsetRequestHeader(CommandHeader, kw_only=True):
 
 
 class ViewMessageRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 33: read the record at a physical offset of the commit log."""
+    """The header of request 33, which reads the record at a physical offset of the commit log."""
 
     commit_log_offset_bytes: Long = field(name="offset")
 
 
 class UnregisterClientRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 35: unregister a client from its groups."""
+    """The header of request 35, which unregisters a client from its groups."""
 
     client_id: str = field(name="clientID")
     producer_group: str | None = None
@@ -201,7 +201,7 @@ class UnregisterClientRequestHeader(CommandHeader, kw_only=True):
 
 
 class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 36: send back a message that could not be consumed, for a later redelivery."""
+    """The header of request 36, which returns a message that could not be consumed to the broker, for a later redelivery."""
 
     commit_log_offset_bytes: Long = field(name="offset")
     group: str
@@ -216,7 +216,7 @@ class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
 
 
 class EndTransactionRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 37: end a transaction by a commit or a rollback."""
+    """The header of request 37, which ends a transaction by a commit or a rollback."""
 
     producer_group: str
     tran_state_table_offset: Long
@@ -243,6 +243,6 @@ class CheckTransactionStateRequestHeader(CommandHeader, kw_only=True):
 
 
 class ConsumerGroupRequestHeader(CommandHeader, kw_only=True):
-    """The header of requests 38, 40 and 203, about one consumer group."""
+    """The header of requests 38, 40 and 203, which concern the members of one consumer group."""
 
     consumer_group: str

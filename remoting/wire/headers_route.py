@@ -42,7 +42,7 @@ that had the topic and are no longer registered."""
 
 
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 104, which unregisters a broker, and of request 322, which asks for its data version."""
+    """The header of requests 104 and 322. Request 104 unregisters a broker, request 322 asks for the broker's data version."""
 
     broker_name: str
     broker_addr: str
@@ -64,7 +64,10 @@ class RegisterBrokerRequestHeader(BrokerIdentityRequestHeader, kw_only=True):
 
 
 class RegisterBrokerResponseHeader(CommandHeader, kw_only=True):
-    """The header of the answer to request 103. A slave gets the addresses of its master; for a master the fields are None."""
+    """The header of the answer to request 103, which registers a broker with its topics.
+
+    A slave gets the addresses of its master. For a master, the fields are None.
+    """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -75,14 +78,14 @@ class QueryDataVersionResponseHeader(CommandHeader, kw_only=True):
 
 
 class KVKeyRequestHeader(CommandHeader, kw_only=True):
-    """The header of requests 101 and 102, which read and delete the value of a key."""
+    """The header of requests 101 and 102, which read and delete the value of a key in a namespace of the name server."""
 
     namespace: str
     key: str
 
 
 class PutKVConfigRequestHeader(KVKeyRequestHeader, kw_only=True):
-    """The header of request 100, which sets the value of a key."""
+    """The header of request 100, which sets the value of a key in a namespace of the name server."""
 
     value: str
 
@@ -92,13 +95,13 @@ class GetKVConfigResponseHeader(CommandHeader, kw_only=True):
 
 
 class GetKVListByNamespaceRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 219, which lists the keys and values of a namespace."""
+    """The header of request 219, which lists the keys and values of a namespace of the name server."""
 
     namespace: str
 
 
 class DeleteTopicFromNamesrvRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 216, which removes a topic from the routes."""
+    """The header of request 216, which removes a topic from the name server's routes."""
 
     topic: str
     cluster_name: str | None = None
@@ -131,7 +134,7 @@ CRC32_MASK: Final = 0x7FFFFFFF
 
 
 def body_crc32(data: bytes) -> int:
-    """Return the checksum for the header of a registration.
+    """Return the checksum of a broker's registration, for the header of the registration.
 
     Args:
         data: the body as it is sent, compressed or not.
@@ -140,7 +143,10 @@ def body_crc32(data: bytes) -> int:
 
 
 def encode_register_broker_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-    """Return the body of a REGISTER_BROKER request as bytes, in JSON or in the compressed form of this module's docstring."""
+    """Return the body of a REGISTER_BROKER request as bytes.
+
+    The body is in JSON, or in the compressed form that the module's docstring describes.
+    """
     if not compressed:
         return body.encode()
     wrapper = body.topic_config_serialize_wrapper
@@ -161,7 +167,7 @@ def _sized(part: bytes) -> bytes:
 
 
 def decode_register_broker_body(data: bytes, *, compressed: bool, version: int, crc32: int = 0) -> RegisterBrokerBody:
-    """Return the decoded body of a REGISTER_BROKER request. An empty body has no topics and the data version {0,0}.
+    """Return the decoded body of a REGISTER_BROKER request. An empty body gives no topics and the data version {0,0}.
 
     Args:
         data: the body as received.

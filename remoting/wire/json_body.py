@@ -60,7 +60,9 @@ def dumps(value: Any, style: Style = "fastjson") -> bytes:
 
 
 def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.JSON_BODY_MAX_BYTES) -> T:
-    """Return a body decoded as a type. The fast reader reads plain JSON with the right types; the lenient reader, all else.
+    """Return a JSON body decoded as a type. The fast reader reads plain JSON with the right types.
+
+    The lenient reader reads other bodies.
 
     Args:
         data: the received body; an empty body counts as an empty object.
@@ -85,7 +87,7 @@ def decode_body(data: bytes, model: type[T], *, dialect_max_bytes: int = limits.
 
 
 def _with_names(value: Any) -> Any:
-    """Return a value with the ordinals of known enums replaced by names."""
+    """Return a JSON value in which RocketMQ's numbers of enum members are replaced by the members' names."""
     if isinstance(value, dict):
         return {key: _with_names(_named(key, member)) for key, member in value.items()}
     if isinstance(value, list):
@@ -104,7 +106,9 @@ def _named(key: Any, member: Any) -> Any:
 
 
 def decode_request_body(data: bytes, model: type[T]) -> T:
-    """Return the body of a client's request decoded as a type. Its limits are lower, because the event loop decodes it.
+    """Return the body of a client's request decoded as a type.
+
+    The limits of requests' bodies are lower than those of answers, because the event loop decodes the bodies.
 
     Raises:
         JsonSyntaxError: the body is too large, has too many objects, or cannot be read.
@@ -118,36 +122,39 @@ def decode_request_body(data: bytes, model: type[T]) -> T:
 
 
 class Body(msgspec.Struct, rename="camel"):
-    """The base class of most bodies. All fields have defaults, because RocketMQ accepts bodies with missing members."""
+    """The base class of most JSON bodies. All fields have defaults, because RocketMQ accepts bodies with missing members."""
 
     def encode(self, style: Style = "fastjson") -> bytes:
-        """Return the body encoded as JSON, in the given style."""
+        """Return the body encoded as JSON in the given style: fastjson's dialect or standard JSON."""
         return dumps(self, style)
 
     @classmethod
     def of_request(cls, data: bytes) -> Self:
-        """Return the decoded body of a client's request; see :func:`decode_request_body`."""
+        """Return the body of a client's request decoded as this type, see :func:`decode_request_body`."""
         return decode_request_body(data, cls)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Return a decoded body; see :func:`decode_body`."""
+        """Return a JSON body decoded as this type, see :func:`decode_body`."""
         return decode_body(data, cls)
 
 
 class PlainBody(Body):
-    """The base class of bodies that have the same JSON in both styles, and no nullable members or sets."""
+    """The base class of bodies whose JSON is the same in fastjson's dialect and in standard JSON.
+
+    The bodies have no nullable members and no sets.
+    """
 
     def encode(self, style: Style = "fastjson") -> bytes:
-        """Return the body encoded as JSON, by a single fast call if possible."""
+        """Return the body encoded as JSON. A single fast call of the encoder is used if possible."""
         return msgspec.json.encode(self) if style == "fastjson" else dumps(self, style)
 
 
 async def decode_answer(data: bytes, model: type[T]) -> T:
-    """Return a broker's answer decoded like :func:`decode_body`; a long answer is decoded on a thread.
+    """Return a broker's answer decoded like :func:`decode_body`. A long answer is decoded on a thread.
 
-    The reader of fastjson's dialect takes a microsecond per character, so the offsets of a topic with thousands of queues would
-    block the event loop for seconds.
+    The reader of fastjson's dialect takes a microsecond per character. On the event loop, it would block all other work for
+    seconds if an answer has the offsets of a topic with thousands of queues.
     """
     decode = model.decode if issubclass(model, Body) else partial(decode_body, model=model)
     return decode(data) if len(data) <= IN_LOOP_MAX_BYTES else await background(decode, data)

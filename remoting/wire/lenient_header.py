@@ -28,7 +28,7 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class JsonHeader(msgspec.Struct):
-    """The members of a JSON header. The member ``extFields`` is the field ``ext``."""
+    """The members of a command's JSON header. The member ``extFields`` is the field ``ext``."""
 
     code: int
     ext: dict[str, str] | None = None
@@ -121,7 +121,7 @@ class _HeaderReader(Reader):
 
 
 def decode_lenient_header(header: bytes) -> JsonHeader:
-    """Return the members of a header, as RocketMQ understands them.
+    """Return the members of a command's JSON header, as RocketMQ understands the header.
 
     Raises:
         HeaderError: fastjson would not accept the header either, or reading it would take too long.
@@ -161,7 +161,7 @@ def _read(text: str) -> Any:
 
 
 def _smart(name: str) -> str:
-    """Return a member's name in the form in which fastjson compares it if no name matches exactly."""
+    """Return the name of a JSON member as fastjson compares it with a field's name if no name matches exactly."""
     return name.replace("_", "").replace("-", "").lower()
 
 
@@ -189,7 +189,7 @@ def _members(raw: dict[str, Any]) -> JsonHeader:
 
 
 def check_field_count(count: int) -> None:
-    """Check the number of fields of a header.
+    """Check the number of extFields in a command's header.
 
     Raises:
         HeaderError: the header has more than ``HEADER_FIELDS_MAX`` fields.
@@ -206,7 +206,9 @@ _INTEGER_TEXT: Final = re.compile(r"([+-]?[0-9]{1,32})(?:\.[0-9]{0,32})?")
 
 
 def _as_int32(name: str, value: Any) -> int:
-    """Return a value as an integer of 32 bits, as fastjson converts it: null and empty text are 0, fractions are truncated.
+    """Return a value of a JSON header as an integer of 32 bits, as fastjson converts the value.
+
+    Null and empty text become 0. Fractions are truncated.
 
     Raises:
         HeaderError: the value is not a number of 32 bits.
@@ -246,7 +248,7 @@ def _as_text(value: Any) -> str:
 
 
 def _document(value: Any) -> str:
-    """Return an object or a list as JSON text.
+    """Return an object or a list of a JSON header as JSON text.
 
     Raises:
         HeaderError: the value cannot be written as JSON.
@@ -270,7 +272,7 @@ _FLAG: Final = re.compile(rb"""(?i)(?<!\\)["']?\bflag["']?\s*:\s*["']?([+-]?[0-9
 
 
 def begins_no_object(frame: bytes) -> bool:
-    """Return whether a frame has a JSON header that does not begin an object, which no client of RocketMQ sends.
+    """Return whether the JSON header in a frame does not begin an object. Clients of RocketMQ send no header of this kind.
 
     Args:
         frame: the bytes of the frame, without its length.
@@ -280,14 +282,17 @@ def begins_no_object(frame: bytes) -> bool:
 
 
 def may_begin_a_header(frame: bytes) -> bool:
-    """Return whether the bytes after a wrong length may belong to a command; rarely true for bytes of other protocols."""
+    """Return whether the bytes after a wrong length field may belong to a command.
+
+    The result is rarely true for bytes of other protocols.
+    """
     if len(frame) < 5:
         return frame[:1] in (b"", b"\0", b"\1")
     return frame[0] == 1 or (frame[0] == 0 and frame[4:5] in (b"{", b" ", b"\t", b"\r", b"\n", b"/"))
 
 
 class Known(msgspec.Struct):
-    """The fields found in an unreadable header that are needed to answer its request."""
+    """The fields of an unreadable header that are needed to answer its request."""
 
     opaque: int
     flag: int

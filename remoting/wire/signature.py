@@ -36,7 +36,7 @@ def verify(secret: Secret, ext_fields: Mapping[str, str], body: bytes) -> bool:
 
 
 def add_signature(ext_fields: dict[str, str], body: bytes, access_key: str, secret: Secret, signed_at: str) -> None:
-    """Add the signature, and the fields it needs, to a request's extFields in place.
+    """Sign a request: add the signature, and the fields that the signature needs, to the request's extFields in place.
 
     Args:
         ext_fields: the extFields of the request.
