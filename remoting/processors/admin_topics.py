@@ -237,8 +237,8 @@ class AdminTopicProcessor(StateProcessor):
     async def clean_unused(self, _request: Request) -> Response:
         """Delete the consume queues and the groups' offsets of topics that no longer exist.
 
-        A slave does nothing here. Its log may contain messages of a topic that its table does not have yet, so it deletes
-        queues only when it compares its tables with its master's.
+        On a slave, this request deletes nothing. A slave's log may contain messages of a topic that the slave's table of topics
+        does not have yet. The slave deletes queues only when it compares its tables with its master's.
         """
         api = self._api
         if not api.role.takes_writes:

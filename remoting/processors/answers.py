@@ -83,7 +83,7 @@ def check_not_slave(api: BrokerApi) -> None:
 def wants_standard_json(request: Request) -> bool:
     """Return whether a request's field ``acceptStandardJsonOnly`` asks for JSON with numeric keys in quotes.
 
-    RocketMQ has this field for routes. FlintMQ accepts it for every answer that has a standard form.
+    RocketMQ has this field for routes. FlintMQ accepts the field for every answer that has a standard form.
     """
     return (request.ext_fields or {}).get("acceptStandardJsonOnly", "").lower() == "true"
 

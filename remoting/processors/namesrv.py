@@ -255,8 +255,8 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Sequence[str] | None) -> None:
     """Raise ``RefusedError`` for a registration of a broker with addresses or names that clients cannot use.
 
-    Clients would get the addresses and names with every route. RocketMQ's name server accepts any text. If it refused a
-    registration, the broker would throw an ``MQBrokerException`` with the remark and continue.
+    Clients would get the addresses and names with every route. RocketMQ's name server accepts any text. If a name server
+    refused a registration, RocketMQ's broker would throw an ``MQBrokerException`` with the remark and continue.
     """
     told = [("brokerAddr", header.broker_addr), *(("filterServerList", one) for one in filter_servers or ())]
     told += [("haServerAddr", header.ha_server_addr)] if header.ha_server_addr else []

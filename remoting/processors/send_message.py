@@ -8,10 +8,10 @@ With ``admission.fast_failure``, sends that have waited too long are refused (do
     read ──► waits for the end of the loop's turn ──► append ──► flush ──► answer
          └─ admission.send_wait_ms ─┘                └─ admission.page_cache_busy_ms ─┘
 
-RocketMQ checks its queue every 10 ms. FlintMQ checks each read when its turn comes, because it has the time of the read. One
-thread both reads and appends. While an append takes long, nothing is read, so the reads of the next turn have waited for the
-append in their sockets. Sends that waited too long, in the socket or in the loop, are answered SYSTEM_BUSY. The remark says
-where they waited.
+RocketMQ checks its queue every 10 ms. FlintMQ knows the time of each read, and checks the sends of the read before they are
+stored. One thread both reads and appends. While an append takes long, nothing is read, so the sends of the next iteration have
+waited for the append in their sockets. Sends that waited too long, in the socket or in the loop, are answered SYSTEM_BUSY. The
+remark says where they waited.
 """
 
 from __future__ import annotations

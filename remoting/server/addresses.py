@@ -105,8 +105,8 @@ def check_exposure(host: str, *, host_key: str, acl_key: str, has_acl: bool, ins
         insecure: the value of ``listen.insecure``.
 
     Returns:
-        True if other machines reach the server without access control, which ``insecure`` allows. A warning is logged then, and
-        the caller repeats it every :data:`REMINDER_S` seconds.
+        True if other machines reach the server without access control, which ``insecure`` allows. In this case a warning is
+        logged, and the caller repeats the warning every :data:`REMINDER_S` seconds.
 
     Raises:
         ConfigError: other machines reach the address, and neither ``has_acl`` nor ``insecure`` is set.

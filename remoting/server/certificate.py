@@ -1,7 +1,7 @@
-"""Reads the time at which a certificate expires. The ``ssl`` module returns it only for certificates of verified peers.
+"""Reads the time at which a certificate expires. The ``ssl`` module returns this time only for certificates of verified peers.
 
-A certificate is a tree of ASN.1 values in DER. Each value is a tag, a length and a content (X.690). The time stands near the
-beginning (RFC 5280, section 4.1)::
+A certificate is a tree of ASN.1 values in DER. Each value is a tag, a length and a content (X.690). The time is near the
+beginning of the certificate (RFC 5280, section 4.1)::
 
     Certificate
     └─ TBSCertificate: [version], serial number, signature algorithm, issuer, Validity, …

@@ -8,8 +8,8 @@ States and rules::
 * Answers are collected in the channel and sent in one write: at the end of the read that caused them, or by
   :meth:`ServerChannel.flush`.
 * A header that cannot be read is answered with the error. The connection stays open.
-* Bytes that are not a frame close the connection. If they contain the number of a request, it is answered first. Frames before
-  them in the same read are lost.
+* Bytes that are not a frame close the connection. If the bytes contain the number of a request, the request is answered first.
+  Frames before the bytes in the same read are lost.
 * The channel stops reading from a peer that does not read its answers. It closes the connection if more than
   ``SEND_BUFFER_MAX_BYTES`` wait for the peer.
 * The channel stops reading from a peer with too many unanswered requests, until half of them are answered.
@@ -64,7 +64,7 @@ _MUCH_BYTES = 1024 * 1024
 class ServerChannel(asyncio.Protocol):
     """The server's end of a client's connection. Used only on the event loop's thread.
 
-    Two objects are equal only if they are the same object.
+    Channels are compared by identity.
     """
 
     def __init__(self, server: RemotingServer) -> None:
@@ -226,9 +226,7 @@ class ServerChannel(asyncio.Protocol):
         return self._transport is not None and self._ending is None and not self._transport.is_closing()
 
     def close(self, reason: str = "") -> None:
-        """Close the connection.
-
-        With a reason, answers that are not sent yet are dropped; without a reason, they are sent first.
+        """Close the connection. Without a reason, unsent answers are sent first; with a reason, unsent answers are dropped.
 
         Args:
             reason: the peer's misbehavior, for the log.
@@ -394,7 +392,7 @@ def _address(host: str, port: int) -> str:
 
 
 class LastWords:
-    """The bytes with which a connection stops sending frames, searched for the number of a request to answer.
+    """Collects the bytes after a connection's last valid frame, and finds the number of a request to answer.
 
     Used only on the event loop's thread.
 

@@ -24,7 +24,7 @@ _Job = tuple[Callable[[Request], Any], Request, "asyncio.Future[Any]"]
 
 
 class Pool:
-    """A bounded queue of the requests under way in a pool. Used only on the event loop's thread.
+    """A bounded queue of requests that a server has accepted and not answered yet. Used only on the event loop's thread.
 
     Args:
         name: name of the pool; ``admission.<name>_queue`` of the configuration sets its capacity.

@@ -154,7 +154,7 @@ class Questions:
             )
 
     def fail(self, reason: str) -> None:
-        """Raise `RemotingError` with a reason in every waiting :meth:`ask`."""
+        """Raise `RemotingError` with a reason in every call of :meth:`ask` that waits for a client's answer."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(RemotingError(reason))

@@ -1,4 +1,4 @@
-"""Checks requests before they reach a processor, first by authenticators, then by plugins' hooks. Defines those hooks."""
+"""Checks requests before they reach a processor: first by authenticators, then by plugins' hooks. Defines the hooks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The order of work in an iteration of the loop: reading, the work at the end of a turn, then postponed requests.
 
-:class:`.socket_turns.SocketTurns` reports when a turn begins and ends. Sends that arrive in one turn are stored together at its
-end. Some requests are postponed to a later iteration, so that one peer's requests do not delay those of other peers.
+:class:`.socket_turns.SocketTurns` reports when a turn, which is one reading of all ready sockets, begins and ends. Sends that
+arrive in one turn are stored together at the turn's end. Some requests are postponed to a later iteration, so that one peer's
+requests do not delay those of other peers.
 
 The requests of one read are normally answered at once. If sixty connections each pull a megabyte sixty times, that would cause
 gigabytes of answers in one iteration. Therefore the time is limited in two ways:
@@ -84,7 +85,7 @@ class RequestScheduler:
         self._is_started = False
 
     def __len__(self) -> int:
-        """Return the number of connections that have postponed requests."""
+        """Return the number of connections whose requests are postponed."""
         return len(self._single) + len(self._new) + len(self._waiting) + len(self._stalled)
 
     def begin_turn(self) -> None:

@@ -41,7 +41,8 @@ class RpcLatency:
     messages. RocketMQ counts whole ms, and has 0 for that sum.
 
     Args:
-        found_pulls: called now, and when the histograms are read.
+        found_pulls: returns the number of pull requests that found messages, and the seconds in which these messages were read.
+            Called now, and when the histograms are read.
     """
 
     def __init__(self, found_pulls: FoundPulls) -> None:

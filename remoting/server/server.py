@@ -1,8 +1,8 @@
 """Listens on ports, keeps the connections, and passes each request to the processor of its code.
 
 Processors are registered by request code (:mod:`flintmq.remoting.server.request_table`), each in a pool. A pool bounds the
-requests that are under way at once. Processors run on the loop thread. A processor that waits for the disk or for a client is a
-coroutine, or answers later through the channel.
+requests that are under way at once. Processors run on the event loop's thread. A processor that waits for the disk or for a
+client is a coroutine, or answers later through the channel.
 
 See docs/internals/protocol.md, Errors before a processor.
 """

@@ -1,4 +1,4 @@
-"""TLS contexts of servers and clients. The lowest version that they accept is TLS 1.2."""
+"""Makes the TLS contexts of servers and clients, which accept TLS 1.2 and later versions."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def client_context(
     """Return a client's TLS context for :class:`~flintmq.remoting.client.transport.RemotingClient`.
 
     Args:
-        ca: PEM file of the authorities or server certificates to trust. Host names are not checked then, because clients get
-            IP addresses from name servers. None trusts the system's authorities, and host names are checked.
+        ca: PEM file of the authorities or server certificates to trust. With this file, host names are not checked, because
+            clients get IP addresses from name servers. None trusts the system's authorities, and host names are checked.
         certificate: PEM file of the client's certificate, if the server requires one.
         key: PEM file of the private key; None if it is in the certificate's file.
         password: password of the private key.
-        verify: False accepts any certificate. Connections are encrypted then, but not protected against a server that
+        verify: False accepts any certificate. Connections are then encrypted, but are not protected against a server that
             impersonates the real one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The bodies of requests and answers, as structs. The order of their fields is the order in which fastjson writes them.
+"""The bodies of requests and answers, as structs. The fields of each struct have the order in which fastjson writes them.
 
 See docs/internals/protocol.md, JSON bodies.
 """

@@ -7,10 +7,10 @@ fastjson and every known client write ``code`` first, so the bytes up to the fir
 A decoder returns an object with ``code, flag, opaque, version, language, ext``; ``ext`` is the typed header of the code. It
 raises ``msgspec.MsgspecError`` (or ``RecursionError``) for everything unusual. The caller then uses the general decoders
 (``decode_command``, ``decode_header``), which return the same typed header or raise the right refusal. The typed decoders do
-not keep the extFields. Authenticators need all of them for the signature, so with an authenticator only the general decoders
+not keep the extFields. Authenticators need all extFields for the signature, so with an authenticator only the general decoders
 are used.
 
-The encoders of answers return a frame without its body, which the caller writes after it.
+The encoders of answers return a frame without its body, which the caller writes after the frame.
 """
 
 from __future__ import annotations
