@@ -37,7 +37,8 @@ class CheckpointEntry:
 
     @property
     def place(self) -> int:
-        """The index of FlintMQ's source in :attr:`sources`. Raises CheckpointError if there is none or more than one."""
+        """The index of FlintMQ's source in :attr:`sources`. Raises CheckpointError if the query has no FlintMQ source, or more
+        than one."""
         found = [place for place, text in enumerate(self.sources) if _offset(text) is not None]
         if len(found) != 1:
             raise CheckpointError(
@@ -55,12 +56,13 @@ class CheckpointEntry:
 
 @attrs.frozen
 class Checkpoint:
-    """A query's checkpoint in a folder that this process can read and write. The query must not run during :meth:`move`."""
+    """The checkpoint of a streaming query, in a folder that this process can read and write. The query must not run during
+    :meth:`move`."""
 
     folder: Path
 
     def newest(self) -> CheckpointEntry:
-        """Return the newest planned batch.
+        """Return the newest batch that a checkpoint's query has planned.
 
         Raises:
             CheckpointError: the folder has no checkpoint, or the checkpoint has an unknown version.
@@ -77,11 +79,13 @@ class Checkpoint:
 
     @property
     def has_state(self) -> bool:
-        """Whether the query keeps state, such as aggregates. State belongs to its batches, so such a query cannot be moved."""
+        """Whether the query keeps state, such as aggregates. A query with state cannot be moved to another offset, because the
+        state depends on the rows that were read."""
         return (self.folder / "state").is_dir()
 
     def move(self, entry: CheckpointEntry, offset: Offset) -> int:
-        """Add a finished batch that ends at an offset, and return its number. The query continues from there at its next start.
+        """Add a finished batch to the checkpoint, and return the batch's number. The query continues from the batch's end at
+        its next start.
 
         Args:
             entry: the newest batch.

@@ -174,13 +174,13 @@ public class ColumnPruning extends Rule {
 
 
 def prune_columns(spark: Any) -> bool:
-    """Add the rule to a session that lacks it.
+    """Add the optimizer rule for column pruning to a Spark session that lacks the rule.
 
     Args:
         spark: a SparkSession.
 
     Returns:
-        Whether the session has the rule now. A session of Spark Connect cannot have it.
+        Whether the session has the rule now. A session of Spark Connect cannot have the rule.
     """
     from py4j.protocol import Py4JError
 
@@ -204,7 +204,7 @@ def prune_columns(spark: Any) -> bool:
 
 
 def _compiled(spark: Any) -> Any:
-    """Return the rule as an object of the session's process."""
+    """Return the optimizer rule for column pruning as a Java object in the process of the Spark session."""
     jvm, gateway = spark._jvm, spark.sparkContext._gateway
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())

@@ -10,19 +10,19 @@ class SparkPluginError(FlintError):
 
 
 class OptionError(SparkPluginError):
-    """An option is unknown, or its value cannot be used."""
+    """An option of a Spark read or write is unknown, or its value cannot be used."""
 
 
 class SchemaError(SparkPluginError):
-    """A column is unknown, or a schema gives it another type."""
+    """A column of a Spark schema is unknown, or has another type than the column of messages with its name."""
 
 
 class RuntimeMissingError(SparkPluginError):
-    """PySpark, pyarrow or a Java is missing. The text says what to install."""
+    """PySpark, pyarrow or Java is missing. The error's text says what to install."""
 
 
 class UnknownTopicError(SparkPluginError):
-    """None of the requested topics has a queue."""
+    """A topic that a Spark read or a pipeline names does not exist."""
 
 
 class BrokerAwayError(SparkPluginError):
@@ -30,7 +30,8 @@ class BrokerAwayError(SparkPluginError):
 
 
 class UnsettledStoreError(SparkPluginError):
-    """A store is being written or its log ends in an incomplete record, and no file records how far it is safe to read."""
+    """It is not known how far a store can be read. Either a broker is writing to the store, or the log ends in an incomplete
+    record, and no file in the store records a safe end."""
 
 
 class BadRecordError(SparkPluginError):
@@ -38,20 +39,22 @@ class BadRecordError(SparkPluginError):
 
 
 class RowError(SparkPluginError):
-    """A row cannot become a message. The text says which row and why."""
+    """A row of a Spark write cannot become a message. The error's text says which row and why."""
 
 
 class DataLossError(SparkPluginError):
-    """Messages that should be read no longer exist: retention deleted them, or the commit log was truncated."""
+    """Messages to be read no longer exist, because retention deleted the messages or the commit log was truncated."""
 
 
 class OutOfRangeError(OptionError, DataLossError):
-    """An option names an offset at which there is no message: it was deleted, or is not written yet."""
+    """An option names an offset without a message. The message was deleted, or is not written yet."""
 
 
 class CheckpointError(SparkPluginError):
-    """An offset belongs to another transport, to another store, or to another history of this store."""
+    """An offset in a query's checkpoint belongs to another transport, to another store, or to messages of this store that were
+    truncated."""
 
 
 class MaintenanceError(SparkPluginError):
-    """A maintenance job cannot run on this store, or not in the requested way. The text says which way is possible."""
+    """A maintenance job, such as a rebuild or an export, cannot run on a store in the requested way. The error's text says
+    which way is possible."""

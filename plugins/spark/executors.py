@@ -26,7 +26,7 @@ TIMEOUT_S: Final = 120.0
 
 @attrs.frozen
 class WorkerPython:
-    """The Python in which a task runs."""
+    """The Python interpreter in which a Spark task runs, and the modules that this interpreter lacks."""
 
     host: str
     folder: str
@@ -41,9 +41,8 @@ class WorkerPython:
 
 
 def check_executors(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
-    """Check that the session's executors can import the data source.
-
-    The check runs a small job. If no executor answers in time, it logs a warning and accepts the session.
+    """Check that the executors of a Spark session can import the data source. The check runs a small job. If no executor
+    answers in time, the check logs a warning and accepts the session.
 
     Args:
         spark: a SparkSession of a cluster, or of Spark Connect.
@@ -65,7 +64,7 @@ def check_executors(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOU
 
 
 def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT_S) -> list[WorkerPython]:
-    """Return the Pythons in which the session's tasks run; an empty list if no executor answers in time.
+    """Return the Python interpreters in which the tasks of a Spark session run; an empty list if no executor answers in time.
 
     Raises:
         RuntimeMissingError: an executor cannot start its Python, or its version differs from this Python's.
@@ -104,9 +103,8 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
 
 
 def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
-    """Return the function that each task runs.
-
-    It is nested, because Spark pickles a nested function by value: workers that lack this module can run it.
+    """Return the function with which each Spark task reports its Python. Spark pickles a nested function by value, so workers
+    without this module can run the function.
     """
 
     def look(_number: int) -> str:
@@ -132,7 +130,8 @@ def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
 
 
 def _explained(error: Exception) -> Exception:
-    """Return a clearer error if a task's Python could not start; else the error itself."""
+    """Return a clearer error if ``error`` says that the Python of a Spark task is missing or has another version; else return
+    ``error``."""
     for line in str(error).splitlines():
         if "Cannot run program" in line or "PYTHON_VERSION_MISMATCH" in line:
             said = line[max(line.find("Cannot run program"), line.find("[PYTHON_VERSION_MISMATCH]"), 0) :].strip()

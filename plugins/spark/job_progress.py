@@ -16,7 +16,7 @@ _POLL_S: Final = 0.25
 
 @contextlib.contextmanager
 def watched_tasks(context: SparkContext, description: str, report: Callable[[int, int], None]) -> Iterator[None]:
-    """Report the number of finished tasks while this thread runs Spark jobs in the block.
+    """Report the number of finished tasks of the Spark jobs that this thread runs in a ``with`` block.
 
     Args:
         context: the context of a session in this process; Spark Connect has none.

@@ -23,14 +23,14 @@ _PLAIN_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
 
 
 def is_compressed(heads: Heads) -> Bools:
-    """Return, for each record, whether it has a body that its flag marks as compressed."""
+    """Return, for each record, whether the record has a body that its flag marks as compressed."""
     found: Bools = (heads.sys_flag & COMPRESSED != 0) & (heads.body_length > 0)
     return found
 
 
 def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Iterator[tuple[slice, list[bytes | None]]]:
-    """Yield runs of consecutive records whose decompressed bodies have together at most ``max_bytes``; a run has at least one
-    record.
+    """Divide records into runs, so that the decompressed bodies of a run have together at most ``max_bytes``. A run has at
+    least one record.
 
     Each run is a slice of the records with the decompressed bodies of its compressed records (:func:`is_compressed`); None
     for a body that cannot be decompressed.
@@ -53,7 +53,8 @@ def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Ite
 
 
 def body_column(data: npt.NDArray[np.uint8], heads: Heads, plain: list[bytes | None]) -> pa.Array:
-    """Return the body of each record: as stored, or with the compressed bodies replaced by ``plain`` (:func:`plain_runs`).
+    """Return the body of each record. The bodies in ``plain`` (:func:`plain_runs`) replace compressed bodies; other bodies are
+    returned as stored.
 
     A body that is marked as compressed but cannot be decompressed stays as stored. Clients set the mark, so a wrong mark must
     not stop a pipeline.
@@ -67,7 +68,8 @@ def body_column(data: npt.NDArray[np.uint8], heads: Heads, plain: list[bytes | N
 
 
 def wrong_crc(data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
-    """Return, for each record, whether its body differs from its CRC; None if no body does."""
+    """Return, for each record, whether the CRC of its body differs from the CRC that the record stores; None if no body has a
+    wrong CRC."""
     view = data.data
     crcs = heads.raw["body_crc"].astype(np.int32)
     found = np.fromiter(

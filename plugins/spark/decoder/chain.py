@@ -27,7 +27,7 @@ bytes."""
 
 @attrs.frozen
 class Chain:
-    """A run of consecutive records."""
+    """Consecutive records of the commit log: their positions, and why the walk over the log ended."""
 
     starts: Ints
     end: int
@@ -48,7 +48,7 @@ def walk(data: Bytes, start: int, end: int) -> Chain:
 
 
 def in_batches(starts: Ints, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES) -> Iterator[Ints]:
-    """Yield the positions of records in batches. A batch has at most ``batch_rows`` records, which all begin within
+    """Yield the positions of commit log records in batches. A batch has at most ``batch_rows`` records, which all begin within
     ``batch_bytes`` of the first. It has at least one record."""
     at = 0
     while at < len(starts):

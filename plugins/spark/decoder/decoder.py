@@ -57,14 +57,14 @@ _PROPERTIES: Final = {"uniqKey": props.UNIQ_KEY, "tags": props.TAGS, "keys": pro
 
 @attrs.define
 class _Rows:
-    """The records of one batch."""
+    """The records of one batch, as bytes and as the decoded fixed fields of each record."""
 
     data: npt.NDArray[np.uint8]
     heads: Heads
     _properties: PropertyMap | None = None
 
     def properties(self) -> PropertyMap:
-        """Return the parsed properties; the first call parses them."""
+        """Return the properties of the batch's records. The first call parses the properties."""
         if self._properties is None:
             self._properties = PropertyMap(self.data, self.heads)
         return self._properties
@@ -90,7 +90,7 @@ class Decoder:
     def decode(
         self, buffer: Any, starts: Sequence[int] | Ints, where: str = "", first_offset_bytes: int | None = None
     ) -> pa.RecordBatch:
-        """Return the rows of the records at some positions.
+        """Return the rows of the records at the given positions in a buffer.
 
         Args:
             buffer: an object with bytes, such as a memory map of a file or the body of a PULL answer.
@@ -145,9 +145,9 @@ class Decoder:
             yield from self._batches(buffer, places[begin:], where, first_offset_bytes, batch_bytes)
 
     def damaged(self, physical_offset: int | None, size_bytes: int, reason: str) -> pa.RecordBatch:
-        """Return the row of a damaged stretch of the log: its physical offset, its size and the reason.
-
-        The batch is empty if :attr:`rows` leaves out topics that were read before, because their read had this row.
+        """Return a batch with one row that describes a damaged part of the log: its physical offset, its size and the damage.
+        The batch is empty if :attr:`rows` leaves out topics that were read before, because the read of these topics had this
+        row.
         """
         schema = arrow_schema(self.columns, self.properties_format)
         values = {
@@ -173,14 +173,14 @@ class Decoder:
             done = until
 
     def _runs(self, rows: _Rows, max_bytes: int) -> Iterator[tuple[slice, list[bytes | None]]]:
-        """Yield runs of rows, each with its decompressed bodies."""
+        """Divide rows into runs, and yield the decompressed message bodies of each run."""
         asked = "body" in self.columns or (self.bad_records == "keep" and BAD_RECORD in self.columns)
         if asked and not self.raw_body and is_compressed(rows.heads).any():
             return plain_runs(rows.data, rows.heads, max_bytes)
         return iter([(slice(0, len(rows.heads)), [])])
 
     def _chosen(self, buffer: Any, starts: Sequence[int] | Ints, where: str, first_offset_bytes: int | None) -> _Rows:
-        """Return the records that become rows."""
+        """Return the records of a buffer that become rows: valid records that fulfill the conditions in :attr:`rows`."""
         data = np.frombuffer(buffer, np.uint8)
         rows = self._whole(data, np.asarray(starts, np.int64), where, first_offset_bytes)
         rows = rows.chosen(self.rows.mask(data, rows.heads))
@@ -192,7 +192,8 @@ class Decoder:
         return rows
 
     def _batch(self, rows: _Rows, plain: list[bytes | None]) -> pa.RecordBatch:
-        """Return the columns of rows; ``plain`` holds the decompressed bodies of the compressed records."""
+        """Return an Arrow batch with the requested columns of some rows. ``plain`` contains the decompressed bodies of the
+        compressed records."""
         bodies = {"body": body_column(rows.data, rows.heads, plain)} if "body" in self.columns else {}
         if BAD_RECORD in self.columns:
             bodies[BAD_RECORD] = self._reasons(rows, plain)
@@ -200,7 +201,8 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns, self.properties_format))
 
     def _whole(self, data: npt.NDArray[np.uint8], starts: Ints, where: str, first_offset_bytes: int | None) -> _Rows:
-        """Return the heads of the valid records. Raises BadRecordError if one is invalid and must not be skipped."""
+        """Return the heads (fixed fields) of the valid records. Raises BadRecordError if a record is invalid and must not be
+        skipped."""
         heads, wrong = _heads(data, starts, first_offset_bytes)
         if not len(wrong):
             return _Rows(data, heads)
@@ -209,7 +211,8 @@ class Decoder:
         return _Rows(data, read_heads(data, np.delete(starts, wrong)))
 
     def _intact(self, rows: _Rows, where: str) -> _Rows:
-        """Return the records whose body matches its CRC. Raises BadRecordError if one does not and must not be skipped."""
+        """Return the records whose body matches its CRC. Raises BadRecordError if a body does not match and its record must not
+        be skipped."""
         wrong = wrong_crc(rows.data, rows.heads) if self.bad_records != "keep" else None
         if wrong is None:
             return rows
@@ -218,7 +221,8 @@ class Decoder:
         return rows.chosen(~wrong)
 
     def _reasons(self, rows: _Rows, plain: list[bytes | None]) -> pa.Array:
-        """Return why each record's body cannot be read; null if it can, or without ``keep``."""
+        """Return, for each record, why its body cannot be read. The reason is null for a readable body, and for all bodies
+        unless ``badRecords`` is ``keep``."""
         found: list[str | None] = [None] * len(rows.heads)
         if self.bad_records == "keep":
             packed = np.flatnonzero(is_compressed(rows.heads)).tolist() if plain else []
@@ -253,7 +257,7 @@ class Decoder:
 
 
 def decode(buffer: Any, starts: Sequence[int] | Ints, columns: Sequence[str] = ALL_NAMES) -> pa.RecordBatch:
-    """Return the rows of the records at ascending positions of some bytes; see :meth:`Decoder.decode`."""
+    """Decode the records at the given ascending positions in a buffer, and return their rows; see :meth:`Decoder.decode`."""
     return Decoder(tuple(columns)).decode(buffer, starts)
 
 
@@ -266,8 +270,8 @@ _TEXTS: Final[dict[str, Callable[[npt.NDArray[np.uint8], Heads], pa.Array]]] = {
 
 
 def _timestamps(times_ms: Ints) -> pa.Array:
-    """Return times for Spark, in microseconds. Times outside the years 1 to 9999 become null: a client chooses
-    ``bornTimestamp``."""
+    """Convert times in milliseconds to Spark's timestamps in microseconds. Times outside the years 1 to 9999 become null; a
+    client can set any ``bornTimestamp``."""
     outside = (times_ms < _FIRST_MS) | (times_ms > _LAST_MS)
     mask = outside if outside.any() else None
     times_us = pa.array(np.where(outside, 0, times_ms) * 1000, mask=mask)
@@ -275,8 +279,8 @@ def _timestamps(times_ms: Ints) -> pa.Array:
 
 
 def _heads(data: npt.NDArray[np.uint8], starts: Ints, first_offset_bytes: int | None) -> tuple[Heads, Ints]:
-    """Return the heads at ascending positions, without those that the data's end cuts off, and the indices of the positions
-    without a valid record."""
+    """Return the heads (fixed fields) of the records at ascending positions, and the indices of the positions without a valid
+    record. Records that the end of the data cuts off have no head."""
     count = int(np.searchsorted(starts, len(data) - RECORD_MIN_BYTES, "right"))
     heads = read_heads(data, starts[:count])
     bad = heads.bad

@@ -51,7 +51,7 @@ class PropertyMap:
 
     @cached_property
     def _values(self) -> pa.Array:
-        """The values of all entries, as text."""
+        """The values of all property entries, as text."""
         return as_text(take_slices(self._content, self._value_at, self._value_end - self._value_at))
 
     def column(self, name: str) -> pa.Array:
@@ -84,7 +84,8 @@ class PropertyMap:
 
 
 def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return, for each entry, its record's number, the start and end of its name, and the end of its value."""
+    """Find the ``name 0x01 value`` entries of all records. Return, for each entry, the record's number, the start and end of
+    the name, and the end of the value."""
     count = len(offsets) - 1
     content = content[: offsets[-1]]
     breaks = np.flatnonzero(content == 2)
@@ -112,7 +113,7 @@ def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints,
 
 
 def _last_of_equals(rows: Ints, codes: npt.NDArray[np.int32], names: int) -> Bools | None:
-    """Return which entries remain if only the last of equal names in a record counts; None if all remain.
+    """Return which property entries remain if only the last of equal names in a record counts; None if all entries remain.
 
     Each name has a bit. If no name occurs twice in a record, the sum of its entries' bits equals their union.
     """

@@ -1,4 +1,4 @@
-"""Chooses the records that become rows, before any field of variable length is copied."""
+"""Chooses the commit log records that become rows of a Spark read, before any field of variable length is copied."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Life:
 
 @attrs.frozen
 class RowFilter:
-    """Conditions on a record to become a row. Prepared and rolled-back messages never do. Instances are picklable."""
+    """The conditions that a record must fulfill to become a row. Prepared and rolled-back messages never become rows. Instances
+    are picklable."""
 
     topics: frozenset[str] | None = None
     """The accepted topics; None to accept all topics that fulfill the other conditions."""
@@ -63,7 +64,7 @@ class RowFilter:
     """Filters whose topics and queues this filter leaves out."""
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
-        """Return a filter that also drops records outside some bounds."""
+        """Return this filter of records with the additional conditions in ``bounds``."""
         topics, tags = bounds.topics, bounds.tags
         if topics is not None:
             topics = frozenset(topic for topic in topics if self.wants(topic))
@@ -78,8 +79,8 @@ class RowFilter:
         )
 
     def mask(self, data: npt.NDArray[np.uint8], heads: Heads) -> Bools | None:
-        """Return, for each record, whether its head and topic fulfill the conditions; None if all do. Tags are not checked
-        here."""
+        """Return, for each record, whether its fixed fields and its topic fulfill the filter's conditions; None if all records
+        fulfill them. This method does not check tags."""
         keep: Bools | None = None
         queued = is_queued(heads.sys_flag)
         if not queued.all():
@@ -99,7 +100,7 @@ class RowFilter:
         return None if keep is None or keep.all() else keep
 
     def wants(self, topic: str) -> bool:
-        """Return whether messages of a topic can become rows."""
+        """Return whether this filter lets messages of a topic become rows."""
         return self._wants(topic) and not any(one.wants(topic) and not one.queues for one in self.without)
 
     def _wants(self, topic: str) -> bool:
@@ -110,7 +111,7 @@ class RowFilter:
         return self.system_topics or not is_system_topic(topic)
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
-        """Return whether messages of a queue can become rows."""
+        """Return whether this filter lets messages of a queue become rows."""
         if not self.wants(topic) or not self.queue_id.holds(queue_id):
             return False
         chosen = dict(self.queues)
@@ -163,7 +164,7 @@ class RowFilter:
 
 
 def has_tag(tags: pa.Array, wanted: frozenset[str]) -> Bools:
-    """Return, for each row, whether its tag is one of the wanted tags."""
+    """Return, for each tag in an array, whether the tag is one of the wanted tags."""
     import pyarrow.compute as pc
 
     found = pc.is_in(tags, value_set=pa.array(sorted(wanted), pa.string()))

@@ -1,4 +1,4 @@
-"""Makes Arrow arrays of values that lie scattered over some bytes, without a Python step per value.
+"""Makes Arrow arrays of values that lie at separate positions in a buffer, without a Python step per value.
 
 Each value is copied once. Each distinct address is converted to text once, because few hosts send many messages.
 """
@@ -51,7 +51,7 @@ def take_slices(data: npt.NDArray[np.uint8], at: Ints, length: Ints) -> pa.Array
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Return UTF-8 values as a string array. Invalid bytes become U+FFFD, as in the decoder of single records."""
+    """Convert a binary array of UTF-8 values to a string array. Invalid bytes become U+FFFD."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -60,7 +60,7 @@ def as_text(values: pa.Array) -> pa.Array:
 
 
 def parts(values: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """Return the offsets and the bytes of a binary array."""
+    """Return the two buffers of an Arrow binary array: the offsets of the values, and the values' bytes."""
     _validity, offsets, content = values.buffers()
     at = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
     return at, np.frombuffer(content, np.uint8) if content is not None else np.empty(0, np.uint8)
@@ -78,7 +78,7 @@ def placed(values: pa.Array, rows: Ints, items: Ints, count: int) -> pa.Array:
 
 
 def replaced(values: pa.Array, rows: Ints, by: list[Any]) -> pa.Array:
-    """Return a copy of an array with other values at some rows."""
+    """Return a copy of an Arrow array in which the values in ``by`` replace the values at the indices ``rows``."""
     mask = np.zeros(len(values), np.bool_)
     mask[rows] = True
     return pc.replace_with_mask(values, pa.array(mask), pa.array(by, values.type))
@@ -89,12 +89,12 @@ Bools = npt.NDArray[np.bool_]
 
 
 def born_host_at(heads: Heads) -> Ints:
-    """Return the positions of the producers' addresses."""
+    """Return, for each record, the position of the producer's address (born host)."""
     return heads.start + HEAD_AT["born_host"]
 
 
 def store_host_at(heads: Heads) -> Ints:
-    """Return the positions of the broker's addresses."""
+    """Return, for each record, the position of the broker's address (store host)."""
     at = heads.start + HEAD_AT["store_host"]
     return at if heads.born_v6 is None else at + np.where(heads.born_v6, V6_MORE_BYTES, 0)
 
@@ -104,7 +104,7 @@ _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode
 
 
 def host_column(data: npt.NDArray[np.uint8], at: Ints, v6: Bools | None) -> pa.Array:
-    """Return ``ip:port`` of each record. Each distinct address is converted to text once."""
+    """Return the address ``ip:port`` at each of the given positions. Each distinct address is converted to text once."""
     length = np.full(len(at), V4_BYTES, np.int64) if v6 is None else np.where(v6, V6_BYTES, V4_BYTES)
     encoded = take_slices(data, at, length).dictionary_encode()
     texts = [host_text(packed) for packed in encoded.dictionary.to_pylist()]
@@ -112,7 +112,7 @@ def host_column(data: npt.NDArray[np.uint8], at: Ints, v6: Bools | None) -> pa.A
 
 
 def message_id_column(data: npt.NDArray[np.uint8], heads: Heads) -> pa.Array:
-    """Return the broker's message ids: store host and physical offset in upper-case hex."""
+    """Return the message id of each record: the broker's address and the physical offset in upper-case hex."""
     if heads.store_v6 is None or not heads.store_v6.any():
         return _message_ids(data, heads, V4_BYTES)
     if heads.store_v6.all():

@@ -1,4 +1,4 @@
-"""The thread that copies the log to a landing zone. Dispatch never waits for it.
+"""The thread that copies the log to a landing zone. Dispatch never waits for this thread.
 
 The feeder receives positions, not messages. It reads the messages from the log, so waiting messages cost no memory. If more
 than ``queue_bytes`` wait, the feeder ignores further positions (*catching up*). It then lands the log part by part until it is
@@ -28,7 +28,7 @@ _ABORT_S: Final = 10.0
 
 
 class FeederState(enum.Enum):
-    """The state of the feeder."""
+    """The state of the thread that copies the log to a landing zone."""
 
     STARTING = "starting"
     FOLLOWING = "following"
@@ -43,7 +43,7 @@ class FeederState(enum.Enum):
 
 
 class LanderHandle(Protocol):
-    """The interface of a lander, which runs in this process or in a separate one."""
+    """The interface of a lander, which copies the log to a landing zone, in this process or in a separate process."""
 
     @property
     def committed_bytes(self) -> int: ...
@@ -103,12 +103,13 @@ class LandingFeeder:
     # methods that are called on the loop thread
 
     def start(self) -> None:
-        """Start the feeder's thread."""
+        """Start the thread that copies the log to the landing zone."""
         self._thread = threading.Thread(target=self._run, name="flintmq-landing", daemon=True)
         self._thread.start()
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Record that the log is dispatched up to a position, and wake the feeder if ``roll_bytes`` wait. Never blocks."""
+        """Record that the log is dispatched up to a position. Wake the feeder's thread if at least ``roll_bytes`` of the log
+        are waiting to be copied to the landing zone. Never blocks."""
         if self._behind:
             self._skipped += 1
             return
@@ -132,7 +133,8 @@ class LandingFeeder:
         self._behind = end_offset_bytes - start_offset_bytes > self._settings.queue_bytes
 
     def close(self) -> None:
-        """Land the dispatched messages within ``stop_timeout_ms``; the rest lands after the next start. Idempotent."""
+        """Copy the dispatched messages to the landing zone within ``stop_timeout_ms``, and stop. Messages that remain are
+        copied after the next start. Idempotent."""
         self._closing = True
         self._wake.set()
         thread, self._thread = self._thread, None
@@ -154,10 +156,12 @@ class LandingFeeder:
             )
 
     def runtime_info(self) -> dict[str, str]:
-        """Return counts since the broker started, with the names of request 28. Any thread.
+        """Return the feeder's counts since the broker started, named as in the answer to request 28 (runtime information). Any
+        thread.
 
         ``CommittedOffset`` is empty while it is unknown. ``LagMillis`` is the least time that the oldest waiting bytes have
-        waited. ``Error`` is present only while landing has stopped or a failed step will be repeated.
+        waited. ``Error`` is present only while copying to the landing zone has stopped, or while a failed step waits to be
+        repeated.
         """
         lag = max(0, self._readable() - max(self._read_to, self._committed or 0))
         since_s = self._waits_since_s
@@ -198,7 +202,8 @@ class LandingFeeder:
             self._close_lander()
 
     def run_once(self) -> float:
-        """Do the next step if it is due. Return the seconds until the next call; 0 if the next step is due now."""
+        """Copy the next part of the log to the landing zone if this step is due. Return the seconds until the next call; 0 if
+        another step is due now."""
         if self._state is FeederState.STOPPED:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""Copies one part of the log after another into a landing zone."""
+"""Copies a broker's commit log, one part after another, into a landing zone."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Lander:
 
     @property
     def committed_bytes(self) -> int:
-        """The physical offset up to which the log has landed."""
+        """The physical offset up to which the log has been copied to the landing zone."""
         return self._start
 
     def land(self, limit_offset_bytes: int, max_bytes: int, *, skip_lost: bool = False) -> Landed:
-        """Land the next part of the log.
+        """Copy the next part of the log to the landing zone.
 
         Args:
             limit_offset_bytes: the physical offset, between two records, up to which the log may be read.
@@ -113,15 +113,14 @@ class Lander:
         )
 
     def close(self) -> None:
-        """Release the zone's lock, so that another lander can open it. Idempotent."""
+        """Release the lock of the landing zone, so that another lander can open the zone. Idempotent."""
         if self._lock is not None:
             self._lock.release()
 
 
 class ZoneLock:
-    """Locks a landing zone against other landers, from construction until :meth:`release`.
-
-    If a broker is killed, its lander process finishes its current step before it exits. The next lander waits for that.
+    """Locks a landing zone against other landers, from construction until :meth:`release`. If a broker is killed, the broker's
+    lander process finishes its current step before it exits. The next lander waits until that process has exited.
 
     Args:
         root: the landing zone's folder.
@@ -149,5 +148,5 @@ class ZoneLock:
             time.sleep(_LOCK_TRY_S)
 
     def release(self) -> None:
-        """Release the lock. Idempotent."""
+        """Release the lock of the landing zone's folder. Idempotent."""
         self._file.close()

@@ -36,8 +36,8 @@ class LogReader:
         self._decoder = decoder
 
     def read(self, start_offset_bytes: int, limit_offset_bytes: int, max_bytes: int) -> tuple[pyarrow.Table, int]:
-        """Return the rows of the records that follow a position. They lie in one file and have at most ``max_bytes``, but
-        there is at least one record.
+        """Return the rows of the records that follow a position in the log. The records lie in one file. Together they have at
+        most ``max_bytes``, except that the first record may be larger.
 
         Args:
             start_offset_bytes: the physical offset of a record or of the blank end of a file.
@@ -73,7 +73,8 @@ class LogReader:
         return rows, file.start + stopped
 
     def _decode(self, data: npt.NDArray[np.uint8], starts: Ints, path: str) -> tuple[pyarrow.Table, int]:
-        """Return the rows of the first records, and the number of those records."""
+        """Decode the records at the beginning of ``starts`` until the rows have much data. Return the rows, and the number of
+        decoded records."""
         import pyarrow as pa
 
         batches = [self._decoder.decode(data, starts[:0], path)]

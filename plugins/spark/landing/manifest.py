@@ -32,7 +32,7 @@ _JOINED: Final = re.compile(r"joined-(\d{20})-(\d{20})\.jsonl")
 
 @attrs.frozen
 class LandedFile:
-    """A file of a commit."""
+    """A data file of a landing zone, as a commit lists the file."""
 
     path: str
     """Path of the landed file, relative to the landing zone's folder."""
@@ -43,7 +43,7 @@ class LandedFile:
 
 @attrs.frozen(kw_only=True)
 class Commit:
-    """The log range and the files of one landing step."""
+    """One step of copying the log to a landing zone: the copied range of the log, and the written files."""
 
     start_offset_bytes: int
     """Physical offset of the first byte of the log range that the commit covers."""
@@ -74,7 +74,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, text: str | bytes, where: object) -> Commit:
-        """Return the commit in a text that :meth:`to_json` wrote. Raises LandingError for any other text."""
+        """Parse a text that :meth:`to_json` wrote, and return its commit. Raises LandingError for any other text."""
         try:
             content: dict[str, Any] = json.loads(text)
             if content.pop("version") != VERSION:
@@ -109,7 +109,7 @@ class Manifest:
         """The newest commit of the landing zone; None if the zone has no commit."""
 
     def add(self, commit: Commit) -> None:
-        """Publish a commit durably. Raises StoreError or OSError if it is not published."""
+        """Add a commit to the landing zone's manifest durably. Raises StoreError or OSError if the commit is not published."""
         temporary = self.folder / f".{commit.name}"
         self._disk.write_file(temporary, commit.to_json().encode())
         self._disk.replace(temporary, self.folder / commit.name)
@@ -117,17 +117,17 @@ class Manifest:
         self.last = commit
 
     def commits(self) -> Iterator[Commit]:
-        """Yield all commits, oldest first."""
+        """Yield all commits of the landing zone, oldest first."""
         for _start, _end, name in self._ranges:
             path = self.folder / name
             for line in self._disk.read(path).splitlines():
                 yield Commit.from_json(line, path)
 
     def join_old(self, at: int = JOIN_AT) -> bool:
-        """Join all single commits but the newest into one file if there are at least ``at``, to keep the folder small.
+        """Join all single commits of the landing zone but the newest into one file, if at least ``at`` commits would be joined.
 
-        Return whether commits were joined. After a crash, some single commits may remain beside the joined file;
-        :meth:`clean` removes them.
+        Return whether commits were joined. After a crash, some single commits may remain beside the joined file; :meth:`clean`
+        removes these commits.
         """
         single = [found for found in self._ranges[:-1] if _COMMIT.fullmatch(found[2])]
         if len(single) < at:
@@ -143,7 +143,8 @@ class Manifest:
         return True
 
     def clean(self) -> None:
-        """Remove unfinished files, and commits that a joined file contains. A crash can leave both."""
+        """Remove what a crash can leave in a landing zone's manifest: unfinished files, and single commits that a joined file
+        contains."""
         kept = {name for _start, _end, name in self._ranges}
         for path in self._disk.list_files(self.folder):
             known = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)
@@ -179,14 +180,15 @@ def check_source(root: Path, source: LogSource, last: Commit) -> None:
 
 
 def committed_position(disk: Disk, root: Path) -> int | None:
-    """Return the physical offset up to which the log has landed in a zone, from the names of its commits; None if it has no
-    commit."""
+    """Return the physical offset up to which the log has been copied to a landing zone. The names of the zone's commits show
+    the offset; None if the zone has no commit."""
     ranges = _ranges(disk, root / MANIFEST_FOLDER)
     return ranges[-1][1] if ranges else None
 
 
 def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
-    """Return (start, end, name) of the commits and joined files, without commits that a joined file contains, in order."""
+    """Return (start, end, name) of a landing zone's commits and files of joined commits, in order. Commits that a joined file
+    contains are left out."""
     found: list[tuple[int, int, str]] = []
     for path in disk.list_files(folder):
         match = _COMMIT.fullmatch(path.name) or _JOINED.fullmatch(path.name)

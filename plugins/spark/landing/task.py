@@ -1,4 +1,4 @@
-"""A lander's task, its result and its errors."""
+"""The task of a lander, which copies the log to a landing zone; the task's result and errors."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ class LogSource:
 
     @property
     def epoch(self) -> int:
-        """The number of the current epoch; 0 if there is none."""
+        """The number of the log's current epoch; 0 if the log has no epochs."""
         return self.epochs[-1][0] if self.epochs else 0
 
     def cut_below(self, epoch: int, end_offset_bytes: int) -> int | None:
-        """Return the physical offset at which the log was truncated after an epoch, if it is below ``end_offset_bytes``; else
-        None."""
+        """Return the physical offset at which the log was truncated after an epoch. The result is None if the log was not
+        truncated below ``end_offset_bytes``."""
         starts = [start for number, start in self.epochs if number > epoch and start < end_offset_bytes]
         return min(starts) if starts else None
 
 
 @attrs.frozen(kw_only=True)
 class LandingTask:
-    """The settings of a lander: a log, a landing zone, and the topics to land. It is sent to the lander's process as JSON."""
+    """The settings of a lander: the log, the landing zone, and the topics to copy. The settings are sent to the lander's
+    process as JSON."""
 
     path: str
     """The landing zone's folder."""
@@ -57,7 +58,7 @@ class LandingTask:
 
 @attrs.frozen(kw_only=True)
 class Landed:
-    """The result of one landing step."""
+    """The result of copying one part of the log to a landing zone."""
 
     committed_bytes: int
     """Physical offset up to which all messages have landed durably."""
@@ -72,11 +73,11 @@ class Landed:
 
 
 class LandingError(FlintError):
-    """The landing zone cannot be used, and a retry does not help. The text says what to change."""
+    """The landing zone cannot be used, and a retry does not help. The error's text says what to change."""
 
 
 class LandingLossError(LandingError):
-    """Retention deleted messages before they landed.
+    """Retention deleted messages before they were copied to the landing zone.
 
     Args:
         message: which messages are gone, and the settings to change.
@@ -91,4 +92,4 @@ class LandingLossError(LandingError):
 
 
 class LandingTroubleError(FlintError):
-    """A failure that a retry may fix, such as a full disk or a dead process."""
+    """A failure to copy messages to the landing zone that a retry may fix, such as a full disk or a dead process."""

@@ -1,7 +1,7 @@
 """Runs the lander in a separate process, with JSON lines on its standard input and output.
 
-The broker sends one request at a time and waits on a thread. The process ends at the end of its input, which comes also if the
-broker dies. The process may be killed at any time: the next opening of the landing zone repairs an interrupted commit.
+The broker sends one request at a time and waits on a thread. The process ends at the end of its input, which is also closed if
+the broker dies. The process may be killed at any time: the next opening of the landing zone repairs an interrupted commit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _STOP_S: Final = 5.0
 class LanderProcess:
     """Runs a :class:`flintmq.plugins.spark.landing.lander.Lander` in a process. Not thread-safe, except for :meth:`abort`.
 
-    Its methods raise the lander's errors, except that StoreError and OSError become LandingTroubleError. They also raise
-    LandingTroubleError if the process has died.
+    The methods of this class raise the lander's errors, except that StoreError and OSError become LandingTroubleError.
+    LandingTroubleError is also raised if the process has died.
     """
 
     def __init__(self, task: LandingTask, begin_offset_bytes: int) -> None:
@@ -49,17 +49,20 @@ class LanderProcess:
         self.committed_bytes: int = answer["committed"]
 
     def land(self, limit_offset_bytes: int, max_bytes: int, *, skip_lost: bool = False) -> Landed:
-        """Land the next part of the log; see :meth:`flintmq.plugins.spark.landing.lander.Lander.land`."""
+        """Have the process copy the next part of the log to the landing zone; see
+        :meth:`flintmq.plugins.spark.landing.lander.Lander.land`."""
         landed = Landed(**self._ask({"limit": limit_offset_bytes, "max_bytes": max_bytes, "skip_lost": skip_lost}))
         self.committed_bytes = landed.committed_bytes
         return landed
 
     def abort(self) -> None:
-        """Kill the process. A thread that waits for an answer gets a LandingTroubleError. Any thread."""
+        """Kill the lander's process. A thread that waits for an answer of the process gets a LandingTroubleError. Any
+        thread."""
         self._process.kill()
 
     def close(self) -> None:
-        """Close the process's input and wait for its end; kill it after 5 seconds. Idempotent."""
+        """Close the input of the lander's process, and wait for the process to end. After 5 seconds the process is killed.
+        Idempotent."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -96,7 +99,8 @@ class LanderProcess:
 
 
 def main(source: TextIO, sink: TextIO) -> None:
-    """Answer each line of the input with one line, until the input ends."""
+    """Carry out the request to the lander in each line of ``source``, and write one line with the answer to ``sink``. Return
+    when the input ends."""
     from flintmq.plugins.spark.landing.lander import Lander
 
     lander: Lander | None = None
@@ -126,7 +130,7 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether an error cannot be fixed by a retry."""
+    """Return whether a retry cannot fix an error of the lander."""
     from flintmq.plugins.spark.errors import SparkPluginError
 
     return isinstance(error, LandingError | SparkPluginError)

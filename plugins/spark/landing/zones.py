@@ -34,11 +34,11 @@ _DELTA_COMPRESSION: Final[dict[str, _Codec]] = {"zstd": "ZSTD", "snappy": "SNAPP
 
 
 class LandingZone(Protocol):
-    """The interface of a folder to which the lander copies the log, one part in each step. The lander's lock excludes other
-    users."""
+    """The interface of a landing zone: a folder to which the lander copies the log, one part in each step. The lander's lock
+    excludes other users of the folder."""
 
     def open(self) -> int | None:
-        """Open the zone, completing or undoing a commit that a crash interrupted.
+        """Open the landing zone. A commit that a crash interrupted is completed or undone.
 
         Returns:
             the physical offset up to which the log has landed; None if nothing has.
@@ -145,7 +145,7 @@ class ParquetZone:
                 )
 
     def _sweep(self) -> None:
-        """Remove files whose commit was never published."""
+        """Remove data files of the landing zone whose commit was never published."""
         for topic in self._disk.list_folders(self._root):
             if not topic.name.startswith("topic="):
                 continue
@@ -184,7 +184,8 @@ class DeltaZone:
         return int(version)
 
     def _last_commit(self, table: Any) -> Commit | None:
-        """Return this store's newest commit from the table's history; None if the history no longer has it."""
+        """Return this store's newest commit from the history of the Delta table; None if the history no longer has the
+        commit."""
         for entry in table.history(limit=100):
             text = entry.get("flintmq")
             if text is None:
@@ -220,7 +221,8 @@ class DeltaZone:
 
 
 def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.Table]]:
-    """Yield topic, day and rows of each partition, in the log's order, without the topic column, which the folder names."""
+    """Divide rows by topic and day. Yield topic, day and rows of each partition, in the log's order. The rows lack the column
+    of the topic, because the partition's folder names the topic."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -238,18 +240,18 @@ def partitions(rows: pyarrow.Table) -> Iterator[tuple[str, date | None, pyarrow.
 
 
 def dates(rows: pyarrow.Table) -> pyarrow.ChunkedArray:
-    """Return the UTC days of the store times; null for a null time."""
+    """Return, for each row, the UTC day of the message's store time; null for a null time."""
     import pyarrow as pa
 
     return rows["storeTimestamp"].cast(pa.timestamp("us")).cast(pa.date32())
 
 
 def topic_folder(topic: str) -> str:
-    """Return a topic's folder, such as ``topic=Orders``.
+    """Return the name of a topic's folder in a landing zone, such as ``topic=Orders``.
 
     Characters other than letters, digits, ``-`` and ``_`` are written as ``%`` and two hex digits, which readers decode. A
-    topic in a store of another broker may contain any character, so this keeps the path inside the zone. A name that is too
-    long for a file system ends in a hash. The manifest has the whole name.
+    topic in a store of another broker may contain any character, and the written name keeps the path inside the landing zone. A
+    name that is too long for a file system ends in a hash. The manifest has the whole name.
     """
     value = "".join(
         one if _PLAIN.fullmatch(one) else "".join(f"%{byte:02X}" for byte in one.encode("utf-8", "replace"))
@@ -261,5 +263,5 @@ def topic_folder(topic: str) -> str:
 
 
 def date_folder(day: date | None) -> str:
-    """Return a day's folder, such as ``date=2026-11-22``."""
+    """Return the name of a day's folder in a landing zone, such as ``date=2026-11-22``."""
     return f"date={day or _NULL}"
