@@ -33,7 +33,7 @@ _UNIQ: Final = np.dtype([("hash", "<u8"), ("physical", "<i8")])
 
 @attrs.frozen
 class AuditTask(PieceTask):
-    """A piece of the log to audit."""
+    """The task to audit one piece of the commit log."""
 
     uniq_path: str | None
     """Path of the file that gets the hashes of the unique keys in the piece; None if the audit does not search duplicates."""
@@ -57,7 +57,8 @@ class TopicCount:
 
 @attrs.define
 class Findings:
-    """The findings in consecutive records. A task makes the findings of a piece; the driver adds them up for the whole log."""
+    """The findings of an audit in consecutive records of the log. A task makes the findings of one piece; the driver adds up
+    the findings of all pieces."""
 
     records: int = 0
     topics: dict[str, TopicCount] = attrs.field(factory=dict)
@@ -72,7 +73,7 @@ class Findings:
     wrong_crc_count: int = 0
 
     def add(self, columns: RecordColumns, data: Any) -> None:
-        """Add the findings in the next records of the log. ``data`` has the bytes of their file."""
+        """Add the findings in the next records of the log. ``data`` has the bytes of the records' file."""
         self.records += len(columns)
         bad = wrong_crc(data, read_heads(data, columns.begin_at))
         if bad is not None:
@@ -95,7 +96,7 @@ class Findings:
             self.queues[key] = (first, int(offsets[-1]))
 
     def follow(self, piece: Findings) -> None:
-        """Add the findings of the next piece of the log."""
+        """Add the findings of an audit in the next piece of the log."""
         self.records += piece.records
         for topic, count in piece.topics.items():
             self._add_topic(topic, count)
@@ -135,7 +136,7 @@ class Findings:
 
 
 def audit_piece(task: AuditTask) -> Findings:
-    """Return the findings in one piece. Raises MaintenanceError if the piece is damaged."""
+    """Audit one piece of the commit log, and return the findings. Raises MaintenanceError if the piece is damaged."""
     piece = task.piece
     view = map_read_only(Path(piece.path))
     data = np.frombuffer(view, np.uint8)
@@ -212,9 +213,8 @@ def audit(
 
 
 def _duplicates(files: StoreFiles, paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the number of messages whose unique key an earlier message has, and the first of these messages.
-
-    The number counts equal hashes. Only for the first messages are the keys themselves compared.
+    """Return the number of messages whose unique key an earlier message has, and the first of these messages. The number counts
+    messages with equal hashes of the keys. The keys themselves are compared only for the first messages.
     """
     keys = np.concatenate([np.fromfile(path, _UNIQ) for path in paths]) if paths else np.empty(0, _UNIQ)
     keys = keys[np.argsort(keys["hash"], kind="stable")]

@@ -1,7 +1,7 @@
 """Compaction by key: writes the newest message of each topic and key as Parquet.
 
-It runs in two passes. The first reads only topics, keys and positions, and finds the last position for each (topic, key). The
-second writes the messages at those positions. The store is not changed.
+Compaction runs in two passes. The first pass reads only topics, keys and positions, and finds the last position for each
+(topic, key). The second pass writes the messages at these last positions. The store is not changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COLUMNS: Final = ("topic", "keys", "physicalOffset")
 
 @attrs.frozen
 class NewestTask(PieceTask):
-    """A piece of the log to read in the first pass."""
+    """The task to find the last position of each key in one piece of the log, in the first pass of a compaction."""
 
     rows: RowFilter
     path: str
@@ -38,7 +38,7 @@ class NewestTask(PieceTask):
 
 @attrs.frozen
 class NewestDone:
-    """Counts of one task of the first pass."""
+    """The counts of one task in the first pass of a compaction."""
 
     rows: int
     without_key: int
@@ -47,7 +47,7 @@ class NewestDone:
 
 @attrs.frozen(kw_only=True)
 class Compacted:
-    """The counts of a finished compaction."""
+    """The counts of a finished compaction by key."""
 
     rows_read: int
     rows_without_key: int
@@ -59,7 +59,8 @@ class Compacted:
 
 
 def newest_of_piece(task: NewestTask) -> NewestDone:
-    """Write the last position of each (topic, key) in a piece to an Arrow file, and return counts."""
+    """Find the last position of each (topic, key) in a piece of the log, write the positions to an Arrow file, and return
+    counts."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.feather as feather
@@ -76,7 +77,7 @@ def newest_of_piece(task: NewestTask) -> NewestDone:
 
 
 def newest_of(rows: pyarrow.Table) -> pyarrow.Table:
-    """Return the last position of each (topic, key)."""
+    """Return, for each (topic, key) in a table of messages, the largest physical offset."""
     found = rows.group_by(["topic", "keys"], use_threads=False).aggregate([("physicalOffset", "max")])
     return found.rename_columns(
         [{"physicalOffset_max": "physicalOffset"}.get(name, name) for name in found.column_names]
@@ -141,8 +142,8 @@ def compact(
 
 
 def _merge(paths: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the newest position of each key in all pieces, ascending. Pieces are merged one by one, so that only distinct keys
-    are in memory."""
+    """Return the position of the newest message of each (topic, key) in the whole log, ascending. The results of the pieces are
+    merged one by one, so that only distinct keys are in memory."""
     import pyarrow as pa
     import pyarrow.feather as feather
 

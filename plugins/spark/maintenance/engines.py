@@ -1,4 +1,4 @@
-"""Engines, which run the tasks of a maintenance job."""
+"""Engines, which run the tasks of a maintenance job in this process, in several processes, or on Spark."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """The argument of a task's function: a small picklable value."""
+    """The interface of a maintenance task: a small picklable value that the task's function takes as its argument."""
 
     @property
     def size(self) -> int:
-        """The size of the task, to compute the progress of all tasks."""
+        """The size of the maintenance task, from which the progress of all tasks is computed."""
         ...
 
 
@@ -34,17 +34,17 @@ Report = Callable[[str, int, int], None]
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """Report nothing."""
+    """Ignore a progress report."""
 
 
 class Engine(abc.ABC):
-    """Runs a function on every task, in any order."""
+    """The interface of an engine, which calls a function with every task of a maintenance job, in any order."""
 
     parallelism: int
     """Number of tasks that the engine runs at the same time."""
 
     def run(self, what: str, function: Callable[[T], R], tasks: Sequence[T], report: Report = silent) -> list[R]:
-        """Return the results in the order of the tasks.
+        """Call a function with each task, and return the results in the order of the tasks.
 
         Args:
             what: the job's step, for ``report``.
@@ -65,14 +65,14 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """Yield the number and the result of each task."""
+        """Run the tasks, and yield the index and the result of each finished task."""
 
     def close(self) -> None:  # noqa: B027 -- not every engine starts something
         """Stop processes or sessions that the engine started. Idempotent."""
 
 
 class InlineEngine(Engine):
-    """Runs one task after the other in this process."""
+    """An engine that runs the tasks of a maintenance job one after another in this process."""
 
     parallelism = 1
 
@@ -81,9 +81,9 @@ class InlineEngine(Engine):
 
 
 class ProcessEngine(Engine):
-    """Runs tasks in processes of this machine. They start with the first task and end with :meth:`close`.
-
-    The processes import the program's main module, so a script that uses this engine needs ``if __name__ == "__main__":``.
+    """An engine that runs maintenance tasks in processes of this machine. The processes start with the first task and end with
+    :meth:`close`. They import the program's main module, so a script that uses this engine needs ``if __name__ ==
+    "__main__":``.
 
     Args:
         workers: the number of processes; by default the number of processors that this process may use.
@@ -113,7 +113,7 @@ class ProcessEngine(Engine):
 
 
 class SparkEngine(Engine):
-    """Runs tasks in a Spark session: the given one, the active one, or a new one.
+    """An engine that runs maintenance tasks in a Spark session: the given session, the active session, or a new session.
 
     Args:
         master: where a new session runs Spark.
@@ -150,13 +150,13 @@ class SparkEngine(Engine):
                 raise _from_spark(error) from error
 
     def close(self) -> None:
-        """Stop the session if the engine created it."""
+        """Stop the Spark session if this engine created the session."""
         if self._own:
             self._spark.stop()
 
 
 def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]") -> Engine:
-    """Return the engine with a name.
+    """Return the engine for maintenance tasks with the given name, such as ``spark``.
 
     Raises:
         MaintenanceError: no engine has the name.
@@ -175,7 +175,7 @@ def engine_of(name: str, *, workers: int | None = None, master: str = "local[*]"
 
 
 def _from_spark(error: Exception) -> Exception:
-    """Return a MaintenanceError with the text of a task's error, without the text that Spark puts around it."""
+    """Return a MaintenanceError with the text of a task's error. The text that Spark adds around the task's text is removed."""
     lines = [line.strip() for line in str(error).splitlines()]
     named = [line for line in lines if line.startswith("flintmq.") and ": " in line]
     return MaintenanceError(named[0].partition(": ")[2] if named else f"Spark failed: {str(error)[:2000]}")

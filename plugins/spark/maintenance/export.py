@@ -44,14 +44,15 @@ class PartTask(PieceTask):
 
 @attrs.frozen
 class PartDone:
-    """Counts of one written piece."""
+    """The counts of one piece of the log that was exported as a Parquet file."""
 
     rows: int
     file_bytes: int
 
 
 def write_part(task: PartTask) -> PartDone:
-    """Write a piece's rows to one Parquet file, or no file if there are no rows. The file gets its name when it is complete.
+    """Export the messages of one piece of the log to a Parquet file. The file gets its name when it is complete. A piece
+    without rows gets no file.
 
     Raises:
         BadRecordError, MaintenanceError: the log is damaged in this piece.
@@ -87,7 +88,7 @@ def write_part(task: PartTask) -> PartDone:
 
 @attrs.frozen(kw_only=True)
 class Exported:
-    """The counts of a finished export."""
+    """The counts of a finished export of messages to Parquet files."""
 
     rows: int
     files: int
@@ -156,7 +157,8 @@ def export(
 
 
 def within(pieces: list[Piece], low_ms: int, high_ms: int) -> list[Piece]:
-    """Return the pieces that may hold messages of a time range. Store times grow along the log, except when a clock is set."""
+    """Return the pieces of the log that may contain messages stored in a time range. Store times increase along the log, unless
+    a broker's clock was set back."""
     if low_ms == Range().low and high_ms == Range().high:
         return pieces
     begins = [first_store_time_ms(piece) for piece in pieces]

@@ -1,4 +1,4 @@
-"""Divides a log into pieces, one for each task, and reads pieces."""
+"""Divides a commit log into pieces, one for each task of a maintenance job, and reads the records of a piece."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PIECE_BYTES: Final = 64 * 1024 * 1024
 
 @attrs.frozen
 class Piece:
-    """Consecutive records in one file of the log."""
+    """A piece of the commit log: consecutive records in one file, which one maintenance task reads."""
 
     path: str
     base: int
@@ -46,13 +46,13 @@ class Piece:
 
     @property
     def start_offset_bytes(self) -> int:
-        """Physical offset of the first record."""
+        """Physical offset of the first record in the piece."""
         return self.base + self.at
 
 
 @attrs.frozen
 class PieceTask:
-    """The picklable input of a task that reads one piece."""
+    """The picklable input of a maintenance task that reads one piece of the log."""
 
     piece: Piece
 
@@ -62,7 +62,8 @@ class PieceTask:
 
 
 def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) -> list[Piece]:
-    """Return the pieces of a log: its files, or parts of files if there are too few files for ``wanted`` tasks.
+    """Divide a commit log into pieces, and return the pieces. A piece is a whole file, or a part of a file if the log has too
+    few files for ``wanted`` tasks.
 
     Args:
         files: the store.
@@ -90,7 +91,8 @@ def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) ->
 
 
 def _cuts(file: FileView, end: int, parts: int) -> list[int]:
-    """Return the positions in a file at which its parts begin. A walk from the file's start has found a record at each."""
+    """Return the positions at which to divide a file of the log into parts. A walk from the file's start finds a record at each
+    position."""
     starts = walk(np.frombuffer(file.view, np.uint8), 0, end).starts
     if not len(starts):
         return [0]
@@ -101,7 +103,8 @@ def _cuts(file: FileView, end: int, parts: int) -> list[int]:
 
 
 def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[RecordColumns]:
-    """Yield the records of a piece as columns; see :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
+    """Read a piece of the commit log, and yield the fields of its records as columns; see
+    :class:`flintmq.core.record.bulk_columns.ColumnReader`."""
 
     def request_at(at: int) -> DispatchRequest:
         return request_of(rec.decode_record(view, at, check_crc=False), delays)
@@ -110,12 +113,13 @@ def columns_of(view: memoryview, piece: Piece, delays: DelayTimes) -> Iterator[R
 
 
 def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
-    """Return the end of a piece and whether the log may end there, from the position at which reading stopped.
+    """Check the position at which reading a piece stopped. Return the end of the piece, and whether this end may be the end of
+    the log.
 
     If a blank record ends the file, the piece's end is the file's end.
 
     Raises:
-        MaintenanceError: the bytes at the position are not a valid end.
+        MaintenanceError: the bytes at the position are not a valid end of a piece.
     """
     if at == piece.end_at:
         return at, False
@@ -133,7 +137,7 @@ def check_end(view: memoryview, piece: Piece, at: int) -> tuple[int, bool]:
 
 
 def damage(piece: Piece, at: int) -> MaintenanceError:
-    """Return the error for a position at which a record must be and is not."""
+    """Return the error for a position in a piece at which a record must begin but no record begins."""
     return MaintenanceError(
         f"{piece.path}: no record at position {piece.base + at}: the log is damaged there, or torn. "
         "flintmq store repair mends it; flintmq store explain says more"
@@ -141,8 +145,8 @@ def damage(piece: Piece, at: int) -> MaintenanceError:
 
 
 def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a piece, or only those at some positions, in batches. Raises BadRecordError and MaintenanceError for
-    damage."""
+    """Decode the records of a piece, or only the records at ``positions``, and yield the rows in batches. Raises BadRecordError
+    and MaintenanceError for a damaged piece."""
     view = map_read_only(Path(piece.path))
     data = np.frombuffer(view, np.uint8)
     chain = walk(data, piece.at, piece.end_at)
@@ -156,7 +160,7 @@ def decoded(piece: Piece, decoder: Decoder, positions: Ints | None = None) -> It
 
 
 def first_store_time_ms(piece: Piece) -> int | None:
-    """Return the store time of a piece's first record; None if there is no record."""
+    """Return the store time in ms of the first record in a piece; None if the piece does not begin with a record."""
     view = map_read_only(Path(piece.path))
     try:
         return rec.decode_record(view, piece.at, check_crc=False).store_timestamp_ms
@@ -165,15 +169,15 @@ def first_store_time_ms(piece: Piece) -> int | None:
 
 
 def new_folder(out: Path) -> None:
-    """Create the folder of a result. Raises MaintenanceError if it exists and is not empty."""
+    """Create the folder for the result of a maintenance job. Raises MaintenanceError if the folder exists and is not empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise MaintenanceError(f"{out} is not empty; name a new folder")
     out.mkdir(parents=True, exist_ok=True)
 
 
 def present_lives(files: StoreFiles, end_offset_bytes: int | None) -> tuple[Life, ...]:
-    """Return the beginnings of recreated topics in the log before ``end_offset_bytes``, or in the whole log if it is None.
-    Raises StoreError."""
+    """Return where the messages of each recreated topic begin in the log. The log is searched up to ``end_offset_bytes``, or to
+    its end if this is None. Raises StoreError."""
     log = LogFiles(files.log_folders)
     end = log.end if end_offset_bytes is None else end_offset_bytes
     return lives(files.root, log, end, end if files.is_clean or end_offset_bytes is not None else 0)

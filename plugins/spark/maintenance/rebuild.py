@@ -76,7 +76,7 @@ WORK_FOLDER: Final = "rebuild"
 
 @attrs.frozen(kw_only=True)
 class Rebuilt:
-    """The result of a rebuild."""
+    """The result of a rebuild of a store's consume queues and index."""
 
     records: int
     units: int
@@ -101,7 +101,7 @@ def rebuild(
     out: Path | None = None,
     report: Report = silent,
 ) -> Rebuilt:
-    """Rebuild queues and index from the log, and return the counts.
+    """Rebuild a store's consume queues and index from its commit log, and return counts.
 
     Args:
         root: the store. No broker may run on it, and its last broker must have stopped in order.
@@ -167,7 +167,7 @@ def _check(files: StoreFiles, config: BrokerConfig) -> None:
 
 @attrs.frozen
 class _Job:
-    """One rebuild: makes new folders that can replace the store's folders."""
+    """Rebuilds the consume queues and the index of one store, in new folders that can replace the store's folders."""
 
     _files: StoreFiles
     _config: BrokerConfig
@@ -223,7 +223,8 @@ class _Job:
         return queue_folder(self._work / "consumequeue", *key)
 
     def _fill_beginnings(self, runs: Mapping[QueueKey, tuple[int, int]]) -> None:
-        """Write filler units in queues whose oldest messages are deleted and whose first message lies inside a file."""
+        """Write filler units at the beginning of consume queues whose oldest messages are deleted and whose first message lies
+        inside a file."""
         size = self._config.store.consume_queue_file_bytes
         for key, (first, _count) in runs.items():
             fill = first * UNIT_BYTES % size
@@ -231,7 +232,8 @@ class _Job:
                 write_units(self._folder(key), size, first * UNIT_BYTES - fill, _FILLER * (fill // UNIT_BYTES))
 
     def _make_in_order(self, pieces: Sequence[Piece], irregular: frozenset[QueueKey]) -> None:
-        """Make the queues whose offsets have gaps or repeats, by dispatching their messages in the order of the log."""
+        """Rebuild the consume queues in ``irregular``, by dispatching the queues' messages in the order of the log. These
+        queues have gaps or repeats in their queue offsets, or their topic was deleted."""
         settings = self._config.store
         table = ConsumeQueueTable(
             OS_DISK,
@@ -251,9 +253,8 @@ class _Job:
             table.close()
 
     def _verify(self, runs: Mapping[QueueKey, tuple[int, int]], irregular: frozenset[QueueKey]) -> int:
-        """Check the written queues: each run is complete, and each unit refers to a later message than the unit before it.
-
-        Return the number of units. Raises MaintenanceError.
+        """Check the rebuilt consume queues, and return the number of their units. Each queue in ``runs`` must have all its
+        units, and each unit must refer to a later message than the previous unit. Raises MaintenanceError.
         """
         size = self._config.store.consume_queue_file_bytes
         units = 0
@@ -273,7 +274,8 @@ class _Job:
 
 
 def _dispatch(table: ConsumeQueueTable, requests: Sequence[DispatchRequest], queues: Set[QueueKey]) -> None:
-    """Dispatch the records of some queues to a table. End a topic at each record that declares it deleted."""
+    """Dispatch the records that belong to ``queues`` to a table of consume queues. End a topic in the table at each record that
+    declares the topic deleted."""
     begin = 0
     for at, request in enumerate([*requests, None]):
         topic = deleted_topic(request) if request is not None else ""
@@ -286,8 +288,8 @@ def _dispatch(table: ConsumeQueueTable, requests: Sequence[DispatchRequest], que
 
 
 def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int) -> int:
-    """Return the physical offset of the log's end; preallocated files may follow it. Raises MaintenanceError for records that
-    follow zeros."""
+    """Return the physical offset at which the records of the log end; preallocated files may follow. Raises MaintenanceError if
+    records follow the zeros after this end."""
     ended = next((number for number, done in enumerate(found) if done.ends_log), len(found) - 1)
     if any(done.records for done in found[ended + 1 :]):
         raise damage(pieces[ended], found[ended].end_offset_bytes - pieces[ended].base)
@@ -295,7 +297,9 @@ def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int)
 
 
 def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], frozenset[QueueKey]]:
-    """Return the queues whose pieces form one run, with first queue offset and count, and the set of the other queues."""
+    """Divide queues into two groups. The first group has queues without gaps or repeats in their queue offsets and without a
+    deletion of their topic, each with first queue offset and number of messages. The second group is the set of all other
+    queues."""
     runs: dict[QueueKey, tuple[int, int]] = {}
     irregular: set[QueueKey] = set()
     deleted = frozenset(topic for done in found for topic in done.deleted)
@@ -311,7 +315,7 @@ def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], 
 
 
 def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the physical offsets in a queue's units, from a queue offset on."""
+    """Return the physical offsets in ``count`` consume queue units, from the queue offset ``first`` on."""
     parts = []
     position, end = first * UNIT_BYTES, (first + count) * UNIT_BYTES
     while position < end:
@@ -325,7 +329,7 @@ def _physical_of(folder: Path, file_bytes: int, first: int, count: int) -> np.nd
 
 
 def _sync_tree(work: Path, report: Report) -> None:
-    """Sync all new files to disk before they replace the old ones."""
+    """Sync all rebuilt consume queue and index files to disk, before these files replace the store's files."""
     paths = [path for name in _DERIVED for path in sorted((work / name).rglob("*"))]
     for number, path in enumerate(paths):
         if path.is_dir():
@@ -339,10 +343,9 @@ def _sync_tree(work: Path, report: Report) -> None:
 
 
 def _swap(root: Path, work: Path) -> Path | None:
-    """Move the old folders to ``flint/replaced`` and the new ones to their places.
-
-    Return the folder with the old ones; None if there were none. If the process is killed in between, the next broker rebuilds
-    the missing files from the log.
+    """Replace the store's consume queues and index by the rebuilt folders. Move the old folders to ``flint/replaced``, and
+    return the folder that contains them; None if the store had no such folders. If the process is killed in between, the next
+    broker rebuilds the missing files from the log.
     """
     kept = set_aside(root)
     for name in _DERIVED:

@@ -51,7 +51,7 @@ class RebuildTask(PieceTask):
 
 @attrs.define
 class QueueRun:
-    """The messages of one queue in one piece."""
+    """The messages of one queue in one piece of the log: their number, and whether their queue offsets are consecutive."""
 
     first: int
     """Queue offset of the first message of the queue in the piece."""
@@ -66,7 +66,7 @@ class QueueRun:
 
 @attrs.frozen
 class PieceDone:
-    """The result of one task."""
+    """The result of rebuilding the consume queue units and index keys of one piece of the log."""
 
     records: int
     keys: int
@@ -81,10 +81,9 @@ class PieceDone:
 
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:
-    """Write the consume queue units of a piece at their places, and its keys to a file; return the result.
-
-    Several tasks may write to one file: each writes only the units of its records, at places that no other record has. A task
-    that runs twice writes the same bytes twice.
+    """Write the consume queue units of a piece of the log to the new queue files, and the piece's index keys to a key file.
+    Several tasks may write to one queue file: each task writes only the units of its records, at positions that no other record
+    has. A task that runs twice writes the same bytes twice.
 
     Raises:
         MaintenanceError: there is no record where one must be, or a message belongs to several queues.
@@ -133,7 +132,8 @@ def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype
 
 
 def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    """Raise MaintenanceError if a message belongs to several queues. The log does not record its offsets in these queues."""
+    """Raise MaintenanceError if a message belongs to several queues. The log does not record the message's queue offsets in
+    these queues."""
     begins = columns.begin_at
     rows = np.unique(np.searchsorted(begins, mentions, "right") - 1)
     for row in rows[rows >= 0].tolist():
@@ -146,7 +146,8 @@ def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int],
 
 
 def _add_units(columns: RecordColumns, queues: dict[QueueKey, QueueRun]) -> int:
-    """Add the units of some records to their queues, and return the units' size in bytes."""
+    """Make the consume queue units of some records, add the units to ``queues`` to be written later, and return the units' size
+    in bytes."""
     rows = queue_units.visible_rows(columns)
     if not len(rows):
         return 0
@@ -186,8 +187,8 @@ def _write_all(task: RebuildTask, queues: Mapping[QueueKey, QueueRun]) -> None:
 
 
 def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> None:
-    """Write consecutive units at a position of a queue, into as many files as needed. A new file has its full size, filled with
-    zeros."""
+    """Write consecutive units at a position of a consume queue, into as many of the queue's files as needed. A new file has its
+    full size, filled with zeros."""
     folder.mkdir(parents=True, exist_ok=True)
     done = 0
     while done < len(data):
@@ -212,7 +213,7 @@ _CHUNK: Final = 2_000_000
 
 @attrs.frozen
 class KeySlice:
-    """A range of the keys in a piece's key file."""
+    """A range of the index keys in a key file, which contains the keys of one piece of the log."""
 
     path: str
     first: int
@@ -221,7 +222,7 @@ class KeySlice:
 
 @attrs.frozen
 class IndexTask:
-    """The content of one index file."""
+    """The task to build one index file: its path, its size, and the keys to write."""
 
     path: str
     slots: int
@@ -264,7 +265,7 @@ def build_index(task: IndexTask) -> None:
 
 
 def _chunks(task: IndexTask) -> list[np.ndarray[tuple[int], np.dtype[np.void]]]:
-    """Return the keys in chunks, each as a memory map of a key file."""
+    """Return the index keys of a task in chunks. Each chunk is a memory map of a part of a key file."""
     found = []
     for part in task.keys:
         keys = np.memmap(part.path, KEY, "r", 0)[part.first : part.first + part.count]
@@ -308,13 +309,13 @@ def index_tasks(key_counts: Sequence[int], keys_folder: Path, work: Path, index:
 
 
 def key_file(keys_folder: Path, piece: int) -> str:
-    """Return the path of a piece's key file."""
+    """Return the path of the file with the index keys of one piece of the log."""
     return str(keys_folder / f"{piece:08d}")
 
 
 def _index_name(first: KeySlice, before: int) -> int:
-    """Return an index file's name: the time of its first key. Keys are in the log's order, so each rebuild gives the same
-    names."""
+    """Return the name of an index file, which is the time of the file's first key. Keys are in the log's order, so each rebuild
+    gives the same names."""
     stored_ms = int(np.memmap(first.path, KEY, "r", 0)[first.first]["stored_ms"])
     try:
         local = time.localtime(stored_ms // 1000)
