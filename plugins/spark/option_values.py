@@ -1,5 +1,5 @@
-"""Functions that read the values of options. Each takes an option's name and text, and raises OptionError with the accepted
-forms."""
+"""Functions that read the values of a Spark source's options. Each function takes the name and the text of an option. For a
+text that cannot be used, the function raises OptionError, which names the accepted forms."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LATEST_QUEUE_OFFSET: Final = -1
 
 
 def text(option: str, value: str) -> str:
-    """Return the text without surrounding blanks. It must not be empty."""
+    """Read an option as text without surrounding blanks. The text must not be empty."""
     stripped = value.strip()
     if not stripped:
         raise OptionError(f"option {option} is empty")
@@ -42,7 +42,7 @@ def text(option: str, value: str) -> str:
 
 
 def names(option: str, value: str) -> tuple[str, ...]:
-    """Return names that are separated by commas, without duplicates."""
+    """Read an option as names that are separated by commas. Duplicates are removed."""
     found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
     if not found:
         raise OptionError(f"option {option} has no name in it: give one name, or several separated by commas")
@@ -50,7 +50,7 @@ def names(option: str, value: str) -> tuple[str, ...]:
 
 
 def boolean(option: str, value: str) -> bool:
-    """Return the value of ``true`` or ``false``."""
+    """Read an option whose text is ``true`` or ``false``."""
     word = value.strip().lower()
     if word not in ("true", "false"):
         raise OptionError(f"option {option} must be true or false, not {value[:80]!r}")
@@ -58,7 +58,7 @@ def boolean(option: str, value: str) -> bool:
 
 
 def count(option: str, value: str) -> int:
-    """Return a whole number of at least 1."""
+    """Read an option as a whole number of at least 1."""
     number = _whole_number(option, value)
     if number < 1:
         raise OptionError(f"option {option} must be at least 1, not {value[:80]!r}")
@@ -66,7 +66,7 @@ def count(option: str, value: str) -> int:
 
 
 def time_ms(option: str, value: str) -> int:
-    """Return a time in ms since 1970. A time without a UTC offset is in the driver's time zone."""
+    """Read an option as a time in ms since 1970. A time without a UTC offset is in the driver's time zone."""
     try:
         found_ms, told = parse_timestamp(value)
     except ConfigError as error:
@@ -77,7 +77,7 @@ def time_ms(option: str, value: str) -> int:
 
 
 def _whole_number(option: str, value: str) -> int:
-    """Return a whole number of at least 0."""
+    """Read an option as a whole number of at least 0."""
     stripped = value.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= 19) or int(stripped) > _INT64_MAX:
         raise OptionError(f"option {option} must be a whole number, not {value[:80]!r}")
@@ -85,7 +85,7 @@ def _whole_number(option: str, value: str) -> int:
 
 
 def size_bytes(option: str, value: str) -> int:
-    """Return a size in bytes. It may have one of Spark's units: ``64m``, ``64mb`` and ``64MiB`` are equal."""
+    """Read an option as a size in bytes. The text may have one of Spark's units: ``64m``, ``64mb`` and ``64MiB`` are equal."""
     found = _SIZE.fullmatch(value.strip())
     number = int(found[1]) * 1024 ** _POWERS[(found[2] or "b")[0].lower()] if found else 0
     if not 0 < number <= _INT64_MAX:
@@ -94,7 +94,7 @@ def size_bytes(option: str, value: str) -> int:
 
 
 def duration_ms(option: str, value: str) -> int:
-    """Return a duration in ms. It may have a unit: ``500ms``, ``10s``, ``15m``, ``1h``, ``1d``."""
+    """Read an option as a duration in ms. The text may have a unit: ``500ms``, ``10s``, ``15m``, ``1h``, ``1d``."""
     found = _DURATION.fullmatch(value.strip())
     if found is None:
         raise OptionError(f"option {option} must be a duration such as 500ms, 10s or 15m, not {value[:80]!r}")
@@ -102,7 +102,7 @@ def duration_ms(option: str, value: str) -> int:
 
 
 def pattern(option: str, value: str) -> re.Pattern[str]:
-    """Return a compiled Python regular expression."""
+    """Read an option as a Python regular expression, and return the compiled expression."""
     try:
         return re.compile(text(option, value))
     except re.error as error:
@@ -110,7 +110,7 @@ def pattern(option: str, value: str) -> re.Pattern[str]:
 
 
 def one_of(*choices: str) -> Callable[[str, str], str]:
-    """Return a reader that accepts the given words, in upper or lower case."""
+    """Return a function that reads an option whose text must be one of the given words, in upper or lower case."""
 
     def read(option: str, value: str) -> str:
         word = value.strip().lower()
@@ -122,7 +122,7 @@ def one_of(*choices: str) -> Callable[[str, str], str]:
 
 
 def tags(option: str, value: str) -> tuple[str, ...]:
-    """Return the tags in ``a || b``; an empty tuple for ``*``, which means every message."""
+    """Read an option as tags, written as ``a || b``. The result is an empty tuple for ``*``, which selects every message."""
     if value.strip() in ("", "*"):
         return ()
     found = tuple(dict.fromkeys(part.strip() for part in value.split("||") if part.strip()))
@@ -132,7 +132,7 @@ def tags(option: str, value: str) -> tuple[str, ...]:
 
 
 def queues(option: str, value: str) -> Mapping[str, frozenset[int]]:
-    """Return the queue ids in ``{"topic": [0, 1]}``, keyed by topic."""
+    """Read an option as queue ids, written as ``{"topic": [0, 1]}``. The result is keyed by topic."""
     found: dict[str, frozenset[int]] = _json(option, value, _Queues, 'JSON such as {"orders": [0, 1]}')
     return found
 
@@ -161,7 +161,8 @@ LATEST: Final = Place("latest")
 
 
 def _relative(option: str, value: str) -> Place | None:
-    """Return the place for ``-100`` (the last 100 messages of each queue) or ``-10m`` (the last 10 minutes); else None."""
+    """Return the beginning of a read that is relative to the latest message: ``-100`` (the last 100 messages of each queue) or
+    ``-10m`` (the last 10 minutes). The result is None for other texts."""
     text = value.strip()
     if not text.startswith("-"):
         return None
@@ -175,14 +176,14 @@ def _relative(option: str, value: str) -> Place | None:
 
 
 def start(option: str, value: str) -> Place:
-    """Return the place for a value that :func:`place` accepts, or for a relative one: ``-100`` messages or ``-10m``."""
+    """Read the option for the beginning of a read: a value that :func:`place` accepts, or a value relative to the latest
+    message, such as ``-100`` (messages) or ``-10m``."""
     return _relative(option, value) or place(option, value)
 
 
 def start_time(option: str, value: str) -> int | Place:
-    """Return a time in ms since 1970 like :func:`time_ms`, or the place for a time before now such as ``-10m``.
-
-    "Now" is the time at which the query starts.
+    """Read an option as a time in ms since 1970 (see :func:`time_ms`), or as a time before the start of the query, such as
+    ``-10m``.
     """
     found = _relative(option, value)
     if found is not None and found.kind == "rows":
@@ -194,8 +195,8 @@ def start_time(option: str, value: str) -> int | Place:
 
 
 def place(option: str, value: str) -> Place:
-    """Return the place for ``earliest``, ``latest``, ``{"topic": {"broker": {"0": 23}}}`` or ``{"broker": {"phys":
-    1048576}}``."""
+    """Read the option for the beginning or end of a read: ``earliest``, ``latest``, ``{"topic": {"broker": {"0": 23}}}`` or
+    ``{"broker": {"phys": 1048576}}``."""
     word = value.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST

@@ -58,8 +58,8 @@ def _option(
     aliases: tuple[str, ...] = (),
     only: Transport | None = None,
 ) -> Any:
-    """Return an attrs attribute that an option sets. ``default`` is the option's text, or None if it has no default; ``shown``
-    replaces it in the documentation."""
+    """Return an attrs attribute whose value an option sets. ``default`` is the text of the option's default, or None if the
+    option has no default. ``shown`` is the default as the documentation shows it."""
     shown = (default or "") if shown is None else shown
     value = None if default is None else read(name, default)
     return attrs.field(default=value, metadata={"option": Option(name, read, shown, meaning, aliases, only)})
@@ -71,7 +71,8 @@ def _columns(option: str, value: str) -> tuple[str, ...]:
 
 @attrs.frozen
 class ReadOptions:
-    """The checked options of a read; None for an option that is not given. Instances are pickled to the workers."""
+    """The checked options of a Spark read. An attribute is None if its option is not given and has no default. Instances are
+    pickled to the workers."""
 
     path: str | None = _option(
         "path",
@@ -273,7 +274,7 @@ class ReadOptions:
 
     @property
     def transport(self) -> Transport:
-        """The transport that reads: ``store`` if a path is given."""
+        """The transport from which a Spark read gets its messages: ``store`` if a path is given, else brokers."""
         return "store" if self.path is not None else "broker"
 
     @property
@@ -284,13 +285,13 @@ class ReadOptions:
         return self.max_bytes_per_trigger
 
     def for_stream(self) -> ReadOptions:
-        """Return these options with the defaults of a stream."""
+        """Return these read options with the defaults of a streaming read for options that are not given."""
         if self.max_broker_away_ms is not None:
             return self
         return attrs.evolve(self, max_broker_away_ms=STREAM_BROKER_AWAY_MS)
 
     def lost(self, what: str, kind: type[SparkPluginError] = DataLossError) -> None:
-        """Report that messages are gone: raise an error, or log a warning if ``failOnDataLoss`` is off.
+        """Report that messages to be read no longer exist: raise an error, or log a warning if ``failOnDataLoss`` is off.
 
         Args:
             what: the beginning of the error's or warning's text.
@@ -306,17 +307,17 @@ class ReadOptions:
 
     @property
     def examines_records(self) -> bool:
-        """Whether every record must be read, also for columns that the consume queues have."""
+        """Whether a read must read every record of the log, even if the consume queues contain all requested columns."""
         return self.verify_crc or self.bad_records == "keep"
 
     @property
     def stored_ms(self) -> Range:
-        """The store times of the messages to read, in ms since 1970."""
+        """The range of store times of the messages to read, in ms since 1970."""
         start, end = self.starting_timestamp_ms, self.ending_timestamp_ms
         return Range(ANY.low if start is None else start, ANY.high if end is None else end - 1)
 
     def check_stream(self) -> None:
-        """Raise OptionError if an option is not possible in a stream."""
+        """Raise OptionError if one of the read options is not possible in a streaming read."""
         for attribute in ("ending_offsets", "ending_timestamp_ms"):
             if getattr(self, attribute) is not None:
                 raise OptionError(
@@ -326,7 +327,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
-        """Return the options of a ``spark.read`` or ``spark.readStream``.
+        """Parse and check the options of a ``spark.read`` or ``spark.readStream``.
 
         Raises:
             OptionError: an option is unknown, is given under two names, has an unusable value, or conflicts with another.
@@ -344,7 +345,7 @@ class ReadOptions:
 
 @attrs.frozen
 class WriteOptions:
-    """The checked options of a write. Instances are pickled to the workers."""
+    """The checked options of a Spark write. Instances are pickled to the workers."""
 
     name_server: str | None = _option(
         "nameServer", values.text, None, "Addresses `host:port`, separated by `;`. This or `brokerAddr` is needed."
@@ -384,7 +385,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Return the options of a ``df.write`` or ``writeStream``.
+        """Parse and check the options of a ``df.write`` or ``writeStream``.
 
         Raises:
             OptionError: an option is unknown or has an unusable value, or not exactly one address is given.
@@ -413,7 +414,7 @@ WRITE_OPTIONS: Final = _table(WriteOptions)
 
 
 def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of the given options, keyed by attribute.
+    """Read the given options of a Spark read or write, and return their values, keyed by attribute.
 
     Raises:
         OptionError: an option is unknown, is given under two names, or has an unusable value.
@@ -433,7 +434,7 @@ def _parsed(of: type[attrs.AttrsInstance], given: Mapping[str, str]) -> dict[str
 
 
 def _check(options: ReadOptions, found: Mapping[str, Any]) -> None:
-    """Check the options against each other. Raises OptionError."""
+    """Check that the options of a read do not conflict and that no required option is missing. Raises OptionError."""
     addresses = [READ_OPTIONS[name].name for name in ("path", "name_server", "broker_addr") if name in found]
     if len(addresses) != 1:
         raise OptionError(

@@ -26,7 +26,7 @@ _REASON_MAX_CHARS: Final = 500
 
 
 def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: DataType) -> Column:
-    """Return a column that the workers decode.
+    """Return a Spark column of decoded message bodies. Spark's workers decode the bodies in Python.
 
     Args:
         column: the column of bodies.
@@ -37,7 +37,8 @@ def decoded_column(column: Column, make: Callable[[], BodyDecoder], result: Data
 
 
 def reason_column(column: Column, make: Callable[[], BodyDecoder], result: DataType) -> Column:
-    """Return a column of the reasons why bodies cannot be decoded, null for the others; see :func:`decoded_column`."""
+    """Return a Spark column with the reason why a message body cannot be decoded; null for a body that can be decoded. For the
+    arguments see :func:`decoded_column`."""
     from pyspark.sql.types import StringType
 
     return _worker_column(column, make, result, reason_array, StringType())
@@ -64,7 +65,7 @@ def _worker_column(
 
 
 def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:
-    """Return the decoded bodies of a batch; null if a body is missing or cannot be decoded."""
+    """Decode an Arrow array of message bodies. The result is null for a body that is missing or cannot be decoded."""
     import pyarrow as pa
 
     values = [None if body is None else _value(decode, body) for body in bodies.to_pylist()]
@@ -76,7 +77,8 @@ def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow
 
 
 def reason_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow.DataType) -> pyarrow.Array:
-    """Return for each body of a batch why it cannot be decoded; null if it is missing or can be decoded."""
+    """Return, for each message body in an Arrow array, why the body cannot be decoded. The reason is null for a body that is
+    missing or can be decoded."""
     import pyarrow as pa
 
     missing = decode_array(bodies, decode, arrow_type).is_null().to_pylist()

@@ -2,7 +2,7 @@
 single-object header of Avro.
 
 A union of null and one type becomes that type. A union of ``int`` and ``long``, or ``float`` and ``double``, becomes the wider
-type. Other unions and recursive types have no Spark type. The error then names the field.
+type. Other unions and recursive types have no Spark type. For such a schema an error names the field.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ def parse_avro(text: str) -> dict[str, Any]:
 
 
 def avro_type(schema: dict[str, Any]) -> DataType:
-    """Return the Spark type of a parsed schema's values.
+    """Return the Spark type for the values of a parsed Avro schema.
 
     Raises:
-        ConfigError: a type has no Spark counterpart; names the field.
+        ConfigError: a type has no Spark counterpart. The error names the field.
     """
     return _type(schema, "the record", {}, ())
 
 
 def _type(schema: Any, where: str, named: dict[str, Any], inside: tuple[str, ...]) -> DataType:
-    """Return the Spark type of a part of a schema.
+    """Return the Spark type for the values of a part of an Avro schema.
 
     Args:
         schema: the part.
@@ -135,7 +135,7 @@ def _only_arm(arms: list[Any], where: str) -> Any:
 
 @attrs.frozen
 class AvroDecoder:
-    """Makes the decoder of bodies with one schema. Instances are picklable."""
+    """Makes decoders of message bodies that were written with one Avro schema. Instances are picklable."""
 
     schema_json: str
     """The Avro schema, as JSON, with which the bodies were written."""
@@ -170,7 +170,7 @@ class AvroDecoder:
 
 
 def fingerprint(schema_json: str) -> bytes:
-    """Return the CRC-64-AVRO of the schema's canonical form, the fingerprint in a single-object header."""
+    """Return the CRC-64-AVRO of an Avro schema's canonical form. The single-object header contains this fingerprint."""
     import fastavro
 
     canonical = fastavro.schema.to_parsing_canonical_form(json.loads(schema_json))
@@ -178,7 +178,8 @@ def fingerprint(schema_json: str) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Return a value from fastavro with its times of day and UUIDs as text, because Spark has no such types."""
+    """Convert a value from fastavro to a value for Spark. Times of day and UUIDs become text, because Spark has no types for
+    them."""
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Makes a pipeline's first view: decodes the bodies, applies ``on_error``, and flattens the struct."""
+"""Makes the first view of a pipeline: decodes message bodies, applies ``on_error``, and makes columns of the decoded struct."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ CORRUPT: Final = "_flintmq_corrupt"
 
 
 def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
-    """Return the messages with their bodies decoded by the pipeline's ``decode`` section.
+    """Decode the bodies of messages as the pipeline's ``decode`` section says, and return the data frame with the decoded
+    columns.
 
     A row of a bad record (``badRecords=keep``) counts as a body that cannot be decoded.
 
@@ -38,8 +39,8 @@ def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
 
 
 def rejected(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:
-    """Return the messages whose bodies cannot be decoded, and bad records, unchanged but for the column ``badRecord``, which
-    has the reason. Raises like :func:`decoded`."""
+    """Return the messages whose bodies cannot be decoded, and bad records. The column ``badRecord`` has the reason; the other
+    columns are unchanged. Raises like :func:`decoded`."""
     from pyspark.sql import functions as sql
 
     _check_names(messages, loaded)
@@ -61,7 +62,7 @@ def _check_names(messages: DataFrame, loaded: LoadedPipeline) -> None:
 
 
 def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
-    """Return the column of decoded values; null for a body that cannot be decoded."""
+    """Return a Spark column with the decoded values of message bodies; null for a body that cannot be decoded."""
     section = loaded.pipeline.decode
     body = messages[section.column]
     if section.format == "string":
@@ -75,7 +76,7 @@ def _column(messages: DataFrame, loaded: LoadedPipeline) -> Column:
 
 
 def _reason(messages: DataFrame, loaded: LoadedPipeline) -> Column:
-    """Return the column of reasons why bodies cannot be decoded; null for the others."""
+    """Return a Spark column with the reason why a message body cannot be decoded; null for a body that can be decoded."""
     from pyspark.sql import functions as sql
 
     section = loaded.pipeline.decode
@@ -91,7 +92,7 @@ def _invalid(loaded: LoadedPipeline) -> str:
 
 
 def _decoder(loaded: LoadedPipeline) -> tuple[Callable[[], BodyDecoder], DataType]:
-    """Return the maker of the decoder for Avro or Protobuf, and the type of its values."""
+    """Return the function that makes the decoder of Avro or Protobuf bodies, and the Spark type of the decoded values."""
     section = loaded.pipeline.decode
     if section.format == "avro":
         key, schema_json = _schema(loaded)
@@ -122,10 +123,11 @@ def _json(body: Column, loaded: LoadedPipeline) -> Column:
 
 
 def json_schema(loaded: LoadedPipeline) -> StructType:
-    """Return the schema of JSON bodies, written as Spark's DDL or as the JSON of ``StructType.json()``.
+    """Return the schema of JSON bodies. A pipeline's file has the schema as Spark's DDL or as the JSON of
+    ``StructType.json()``.
 
     Raises:
-        ConfigError: the text is neither, or names no columns.
+        ConfigError: the text is not such a schema, or names no columns.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
@@ -143,7 +145,7 @@ def json_schema(loaded: LoadedPipeline) -> StructType:
 
 
 def _schema(loaded: LoadedPipeline) -> tuple[str, str]:
-    """Return the key of the schema in the pipeline file, and the schema's text."""
+    """Return the key that names the schema of message bodies in the pipeline's file, and the text of the schema."""
     section = loaded.pipeline.decode
     if section.schema is not None:
         return "decode.schema", section.schema

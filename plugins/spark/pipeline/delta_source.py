@@ -38,7 +38,7 @@ ROWS_PER_GROUP: Final = 131_072
 
 @attrs.frozen
 class WrittenFile:
-    """A Parquet file that a task wrote."""
+    """A Parquet file of a Delta table that a Spark task wrote."""
 
     path: str
     """Path of the written file, relative to the table's folder."""
@@ -48,7 +48,7 @@ class WrittenFile:
 
 @attrs.frozen
 class WrittenFiles(WriterCommitMessage):
-    """The files that a task wrote."""
+    """The Parquet files of a Delta table that one Spark task wrote."""
 
     files: tuple[WrittenFile, ...]
     query_id: str | None
@@ -77,7 +77,8 @@ class DeltaSource(DataSource):
 
 @attrs.frozen
 class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
-    """Writes the files of a batch or micro-batch and commits them in one transaction. Instances are picklable."""
+    """Writes the files of a batch or micro-batch to a Delta table, and commits the files in one transaction. Instances are
+    picklable."""
 
     folder: Path
     schema_json: str
@@ -89,11 +90,11 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
 
     @property
     def arrow_schema(self) -> pyarrow.Schema:
-        """The table's columns as an Arrow schema, with timestamps in UTC."""
+        """The columns of the Delta table as an Arrow schema, with timestamps in UTC."""
         return to_arrow_schema(StructType.fromJson(json.loads(self.schema_json)))
 
     def check(self) -> None:
-        """Raise SchemaError if the table exists with other columns or another partitioning."""
+        """Raise SchemaError if the Delta table exists with other columns or another partitioning than the rows to write."""
         from deltalake import DeltaTable, Schema
 
         if not DeltaTable.is_deltatable(str(self.folder)):
@@ -113,7 +114,8 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
             )
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WrittenFiles:
-        """Write a task's rows to synced files, and return the files. Called by Spark in a worker."""
+        """Write the rows of a Spark task to Parquet files, sync the files to disk, and return them. Called by Spark in a
+        worker."""
         import pyarrow as pa
         import pyarrow.dataset as ds
 
@@ -151,7 +153,8 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
         return WrittenFiles(tuple(found), TaskContext.get().getLocalProperty(QUERY_ID))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 -- Spark's
-        """Add the tasks' files to the table in one transaction. If the batch is already committed, remove its files instead."""
+        """Add the files of a batch's tasks to the Delta table in one transaction. If the batch is already committed, remove the
+        files instead."""
         from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
         from deltalake.transaction import AddAction
 
@@ -193,14 +196,15 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
             table.create_write_transaction(actions, mode, schema, list(self.partition_by), commit_properties=properties)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 -- Spark's
-        """Remove the files of a failed batch."""
+        """Remove the files that the tasks of a failed batch wrote to the Delta table's folder."""
         for message in messages:
             for file in message.files if isinstance(message, WrittenFiles) else ():
                 (self.folder / file.path).unlink(missing_ok=True)
 
 
 def partition_values(path: str) -> dict[str, str | None]:
-    """Return the values of the partition columns in a file's path, such as ``day=2026-01-31/part-….parquet``."""
+    """Return the values of a Delta table's partition columns in the path of a data file, such as
+    ``day=2026-01-31/part-….parquet``."""
     found: dict[str, str | None] = {}
     for part in path.split("/")[:-1]:
         name, _, value = part.partition("=")
@@ -209,7 +213,7 @@ def partition_values(path: str) -> dict[str, str | None]:
 
 
 def local_folder(path: str) -> Path:
-    """Return the folder of a path or a ``file:`` address.
+    """Return the folder of a Delta table that a path or a ``file:`` address names.
 
     Raises:
         OptionError: the path is not on a file system of this machine.

@@ -1,4 +1,5 @@
-"""Reads a pipeline's YAML, without Spark. Each error names a line, and suggests a similar known key for an unknown one."""
+"""Reads a pipeline's YAML, without Spark. Each error names a line of the file. An error for an unknown key suggests a similar
+known key."""
 
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ class LoadedPipeline:
     """Object that removes the pipeline's secrets from texts."""
 
     def origin(self, key: str) -> Origin:
-        """Return the file and line of a dotted key such as ``steps[1].sql``. If the key is not in the file, return those of the
-        nearest key that contains it."""
+        """Return the file and line of a dotted key such as ``steps[1].sql``. If the key is not in the pipeline's file, return
+        the file and line of the nearest key that would contain this key."""
         node: RawNode | None = self.raw
         origin = self.raw.origin
         for part in re.findall(r"[^.\[\]]+", key):
@@ -81,12 +82,14 @@ class LoadedPipeline:
         return origin
 
     def error(self, key: str, message: str, suggestion: str | None = None) -> ConfigError:
-        """Return a ConfigError about a key, with the key's line and without secrets."""
+        """Return a ConfigError about a key of the pipeline's file. The error has the key's line; secrets are removed from the
+        message."""
         return self.origin(key).error(self.redactor.clean(message), key=key, suggestion=suggestion)
 
     @contextlib.contextmanager
     def placed(self, key: str) -> Iterator[None]:
-        """Add a key's line to a ConfigError that the block raises, unless the error already has a line."""
+        """Add the line of a key in the pipeline's file to a ConfigError that is raised in the ``with`` block, unless the error
+        already names a file."""
         try:
             yield
         except ConfigError as error:
@@ -95,7 +98,8 @@ class LoadedPipeline:
             raise self.error(key, f"'{key}': {error.message}", error.suggestion) from error
 
     def revealed(self, key: str, options: Mapping[str, Text]) -> dict[str, str]:
-        """Return options with their secrets filled in. Raises ConfigError with the line of a missing secret."""
+        """Return the options of a source or sink, with references to secrets replaced by the secrets. Raises ConfigError with
+        the line of the reference if a secret is missing."""
         found = {}
         for name, value in options.items():
             with self.placed(f"{key}.{name}"):
@@ -103,7 +107,7 @@ class LoadedPipeline:
         return found
 
     def read(self, key: str, path: Path) -> bytes:
-        """Return the content of a file that the pipeline names, relative to the pipeline's folder.
+        """Return the content of a file that the pipeline names. A relative path begins at the folder of the pipeline's file.
 
         Raises:
             ConfigError: the file cannot be read, or is larger than ``SCHEMA_FILE_MAX_BYTES``.
@@ -113,13 +117,14 @@ class LoadedPipeline:
             return read_file(place, SCHEMA_FILE_MAX_BYTES, str(place))
 
     def read_text(self, key: str, path: Path) -> str:
-        """Return the text of a file; see :meth:`read`. Raises ConfigError also if it is not UTF-8."""
+        """Return the text of a file that the pipeline names; see :meth:`read`. Raises ConfigError also if the file is not
+        UTF-8."""
         with self.placed(key):
             return as_text(self.read(key, path), str(path))
 
 
 def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
-    """Return the pipeline in a YAML file.
+    """Read a pipeline from a YAML file, and check it.
 
     Args:
         file: the YAML file.
@@ -132,8 +137,8 @@ def load_pipeline(file: Path, overrides: Sequence[str] = ()) -> LoadedPipeline:
 
 
 def load_pipeline_text(text: str, *, name: str = "pipeline", overrides: Sequence[str] = ()) -> LoadedPipeline:
-    """Return the pipeline in a YAML text; see :func:`load_pipeline`. ``name`` is the text's name in errors, and the pipeline's
-    default name."""
+    """Read a pipeline from a YAML text, and check it; see :func:`load_pipeline`. ``name`` is the text's name in errors, and the
+    pipeline's default name."""
     return _load(parse_yaml(text, name), None, name, overrides)
 
 
@@ -252,7 +257,8 @@ def _check_views(loaded: LoadedPipeline) -> None:
 
 
 def _check_modes(loaded: LoadedPipeline) -> None:
-    """Raise ConfigError for a key that applies only to batches or only to streams, in the other mode."""
+    """Raise ConfigError if a streaming pipeline has a key that applies only to batches, or a batch pipeline a key that applies
+    only to streams."""
     streaming = loaded.pipeline.is_streaming
     for place, step in enumerate(loaded.pipeline.steps):
         key = f"steps[{place}]"

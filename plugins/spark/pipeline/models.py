@@ -37,7 +37,7 @@ def _named(_instance: object, attribute: attrs.Attribute[str], value: str) -> No
 
 @attrs.frozen(kw_only=True)
 class Watermark:
-    """How late rows may arrive, relative to a timestamp column."""
+    """The watermark of a streaming pipeline: how late rows may arrive, according to a timestamp column."""
 
     column: str
     """Name of the timestamp column, for example ``storeTimestamp``."""
@@ -47,7 +47,7 @@ class Watermark:
 
 @attrs.frozen(kw_only=True)
 class DecodeSection:
-    """How message bodies become columns."""
+    """The section ``decode`` of a pipeline: how columns are made from message bodies."""
 
     format: DecodeFormat = "binary"
     """The format of the message bodies; ``binary`` leaves bodies unchanged."""
@@ -110,7 +110,7 @@ class DecodeSection:
 
 @attrs.frozen(kw_only=True)
 class StepSection:
-    """A SQL query and the view of its result."""
+    """A step of a pipeline: a SQL query, and the name of the view with the query's result."""
 
     view: str = attrs.field(validator=_named)
     """Name of the view of the query's result, for later steps and sinks."""
@@ -149,7 +149,7 @@ class StreamSection:
 
 @attrs.frozen(kw_only=True)
 class SparkSection:
-    """The settings of the Spark session."""
+    """The section ``spark`` of a pipeline: the settings of the Spark session."""
 
     master: str | None = None
     """Spark's master URL: ``local[*]``, ``spark://…``, ``k8s://…``, ``yarn``, or ``sc://…`` for Spark Connect."""
@@ -159,7 +159,7 @@ class SparkSection:
 
 @attrs.frozen(kw_only=True)
 class Sink:
-    """A destination of rows: the keys that all sinks have."""
+    """A sink of a pipeline, to which rows are written: the keys that all formats of sinks have."""
 
     format: str
     """Format of the sink: ``parquet``, ``delta``, ``jdbc``, ``console`` or ``flintmq``."""
@@ -176,7 +176,7 @@ class Sink:
 
 @attrs.frozen(kw_only=True)
 class FileSink(Sink):
-    """A sink that writes Parquet files or a Delta table."""
+    """A pipeline's sink that writes rows to Parquet files or to a Delta table."""
 
     path: str
     """Folder of the Parquet files or the Delta table."""
@@ -190,7 +190,7 @@ class FileSink(Sink):
 
 @attrs.frozen(kw_only=True)
 class JdbcSink(Sink):
-    """A sink that writes to a table of a database over JDBC."""
+    """A pipeline's sink that writes rows to a table of a database over JDBC."""
 
     url: Text
     """The database's address, ``jdbc:…``."""
@@ -212,7 +212,7 @@ class JdbcSink(Sink):
 
 @attrs.frozen(kw_only=True)
 class ConsoleSink(Sink):
-    """A sink that prints rows on the terminal."""
+    """A pipeline's sink that prints rows on the terminal."""
 
     rows: int = option(20, minimum=1, maximum=10_000)
     """Maximum number of rows to print; for streams, in each micro-batch."""
@@ -222,7 +222,8 @@ class ConsoleSink(Sink):
 
 @attrs.frozen(kw_only=True)
 class TopicSink(Sink):
-    """A sink that sends rows to a topic of a broker with RocketMQ 4.9's protocol. The rows need a column ``body``."""
+    """A pipeline's sink that sends rows as messages to a topic of a broker, with RocketMQ 4.9's protocol. The rows need a
+    column ``body``."""
 
     options: Mapping[str, Text] = attrs.field(factory=dict)
     """Options of FlintMQ's writer, such as ``nameServer`` and ``topic``, keyed by name."""
@@ -230,7 +231,8 @@ class TopicSink(Sink):
 
 @attrs.frozen(kw_only=True)
 class Pipeline:
-    """A pipeline. Immutable; safe to share between threads."""
+    """A pipeline from a YAML file: a source, the decoding of message bodies, SQL steps and sinks. Immutable; safe to share
+    between threads."""
 
     name: str
     """Name of the pipeline, which Spark shows for the session and its queries."""
@@ -254,6 +256,6 @@ class Pipeline:
 
     @property
     def views(self) -> tuple[str, ...]:
-        """The names of all views, in order."""
+        """The names of all views of the pipeline, in the order in which the views are made."""
         rejects = (self.decode.rejects,) if self.decode.on_error == "reject" else ()
         return (*rejects, self.decode.view, *(step.view for step in self.steps))
