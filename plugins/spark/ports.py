@@ -1,11 +1,12 @@
-"""The interface between Spark's readers and a source of messages: the files of a store, or brokers over the network.
+"""The interface between Spark's readers and a transport: a source of messages, which is the files of a store or brokers over
+the network.
 
-The readers (:mod:`~flintmq.plugins.spark.source`) implement Spark's interface. A transport finds and reads the messages. It is
-made from :class:`~flintmq.plugins.spark.options.ReadOptions` and pickled to the workers. It opens files and connections at
-first use. Its methods are not thread-safe.
+The readers (:mod:`~flintmq.plugins.spark.source`) implement Spark's interface. A transport finds and reads the messages. Each
+transport is made from :class:`~flintmq.plugins.spark.options.ReadOptions` and pickled to the workers. A transport opens files
+and connections at first use. Its methods are not thread-safe.
 
-An *offset* is the JSON object that Spark writes into a checkpoint. Its transport makes and reads it. It always has ``"v"``, the
-version of the format, and ``"transport"``, so that each transport recognizes its offsets.
+An *offset* is the JSON object that Spark writes into a checkpoint. Only the transport makes and reads offsets. An offset always
+has ``"v"``, the version of the format, and ``"transport"``, so that each transport recognizes its offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ OFFSET_VERSION = 1
 
 
 def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"]) -> None:
-    """Raise CheckpointError if an offset is not of this transport or not of the supported version."""
+    """Raise CheckpointError if an offset in a checkpoint belongs to another transport, or has a version that is not
+    supported."""
     if offset.get("transport") != transport:
         reads, way = (
             ("reads the files of a store", "nameServer")
@@ -62,17 +64,18 @@ _INT64_MAX = 2**63 - 1
 
 @attrs.frozen
 class Range:
-    """An interval of whole numbers; both ends are included."""
+    """An interval of whole numbers. Both ends are included."""
 
     low: int = _INT64_MIN
     high: int = _INT64_MAX
 
     def both(self, other: Range) -> Range:
-        """Return the intersection of this range and another."""
+        """Return the intersection of this range and another range."""
         return Range(max(self.low, other.low), min(self.high, other.high))
 
     def holds(self, numbers: Any) -> Any:
-        """Return whether a number is in the range; for an array, an array with the answer for each element."""
+        """Return whether a number is in the range. For an array of numbers, return an array with the answer for each
+        element."""
         return (numbers >= self.low) & (numbers <= self.high)
 
 
@@ -95,7 +98,7 @@ class Bounds:
 
 
 class MessageTransport(Protocol):
-    """A source of messages for Spark's readers."""
+    """The interface of a transport, from which Spark's readers get messages: the files of a store, or brokers."""
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
         """Return the offset at which the read begins, from ``startingOffsets`` or ``startingTimestamp``, else the default.
@@ -112,25 +115,25 @@ class MessageTransport(Protocol):
         ...
 
     def latest(self) -> Offset:
-        """Return the offset after the last message that can be read now. Raises like :meth:`initial`."""
+        """Return the offset just past the last message that can be read now. Raises like :meth:`initial`."""
         ...
 
     def settled(self) -> Offset:
-        """Return the offset after the last message, for a query that ends there. Waits up to ``maxBrokerAway`` for brokers that
-        do not answer. Raises like :meth:`initial`."""
+        """Return the offset just past the last message, for a query that ends at this offset. Waits up to ``maxBrokerAway`` for
+        brokers that do not answer. Raises like :meth:`initial`."""
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """Return ``end`` with two more members for display, which describe the messages between ``start`` and ``end``.
-
-        ``"lag"`` has their number ``messages``, their size ``bytes``, and ``ms``, the age of the oldest of them. ``"brokers"``
-        has, keyed by broker name, ``contactAgeMs``: the ms since the broker's last answer. Unknown values are null.
+        """Return the offset ``end`` with two more members, which Spark displays. ``"lag"`` describes the messages between
+        ``start`` and ``end``: their number ``messages``, their size ``bytes``, and ``ms``, the age of the oldest message.
+        ``"brokers"`` has, keyed by broker name, ``contactAgeMs``: the ms since the broker's last answer. Unknown values are
+        null.
         """
         ...
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the largest end of a batch that begins at ``start``, ends at ``end`` or earlier, and stays within a limit. The
-        batch has at least one message, if there is any."""
+        """Return the offset at which a batch ends. The batch begins at ``start``, ends at ``end`` or earlier, and is as large
+        as the limit allows. It has at least one message if a message lies between ``start`` and ``end``."""
         ...
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
@@ -138,26 +141,29 @@ class MessageTransport(Protocol):
         ...
 
     def checked(self, offset: Offset) -> Offset:
-        """Return an offset from a checkpoint after checking that it belongs to this transport, this store and its history.
+        """Check that an offset from a checkpoint belongs to this transport and to messages that still exist, and return the
+        offset.
 
         With ``failOnDataLoss`` off, deleted messages are skipped, so the returned offset may be later than the given one.
 
         Raises:
-            CheckpointError: the offset belongs to another transport, store or history.
+            CheckpointError: the offset belongs to another transport, to another store, or to messages that were truncated.
             DataLossError: the messages that follow the offset are gone.
         """
         ...
 
     def narrowed(self, bounds: Bounds) -> MessageTransport:
-        """Return a transport that may leave out rows outside the bounds. Spark filters the rows again."""
+        """Return a transport that may leave out rows that do not fulfill the conditions in ``bounds``. Spark filters the rows
+        again."""
         ...
 
     def plan(self, start: Offset, end: Offset) -> Sequence[Part]:
-        """Return the tasks that together read each message in [start, end) once. They are few and large (docs/spark.md)."""
+        """Return the Spark tasks that together read each message between the offsets ``start`` and ``end`` once. The tasks are
+        few and large (docs/spark.md)."""
         ...
 
     def read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rows of a task's part, with the columns of the options in their order. Runs in a worker.
+        """Read the part of one Spark task, and yield its rows with the columns that the options name. Runs in a worker.
 
         Raises:
             SparkPluginError: the part cannot be read; see :mod:`flintmq.plugins.spark.errors`.
@@ -165,9 +171,10 @@ class MessageTransport(Protocol):
         ...
 
     def commit(self, end: Offset) -> None:
-        """Record that all messages before ``end`` are processed. For displays only: recovery does not use it."""
+        """Record that all messages before the offset ``end`` are processed. The record is only for displays; recovery does not
+        use it."""
         ...
 
     def close(self) -> None:
-        """Close files and connections. Other methods open them again."""
+        """Close the files and connections of the transport. Other methods open files and connections again."""
         ...

@@ -1,5 +1,5 @@
-"""Makes a pipeline's Spark session and the data frames of its source, decoding and steps. Spark analyzes every query, but no
-message is read."""
+"""Makes the Spark session of a pipeline, and the data frames of the pipeline's source, decoding and steps. Spark analyzes every
+query, but reads no message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class PlannedPipeline:
-    """A pipeline that Spark has analyzed. For its session's thread only."""
+    """A pipeline that Spark has analyzed, with its data frames. Only the thread of the Spark session may use the object."""
 
     loaded: LoadedPipeline
     """The pipeline as it was loaded from its file or text."""
@@ -35,16 +35,16 @@ class PlannedPipeline:
     """Data frames of all views, keyed by the view's name, in the order in which the views are made."""
 
     def frame_of(self, place: int) -> DataFrame:
-        """Return the data frame that the sink at an index writes."""
+        """Return the data frame whose rows a sink of the pipeline writes. ``place`` is the index of the sink."""
         return self.frames[self.loaded.pipeline.sinks[place].view or self.loaded.pipeline.views[-1]]
 
     @property
     def last(self) -> DataFrame:
-        """The data frame of the last view."""
+        """The data frame of the pipeline's last view."""
         return self.frames[self.loaded.pipeline.views[-1]]
 
     def explain(self, place: int) -> str:
-        """Return Spark's plan for a sink's data frame, without secrets."""
+        """Return Spark's plan for the data frame of a pipeline's sink. Secrets are removed from the text."""
         written = io.StringIO()
         with contextlib.redirect_stdout(written):
             self.frame_of(place).explain(mode="formatted")
@@ -52,7 +52,7 @@ class PlannedPipeline:
 
 
 def check_source(loaded: LoadedPipeline) -> dict[str, str]:
-    """Return the checked options of the source, with their secrets. Needs no Spark.
+    """Check the options of a pipeline's source, and return the options with their secrets. This check does not need Spark.
 
     Raises:
         ConfigError: an option is unknown or has an unusable value. The error has the option's line.
@@ -70,7 +70,8 @@ def check_source(loaded: LoadedPipeline) -> dict[str, str]:
 
 @contextlib.contextmanager
 def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterator[None]:
-    """Turn errors about the source in the block into a ConfigError with the line of the option that they name."""
+    """Turn errors about a pipeline's source that are raised in the ``with`` block into a ConfigError. The ConfigError has the
+    line of the option that the original error names."""
     try:
         yield
     except FlintError as error:
@@ -82,10 +83,9 @@ def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterato
 
 
 def named_option(options: Mapping[str, str], error: str) -> str | None:
-    """Return the option that the text of an error is about; None if no option is found.
-
-    The first match counts: a name after the word "option", a name elsewhere in the text, or the value with which the text
-    begins.
+    """Return the option that the text of an error is about; None if no option is found. The first match of these counts: an
+    option's name after the word "option", an option's name elsewhere in the text, or an option's value at the beginning of the
+    text.
     """
     for before in (r"\boption ", r"\b"):
         for name in options:
@@ -141,7 +141,8 @@ def _late(frame: DataFrame, watermark: Watermark, loaded: LoadedPipeline, key: s
 
 @contextlib.contextmanager
 def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
-    """Turn Spark's analysis errors in the block into a ConfigError with the line of a key, without secrets."""
+    """Turn Spark's analysis errors that are raised in the ``with`` block into a ConfigError with the line of a key. Secrets are
+    removed from the text."""
     from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException
 
     try:
@@ -152,7 +153,7 @@ def analysed(loaded: LoadedPipeline, key: str) -> Iterator[None]:
 
 
 def first_words(error: BaseException) -> str:
-    """Return the reason in a Spark error, without the plan and the stack trace."""
+    """Return the reason in the text of a Spark error, without Spark's plan and the stack trace."""
     text = str(error)
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]

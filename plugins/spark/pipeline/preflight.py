@@ -1,5 +1,5 @@
-"""The checks of ``--dry-run`` outside of the pipeline's file: the source's store or brokers, its topics, and the sinks'
-folders.
+"""The checks of ``flintmq pipeline run --dry-run`` that go beyond the pipeline's file: the source's store or brokers, its
+topics, and the sinks' folders.
 
 Nothing is written, and only the first and last offsets of the source are read. Through Spark Connect, sinks write on the
 server, which is not checked.
@@ -23,10 +23,11 @@ from flintmq.plugins.spark.pipeline.planning import check_source, named_option, 
 
 
 def check_places(loaded: LoadedPipeline) -> None:
-    """Check that the source can be read and that each sink's destination can be written.
+    """Check that a pipeline's source can be read, and that the destination of each sink can be written.
 
     Raises:
-        ConfigError: one of them cannot be read or written. The error has the line of the path, the address or the topic.
+        ConfigError: the source cannot be read, or a destination cannot be written. The error has the line of the path, the
+        address or the topic.
     """
     from flintmq.plugins.spark.source import transport_of
 
@@ -54,7 +55,7 @@ def check_places(loaded: LoadedPipeline) -> None:
 
 
 def _check_folder(loaded: LoadedPipeline, key: str, path: str, *, must_be_empty: bool = False) -> None:
-    """Raise ConfigError if a local folder cannot be written. Folders on other file systems are not checked."""
+    """Raise ConfigError if a sink's local folder cannot be written. Folders on other file systems are not checked."""
     address = urlsplit(path)
     if address.scheme not in ("", "file"):
         return
@@ -69,8 +70,8 @@ def _check_folder(loaded: LoadedPipeline, key: str, path: str, *, must_be_empty:
 
 
 def _check_topic(options: WriteOptions) -> None:
-    """Raise SparkPluginError if no broker answers, or if the topic is missing and brokers do not create topics
-    automatically."""
+    """Raise SparkPluginError if a sink cannot send to its topic: no broker answers, or the topic is missing and brokers do not
+    create topics automatically."""
     from flintmq.plugins.spark.wire.client import WireClient, again
 
     topic = options.topic

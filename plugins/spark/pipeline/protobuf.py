@@ -27,7 +27,7 @@ Convert = Callable[[Any], Any]
 
 
 def message_descriptor(descriptor_set: bytes, message: str) -> Any:
-    """Return the descriptor of a message type in a descriptor set.
+    """Return the descriptor of a Protobuf message type from a descriptor set.
 
     Args:
         descriptor_set: the content of the file that ``protoc --include_imports --descriptor_set_out=FILE`` writes.
@@ -57,13 +57,13 @@ def message_descriptor(descriptor_set: bytes, message: str) -> Any:
 
 
 def protobuf_type(descriptor: Any) -> DataType:
-    """Return the Spark type of a message. Raises ConfigError if the message is recursive."""
+    """Return the Spark type for a Protobuf message type. Raises ConfigError if the message type is recursive."""
     return _message(descriptor, ())[0]
 
 
 @attrs.frozen
 class ProtobufDecoder:
-    """Makes the decoder of bodies of one message type. Instances are picklable."""
+    """Makes decoders of bodies that contain one Protobuf message type. Instances are picklable."""
 
     descriptor_set: bytes
     message: str
@@ -89,7 +89,8 @@ class ProtobufDecoder:
 
 
 def behind_registry_header(body: bytes) -> bytes:
-    """Return the body after a schema registry's header: a zero byte, the schema's number, and the path of the message type."""
+    """Return the part of a Protobuf body after a schema registry's header: a zero byte, the schema's number, and the path of
+    the message type."""
     if len(body) < 6 or body[0] != 0:
         raise ValueError("no schema registry header")
     count, position = _varint(body, 5)
@@ -109,8 +110,8 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
 
 
 def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:
-    """Return a message's Spark type and the function that converts its values. ``inside`` has the names of the messages that
-    contain it."""
+    """Return the Spark type for a Protobuf message type, and the function that converts its values for Spark. ``inside`` has
+    the names of the message types that contain this type."""
     from pyspark.sql import types as spark
 
     name = descriptor.full_name

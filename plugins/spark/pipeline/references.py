@@ -36,11 +36,11 @@ class Reference:
 
     @property
     def place(self) -> str:
-        """The place in words, for errors."""
+        """The environment variable or file of a secret, in words for errors."""
         return f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
 
     def resolve(self) -> str:
-        """Return the secret.
+        """Read the secret from its environment variable or file, and return it.
 
         Raises:
             ConfigError: the variable or file is missing, empty, too large, or not text.
@@ -57,7 +57,8 @@ class Reference:
 
 
 def read_file(file: Path, max_bytes: int, what: str) -> bytes:
-    """Return a file's content. Raises ConfigError if it cannot be read or is too large; its text names the file as ``what``."""
+    """Return the content of a file. Raises ConfigError, whose text names the file as ``what``, if the file cannot be read or is
+    larger than ``max_bytes``."""
     try:
         with file.open("rb") as stream:
             content = stream.read(max_bytes + 1)
@@ -69,7 +70,7 @@ def read_file(file: Path, max_bytes: int, what: str) -> bytes:
 
 
 def as_text(content: bytes, what: str) -> str:
-    """Return a file's content as text. Raises ConfigError if it is not UTF-8."""
+    """Return the content of a file as text. Raises ConfigError if the content is not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -81,18 +82,20 @@ Text = str | Reference
 
 
 def names_a_secret(option: str) -> bool:
-    """Return whether an option with this name holds a secret, which must not be in plain text in a file."""
+    """Return whether the name of an option shows that the option's value is a secret, such as a password. A secret must not be
+    in plain text in a file."""
     return _SECRET_NAME.search(option) is not None
 
 
 class Redactor:
-    """Removes secrets from texts. Not thread-safe while secrets are added."""
+    """Removes the secrets of a pipeline from texts. Not thread-safe while secrets are added."""
 
     def __init__(self) -> None:
         self._secrets: set[str] = set()
 
     def reveal(self, text: Text) -> str:
-        """Return the text, or the secret that it refers to. From then on, :meth:`clean` removes the secret.
+        """Return the value of an option: a plain text, or the secret to which a reference refers. After this call,
+        :meth:`clean` removes the secret from texts.
 
         Raises:
             ConfigError: see :meth:`Reference.resolve`.
@@ -104,7 +107,7 @@ class Redactor:
         return secret
 
     def clean(self, text: str) -> str:
-        """Return the text with each secret replaced by ``***``."""
+        """Return a text in which ``***`` replaces each known secret."""
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, SHOWN)
         return text

@@ -1,4 +1,4 @@
-"""Runs a planned pipeline: one write, or one streaming query with its own checkpoint, per sink."""
+"""Runs a pipeline that Spark has analyzed. Each sink has one write, or one streaming query with its own checkpoint."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ ROWS: Final = "flintmq_rows"
 
 
 class PipelineError(FlintError):
-    """A pipeline failed while it ran. The text names the sink and Spark's reason."""
+    """A pipeline failed while it ran. The error's text names the sink and Spark's reason."""
 
 
 @attrs.frozen
 class SinkResult:
-    """The result of one sink."""
+    """The result of one sink in a run of a pipeline: the numbers of rows and batches."""
 
     name: str
     format: str
@@ -45,7 +45,7 @@ class SinkResult:
 
 @attrs.frozen
 class PipelineResult:
-    """The result of a run."""
+    """The result of a run of a pipeline."""
 
     name: str
     streaming: bool
@@ -53,7 +53,7 @@ class PipelineResult:
 
 
 def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundSink]:
-    """Return the pipeline's sinks after checking them.
+    """Check that each sink of a pipeline can be written, and return the sinks with their data frames.
 
     Raises:
         ConfigError: a sink cannot be written. The error has the line.
@@ -65,7 +65,8 @@ def bound_sinks(planned: PlannedPipeline, show: ShowRows = print) -> list[BoundS
 
 
 def run(planned: PlannedPipeline, *, show: ShowRows = print, bars: Progress | None = None) -> PipelineResult:
-    """Run a pipeline to its end, or with trigger ``processingTime`` until it is stopped, and return the result.
+    """Run a pipeline, and return the result. A pipeline runs to its end, or with the trigger ``processingTime`` until it is
+    stopped.
 
     Args:
         planned: the pipeline.
@@ -164,7 +165,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
 
 @attrs.define
 class StreamCount:
-    """Counts of a stream in this run."""
+    """The counts of one sink's stream in a run of a pipeline."""
 
     rows_of: dict[int, int] = attrs.field(factory=dict)
     """Number of rows written in each micro-batch that had input, keyed by the micro-batch's number."""
@@ -179,7 +180,7 @@ class StreamCount:
         return f"{self.rows:,} rows, {len(self.rows_of):,} batches, {self.rows_per_s:,.0f} rows/s"
 
     def look_at(self, query: StreamingQuery) -> None:
-        """Add the latest batches from the query's progress."""
+        """Add the rows of a streaming query's latest micro-batches to the counts, from the query's progress reports."""
         for report in query.recentProgress:
             written = _observed_rows(report["observedMetrics"].get(ROWS))
             read = sum(int(source["numInputRows"] or 0) for source in report["sources"])
@@ -189,10 +190,11 @@ class StreamCount:
 
 
 def _observed_rows(observed: Any) -> int:
-    """Return the count in an observed metric; 0 if there is none.
+    """Return the number of rows in an observed metric of Spark; 0 if the metric is missing.
 
-    The metric always has one value, but its form depends on the session. In this process it is a row. Through Spark Connect it
-    is a row from the server's JSON, perhaps without names. In older versions it is a dictionary.
+    The metric always has one value, but its form depends on the session. In a session of this process the metric is a row.
+    Through Spark Connect it is a row from the server's JSON, perhaps without names. In older versions of PySpark it is a
+    dictionary.
     """
     if observed is None:
         return 0
@@ -212,7 +214,7 @@ def _raise_failed(sinks: Sequence[BoundSink], queries: Sequence[StreamingQuery])
 
 @contextlib.contextmanager
 def _named(sink: BoundSink) -> Iterator[None]:
-    """Turn a Spark error in the block into a PipelineError with the sink's name."""
+    """Turn a Spark error that is raised in the ``with`` block into a PipelineError with the sink's name."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

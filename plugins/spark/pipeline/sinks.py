@@ -46,7 +46,8 @@ ShowRows = Callable[[str, str], None]
 
 @attrs.frozen
 class BoundSink:
-    """A sink together with the rows that it writes. For its session's thread only."""
+    """A sink of a pipeline together with the data frame that it writes. Only the thread of the Spark session may use the
+    object."""
 
     planned: PlannedPipeline
     place: int
@@ -74,11 +75,11 @@ class BoundSink:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the session is one of Spark Connect, which has no JVM in this process."""
+        """Whether the sink's Spark session is a session of Spark Connect, which has no JVM in this process."""
         return is_remote(self.spark)
 
     def check(self) -> None:
-        """Check that the sink can be written, before anything is written.
+        """Check that the sink of a pipeline can be written, before the pipeline writes any row.
 
         Raises:
             ConfigError: a column, a package or a secret is missing, or the destination already exists. The error has the line.
@@ -100,7 +101,7 @@ class BoundSink:
             self._check_topic(sink)
 
     def write(self, frame: DataFrame) -> bool:
-        """Write a batch.
+        """Write the rows of a batch pipeline to the sink.
 
         Args:
             frame: the rows of :attr:`frame`, perhaps with an observed metric that counts them.
@@ -172,12 +173,13 @@ class BoundSink:
 
     @property
     def _is_our_delta(self) -> bool:
-        """Whether the sink is a Delta table that is written without a jar. With Delta's own extension Spark writes it."""
+        """Whether FlintMQ writes the sink, a Delta table, without a jar. If the session has Delta's own extension, Spark writes
+        the table."""
         own = self.spark.conf.get("spark.sql.extensions", "") or ""
         return self.sink.format == "delta" and NATIVE_DELTA not in own
 
     def _check_delta(self, sink: FileSink) -> bool:
-        """Return whether the Delta table exists. Raises ConfigError if it must not exist."""
+        """Return whether the sink's Delta table exists. Raises ConfigError if the table exists and must not exist."""
         from deltalake import DeltaTable
 
         from flintmq.plugins.spark.pipeline.delta_source import local_folder
@@ -212,7 +214,8 @@ class BoundSink:
 
 
 def check_file_options(loaded: LoadedPipeline, key: str, sink: FileSink, *, is_our_delta: bool) -> None:
-    """Raise ConfigError for an option that the format does not have; Spark would ignore it silently."""
+    """Raise ConfigError if a sink of files has an option that its format does not have. Spark would ignore the option
+    silently."""
     known = OUR_DELTA_OPTIONS if is_our_delta else FILE_OPTIONS[sink.format]
     names = {name.casefold() for name in known}
     for name, value in sink.options.items():
@@ -227,7 +230,7 @@ def check_file_options(loaded: LoadedPipeline, key: str, sink: FileSink, *, is_o
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect."""
+    """Return whether a Spark session is a session of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -240,7 +243,7 @@ def table_text(frame: DataFrame, sink: ConsoleSink) -> str:
 
 
 def console_batches(sink: ConsoleSink, show: ShowRows) -> Callable[[DataFrame, int], None]:
-    """Return a function that shows each micro-batch with rows."""
+    """Return a function that shows the rows of each micro-batch on the console. Micro-batches without rows are not shown."""
 
     def show_batch(frame: DataFrame, batch_id: int) -> None:
         if frame.take(1):
@@ -250,7 +253,7 @@ def console_batches(sink: ConsoleSink, show: ShowRows) -> Callable[[DataFrame, i
 
 
 def jdbc_batches(options: dict[str, str], batch_column: str | None) -> Callable[[DataFrame, int], None]:
-    """Return a function that writes each micro-batch to a table. A repeated batch is written again."""
+    """Return a function that writes each micro-batch to a table over JDBC. A repeated micro-batch is written again."""
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         if batch_column is not None:
