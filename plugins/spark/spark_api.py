@@ -1,4 +1,4 @@
-"""The interface for data sources of the newest PySpark, for all versions of PySpark since 4.0.
+"""Provides the newest PySpark's interface for data sources to all versions of PySpark since 4.0.
 
 ========  ==========================================================================================================
 PySpark   lacks
@@ -45,28 +45,29 @@ try:
 except ImportError:
 
     class Filter:  # type: ignore[no-redef]
-        """A filter of a query. This version of PySpark passes no filters to a source."""
+        """The base class of filters that a Spark query applies to a source's rows. This version of PySpark passes no filters to
+        a source."""
 
     class EqualTo(Filter):  # type: ignore[no-redef]
-        """``column = value``."""
+        """The filter ``column = value`` of a Spark query."""
 
     class EqualNullSafe(Filter):  # type: ignore[no-redef]
-        """``column <=> value``."""
+        """The filter ``column <=> value`` of a Spark query: equal, or both null."""
 
     class GreaterThan(Filter):  # type: ignore[no-redef]
-        """``column > value``."""
+        """The filter ``column > value`` of a Spark query."""
 
     class GreaterThanOrEqual(Filter):  # type: ignore[no-redef]
-        """``column >= value``."""
+        """The filter ``column >= value`` of a Spark query."""
 
     class LessThan(Filter):  # type: ignore[no-redef]
-        """``column < value``."""
+        """The filter ``column < value`` of a Spark query."""
 
     class LessThanOrEqual(Filter):  # type: ignore[no-redef]
-        """``column <= value``."""
+        """The filter ``column <= value`` of a Spark query."""
 
     class In(Filter):  # type: ignore[no-redef]
-        """``column in values``."""
+        """The filter ``column in values`` of a Spark query."""
 
 
 try:
@@ -74,7 +75,8 @@ try:
 except ImportError:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef]
-        """A stream writer that takes Arrow batches. This version of PySpark passes them to any ``DataSourceArrowWriter``."""
+        """The base class of Spark stream writers that take Arrow batches. This version of PySpark passes Arrow batches to any
+        ``DataSourceArrowWriter``."""
 
 
 try:
@@ -89,27 +91,27 @@ except ImportError:
 
     @attrs.frozen
     class ReadLimit:  # type: ignore[no-redef]
-        """The most that a micro-batch may hold; this version of PySpark passes none."""
+        """The base class of limits for the size of a micro-batch. This version of PySpark passes no limits to a source."""
 
     @attrs.frozen
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """No limit: all available messages."""
+        """The limit of a micro-batch that contains all available rows."""
 
     @attrs.frozen
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """A limit in rows."""
+        """The limit of a micro-batch in rows."""
 
         max_rows: int
 
     @attrs.frozen
     class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """A limit in bytes."""
+        """The limit of a micro-batch in bytes."""
 
         max_bytes: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """A source that decides itself where a query with the trigger AvailableNow ends. This version of PySpark ends such a
-        query after one batch."""
+        """The base class of stream readers that decide themselves where a query with the trigger AvailableNow ends. This
+        version of PySpark ends a query with this trigger after one batch."""
 
 
 HAS_FILTERS: Final = hasattr(DataSourceReader, "pushFilters")
@@ -147,17 +149,17 @@ __all__ = [
 
 
 def to_arrow_schema(schema: StructType) -> pyarrow.Schema:
-    """Return the Arrow schema for a Spark schema, with timestamps in UTC."""
+    """Convert a Spark schema to an Arrow schema, with timestamps in UTC."""
     return arrow_types.to_arrow_schema(schema, **_UTC)
 
 
 def to_arrow_type(data_type: DataType) -> pyarrow.DataType:
-    """Return the Arrow type for a Spark type, with timestamps in UTC."""
+    """Convert a Spark type to an Arrow type, with timestamps in UTC."""
     return arrow_types.to_arrow_type(data_type, **_UTC)
 
 
 def register_source(spark: Any, source: type[datasource.DataSource]) -> None:
-    """Register a data source with a session, replacing one of the same name.
+    """Register a data source with a Spark session. A data source of the same name is replaced.
 
     Args:
         spark: a SparkSession, of Spark Connect or not.
@@ -204,7 +206,8 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
 
 
 def _with_maps(value: Any, arrow_type: pyarrow.DataType) -> Any:
-    """Return an Arrow value with dictionaries for its maps, as Spark expects. Arrow returns a map as a list of pairs."""
+    """Convert an Arrow value to a Python value whose maps are dictionaries, as Spark expects. Arrow itself converts a map to a
+    list of pairs."""
     import pyarrow as pa
 
     if value is None:

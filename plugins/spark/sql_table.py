@@ -1,8 +1,8 @@
 """Tables of Spark's catalog: ``CREATE TABLE t USING flintmq OPTIONS (…)``.
 
-Spark passes a table's options to the source only when it creates the table. It then passes each option under two names (``x``
-and ``option.x``), with other properties (``provider``, ``owner``, ``location``). Reads and writes of the table get its columns
-but not its options. This module therefore stores the options in the metadata of the columns, which the catalog keeps.
+Spark passes a table's options to the source only when Spark creates the table. Each option is then passed under two names
+(``x`` and ``option.x``), with other properties (``provider``, ``owner``, ``location``). Reads and writes of the table get its
+columns but not its options. This module therefore stores the options in the metadata of the columns, which the catalog keeps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _WRITE: Final = _names(WRITE_OPTIONS)
 
 
 def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a table that Spark creates; None if ``given`` are the options of a read or a write.
+    """Return the options of a catalog table that Spark creates. The result is None if ``given`` has the options of a read or a
+    write.
 
     Raises:
         OptionError: an option is known neither to reads nor to writes.
@@ -50,7 +51,7 @@ def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return a schema whose columns carry the table's options in their metadata."""
+    """Return a schema with the options of a catalog table in the metadata of its columns."""
     from pyspark.sql.types import StructField, StructType
 
     carried = {_KEY: json.dumps(dict(options))}
@@ -58,17 +59,19 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def read_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read: the table's options in the metadata of a schema, overridden by the given options."""
+    """Return the options of a read. For a catalog table, the given options override the table's options, which are in the
+    metadata of the schema."""
     return _together(given, schema, _READ)
 
 
 def reads(table: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a table that apply to reads."""
+    """Return the options of a catalog table that apply to reads."""
     return {name: value for name, value in table.items() if name.lower() in _READ}
 
 
 def write_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write: the table's options in the metadata of a schema, overridden by the given options."""
+    """Return the options of a write. For a catalog table, the given options override the table's options, which are in the
+    metadata of the schema."""
     return _together(given, schema, _WRITE)
 
 

@@ -1,4 +1,5 @@
-"""The transport that pulls messages from brokers. It turns queue ranges into tasks, and records into rows.
+"""The transport of the Spark source that pulls messages from brokers. It divides ranges of queues into tasks, and decodes
+records to rows.
 
 Queues are looked up when a batch is planned, so a new queue is read from its first message on. The transport does not
 subscribe, lock or rebalance. Any task may pull from any queue, and only Spark's checkpoint holds the progress of a query.
@@ -51,7 +52,8 @@ SAMPLE_QUEUES: Final = 4
 
 
 class WireTransport:
-    """Pulls from brokers; see :class:`~flintmq.plugins.spark.ports.MessageTransport`. Pickled without its connections.
+    """The transport that pulls messages from brokers; see :class:`~flintmq.plugins.spark.ports.MessageTransport`. Instances are
+    pickled without their connections.
 
     Args:
         options: the options of the read, with ``nameServer`` or ``brokerAddr``.
@@ -111,8 +113,8 @@ class WireTransport:
         return {**end, **lag_of(self._between(start, end), self._message_bytes, self._open(), self._queues.contacts)}
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the largest end within the limit. The limit in bytes is converted to messages by the average size of some
-        records."""
+        """Return the offset at which a batch ends, so that the batch is as large as the limit allows. The limit in bytes is
+        converted to messages by the average size of some records."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
         # The fetched offsets are used only once, because the queues may have other offsets at the next batch.
         self._fresh_edges = None
@@ -136,7 +138,7 @@ class WireTransport:
         return found
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
-        """Return the number of messages between two offsets, including messages of other tags."""
+        """Return the number of messages between two offsets. Messages with tags that are not requested also count."""
         return sum(one.rows for one in self._between(start, end))
 
     def checked(self, offset: Offset) -> Offset:
@@ -152,7 +154,8 @@ class WireTransport:
         return offset if settled == found else settled.to_json()
 
     def commit(self, end: Offset) -> None:
-        """Commit the offsets to the brokers as ``commitGroup``, for their lag display. A failure is logged, not raised."""
+        """Commit the offsets to the brokers for the consumer group in the option ``commitGroup``, so that brokers can show the
+        group's lag. A failure is logged, not raised."""
         if self.options.commit_group is None:
             return
         queues = WireOffset.from_json(end).queues
@@ -237,7 +240,8 @@ class WireTransport:
         )
 
     def _tags(self) -> tuple[str, ...]:
-        """Return the tags that both the option and the query's filters accept; empty for any tag, or if no tag is in both."""
+        """Return the tags that both the option ``tags`` and the query's filters accept. The result is empty if any tag is
+        accepted, or if the option and the filters have no common tag."""
         asked, queried = self.options.tags, self.bounds.tags
         if queried is None:
             return asked
@@ -264,7 +268,7 @@ class WireTransport:
         return max(1, max_bytes // self._message_bytes(ranges))
 
     def _message_bytes(self, ranges: Sequence[QueueRange]) -> int:
-        """Return the average size of a record in bytes, measured once on the first messages of some queues."""
+        """Return the average size of a record in bytes. The size is measured once, on the first messages of some queues."""
         if self._average_bytes is None:
             step = -(-len(ranges) // SAMPLE_QUEUES)
             sample = [attrs.evolve(one, end=min(one.end, one.start + SAMPLE_ROWS)) for one in ranges[::step]]

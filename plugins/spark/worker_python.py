@@ -20,7 +20,7 @@ _LOOK_TIMEOUT_S: Final = 60.0
 
 
 def check_worker_python(spark: Any) -> None:
-    """Check that the session's workers run a Python that can import the data source.
+    """Check that the workers of a Spark session run a Python that can import the data source.
 
     Spark starts ``python3`` from PATH unless PYSPARK_PYTHON names another Python. A virtual environment's Python is therefore
     not used if it is not on PATH. A small job checks the Pythons of a cluster and of a Spark Connect server
@@ -54,14 +54,14 @@ def check_worker_python(spark: Any) -> None:
 
 
 def _is_this_python(found: Path) -> bool:
-    """Return whether an executable is this Python. The folder must match too, because the Python of a virtual environment is a
-    symbolic link to another Python."""
+    """Return whether an executable is the Python of this process. The executable's folder must match too, because the Python of
+    a virtual environment is a symbolic link to another Python."""
     mine = Path(sys.executable)
     return found.absolute().parent == mine.absolute().parent and found.resolve() == mine.resolve()
 
 
 def _problem(python: str, needed: list[str], environment: dict[str, str]) -> str:
-    """Return why a Python cannot run the data source; empty if it can."""
+    """Return why the workers' Python cannot run the data source; an empty text if this Python can run the data source."""
     try:
         looked = subprocess.run(
             [python, "-c", _LOOK, *needed],
@@ -81,7 +81,7 @@ def _problem(python: str, needed: list[str], environment: dict[str, str]) -> str
 
 @functools.cache
 def settle() -> None:
-    """Exclude all objects that exist now from garbage collection.
+    """Exclude all objects that exist now in a Spark worker from garbage collection.
 
     Spark collects garbage after every task. With pyarrow and numpy imported, a collection visits 60,000 permanent objects and
     makes small tasks five times as slow (docs/spark.md). Existing garbage is collected first.

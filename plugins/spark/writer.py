@@ -41,7 +41,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 
 @attrs.frozen
 class SentRows(WriterCommitMessage):
-    """Counts of a task's sent rows and requests."""
+    """The counts of the rows that a Spark task sent, and of its requests."""
 
     rows: int
     requests: int
@@ -50,7 +50,7 @@ class SentRows(WriterCommitMessage):
 
 
 class _Writer:
-    """Sends the rows of a task. Instances are pickled to the workers.
+    """A Spark writer that sends the rows of a task to brokers as messages. Instances are pickled to the workers.
 
     Args:
         options: the options of the write as Spark passes them.
@@ -73,7 +73,7 @@ class _Writer:
         """Id of a batch write in the property ``SPARK_TXN``. Spark has a query id only for streams."""
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        """Send a task's rows, and return the counts. Called by Spark in a worker.
+        """Send the rows of a Spark task to brokers as messages, and return the counts. Called by Spark in a worker.
 
         Raises:
             RowError: a row cannot be sent. The text says which row and why.
@@ -92,8 +92,8 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """The writer of a ``df.write``."""
+    """The Spark writer of a ``df.write``, which sends rows to brokers as messages."""
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The writer of a ``writeStream``."""
+    """The Spark writer of a ``writeStream``, which sends the rows of micro-batches to brokers as messages."""
