@@ -1,4 +1,5 @@
-"""The queues that a query reads, as recorded in its checkpoint, and the parts of the log that it has read for them.
+"""The queues that a query reads, as the query's checkpoint records them, and the parts of the log that the query has read for
+these queues.
 
 A position in the log does not show for which topics it was reached. If a topic is added to a query, all its messages are read,
 as in a read from brokers. A topic that was left out for a while continues where it stopped.
@@ -29,7 +30,7 @@ class Choice:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Choice:
-        """Return the choice of a read's options."""
+        """Return the choice of topics and queues that the options of a read make."""
         return cls(
             None if options.subscribe is None else tuple(sorted(options.subscribe)),
             None if options.subscribe_pattern is None else options.subscribe_pattern.pattern,
@@ -38,7 +39,7 @@ class Choice:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the choice as a JSON object for an offset."""
+        """Return this choice of topics and queues as a JSON object, to be a part of an offset."""
         found: dict[str, Any] = {}
         if self.topics is not None:
             found["topics"] = list(self.topics)
@@ -52,7 +53,7 @@ class Choice:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Choice:
-        """Return the choice in an offset. Raises CheckpointError if it is not valid."""
+        """Return the choice of topics and queues in the JSON of an offset. Raises CheckpointError if the JSON is not valid."""
         try:
             topics, queues = found.get("topics"), found.get("queues", {})
             return cls(
@@ -65,7 +66,8 @@ class Choice:
             raise CheckpointError(f"the checkpoint's choice of topics cannot be read: {str(found)[:200]}") from error
 
     def rows(self) -> RowFilter:
-        """Return the filter that accepts the chosen topics and queues. Raises CheckpointError if the pattern is not valid."""
+        """Return the filter of records that accepts the chosen topics and queues. Raises CheckpointError if the pattern for
+        topics is not valid."""
         try:
             pattern = None if self.pattern is None else re.compile(self.pattern)
         except re.error as error:
@@ -80,7 +82,8 @@ class Choice:
         )
 
     def holds(self, other: Choice) -> bool:
-        """Return whether this choice certainly includes all queues of another choice. False if patterns must be compared."""
+        """Return whether this choice of queues certainly includes all queues of another choice. The result is False if patterns
+        would have to be compared."""
         if self == other:
             return True
         if self.topics is None or other.topics is None:
@@ -95,13 +98,14 @@ class Choice:
 
 @attrs.frozen
 class Stretch:
-    """A part of the log that has been read for some choices. It begins at the previous part's end."""
+    """A part of the log, and the choices of queues for which a query has read this part. The part begins at the previous part's
+    end."""
 
     end: int
     choices: tuple[Choice, ...]
 
     def holds(self, choice: Choice) -> bool:
-        """Return whether the part has been read for all queues of a choice."""
+        """Return whether this part of the log has been read for all queues of a choice."""
         if any(one.holds(choice) for one in self.choices):
             return True
         topics = choice.topics
@@ -110,13 +114,13 @@ class Stretch:
         )
 
     def read_for(self, choice: Choice) -> Stretch:
-        """Return this part with one more choice for which it has been read."""
+        """Return this part of the log with one more choice of queues for which the part has been read."""
         left = tuple(one for one in self.choices if not choice.holds(one))
         return Stretch(self.end, (*left, choice))
 
 
 def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """Return the parts without empty ones; neighbors with the same choices are merged."""
+    """Remove empty parts from the parts of a log, and merge neighboring parts that were read for the same choices of queues."""
     found: list[Stretch] = []
     for one in stretches:
         if one.end <= (found[-1].end if found else 0):
@@ -129,7 +133,7 @@ def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 @attrs.frozen
 class Unread:
-    """A part of the log that has unread messages of a choice."""
+    """A part of the log with messages that a query has not read yet for its choice of queues."""
 
     start: int
     end: int
@@ -141,7 +145,7 @@ class Unread:
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
-    """Return the parts of the log that are unread for a choice."""
+    """Return the parts of the log that a query has not read for all queues of its choice."""
     found = []
     start = 0
     known: set[Choice] = set()
@@ -154,7 +158,8 @@ def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
 
 
 def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tuple[Stretch, ...]:
-    """Return the parts as they are once the whole log before a position has also been read for a choice."""
+    """Return the parts of the log with their choices of queues, after the whole log before ``place`` has also been read for
+    ``choice``."""
     found: list[Stretch] = []
     start = 0
     for one in stretches:
@@ -169,7 +174,8 @@ def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tupl
 
 
 def newly_read(before: Sequence[Stretch], after: Sequence[Stretch], end: int) -> list[Unread]:
-    """Return the parts of the log before ``end`` that have been read for one more choice at a later offset.
+    """Compare the read parts of the log at two offsets of a query. Return the parts before ``end`` that have been read for one
+    more choice of queues at the later offset.
 
     Args:
         before: the read parts at the earlier offset.

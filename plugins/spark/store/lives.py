@@ -28,13 +28,12 @@ _TOPIC_FIELD: Final = bytes((len(DELETED_TOPIC),)) + DELETED_TOPIC.encode()
 def lives(
     root: Path, log: LogFiles, end: int, units_complete_to: int, rows: RowFilter | None = None
 ) -> tuple[Life, ...]:
-    """Return the beginnings of topics and queues that may have been deleted and recreated.
+    """Return where the messages of topics and queues begin that may have been deleted and recreated.
 
     Args:
         root: the store.
-        log: its commit log.
-        end: the physical offset up to which the log may be read.
-        units_complete_to: the physical offset up to which each message has its consume queue unit; the log after it is searched
+        log: the store's commit log. end: the physical offset up to which the log may be read. units_complete_to: the physical
+        offset up to which each message has its consume queue unit; the log after it is searched
             for deletions.
         rows: the filter for topics and queues; None for all.
 
@@ -58,7 +57,7 @@ def _deletions(root: Path, log: LogFiles, end: int, units_complete_to: int) -> I
 
 
 def _searched(log: LogFiles, start: int, end: int) -> Iterator[int]:
-    """Yield the positions in a part of the log at which a topic deletion may lie, found by searching its bytes."""
+    """Search the bytes of a part of the log, and yield the positions at which the record of a topic deletion may begin."""
     for file in log.between(start, end):
         data = map_file(file.path)
         mapped: Any = data.base if data is not None else None
@@ -71,7 +70,8 @@ def _searched(log: LogFiles, start: int, end: int) -> Iterator[int]:
 
 
 def _named_at(log: LogFiles, position: int) -> str:
-    """Return the topic that the record at a position declares deleted; empty if it declares none."""
+    """Return the topic that the record at a position declares deleted; an empty text if the record declares no topic
+    deleted."""
     file = log.holding(position)
     data = map_file(file.path) if file is not None else None
     if file is None or data is None:
@@ -84,8 +84,8 @@ def _named_at(log: LogFiles, position: int) -> str:
 
 
 def _made_again(root: Path, log: LogFiles, units_complete_to: int, rows: RowFilter | None) -> Iterator[Life]:
-    """Yield the position in the log of each queue's message with queue offset 0. A log from RocketMQ shows only in this way
-    that a topic was recreated.
+    """Yield, for each queue, the position in the log of the message with queue offset 0. In a log that RocketMQ wrote, only a
+    message with queue offset 0 shows that a topic was recreated.
 
     Yields nothing for a store with more than 256 queues.
     """

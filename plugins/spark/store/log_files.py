@@ -39,7 +39,7 @@ class LogFile:
 
 
 def list_files(folder: str | Path) -> list[LogFile]:
-    """Return the files of a log or queue, in order; an empty list if the folder does not exist.
+    """Return the files of a commit log or consume queue, in order; an empty list if the folder does not exist.
 
     Raises:
         StoreError: the folder cannot be read.
@@ -62,7 +62,7 @@ bytes."""
 
 
 def map_file(path: str) -> Bytes | None:
-    """Return the bytes of a file; None if the file does not exist.
+    """Return a read-only memory map of a file; None if the file does not exist.
 
     A map stays valid after the file's deletion. A new file of the same name is recognized by its inode. A log's files never
     become shorter; reading past the end of a shortened file would kill the process.
@@ -90,7 +90,7 @@ def map_file(path: str) -> Bytes | None:
 
 
 class LogFiles:
-    """The current files of the commit log. Raises StoreError if a folder cannot be read."""
+    """The current files of a store's commit log. Raises StoreError if a folder cannot be read."""
 
     def __init__(self, folders: Sequence[str | Path]) -> None:
         self.files = sorted((file for folder in folders for file in list_files(folder)), key=lambda file: file.start)
@@ -98,21 +98,22 @@ class LogFiles:
 
     @property
     def start(self) -> int:
-        """Physical offset of the oldest file's first byte; 0 if there is no file."""
+        """Physical offset of the first byte in the log's oldest file; 0 if the log has no file."""
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
-        """Physical offset of the newest file's end, including unused bytes; 0 if there is no file."""
+        """Physical offset at which the log's newest file ends, including unused bytes; 0 if the log has no file."""
         return self.files[-1].end if self.files else 0
 
     def holding(self, position: int) -> LogFile | None:
-        """Return the file that contains a physical offset; None if there is none."""
+        """Return the file of the log that contains a physical offset; None if no file contains this offset."""
         index = bisect_right(self._starts, position) - 1
         return self.files[index] if index >= 0 and position < self.files[index].end else None
 
     def bytes_at(self, position: int, size: int) -> memoryview | None:
-        """Return the bytes at a physical offset; None if one file does not contain them all. Raises StoreError."""
+        """Return the bytes of the log at a physical offset; None if no single file contains all these bytes. Raises
+        StoreError."""
         file = self.holding(position)
         if file is None or position + size > file.end:
             return None
@@ -120,7 +121,8 @@ class LogFiles:
         return data.data[position - file.start : position - file.start + size] if data is not None else None
 
     def has_record(self, position: int, size: int) -> bool:
-        """Return whether the head of a record with this size and this physical offset lies at a position."""
+        """Return whether a record with the given size begins at a position of the log. Only the record's fixed fields are
+        checked."""
         record = self.bytes_at(position, size) if size >= RECORD_MIN_BYTES else None
         return (
             record is not None
@@ -130,7 +132,8 @@ class LogFiles:
         )
 
     def has_whole_record(self, position: int, size: int) -> bool:
-        """Return whether a valid record lies at a position, checking every length and the CRC of its body."""
+        """Return whether a valid record begins at a position of the log. All lengths in the record and the CRC of its body are
+        checked."""
         record = self.bytes_at(position, size) if self.has_record(position, size) else None
         if record is None:
             return False
@@ -141,5 +144,5 @@ class LogFiles:
         return True
 
     def between(self, start: int, end: int) -> list[LogFile]:
-        """Return the files that contain bytes of [start, end)."""
+        """Return the files of the log that contain bytes of the range [start, end)."""
         return [file for file in self.files if file.start < end and file.end > start]

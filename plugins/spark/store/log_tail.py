@@ -1,4 +1,4 @@
-"""Finds the last messages of a log in its newest files. There may be thousands of consume queues, so they are not all read.
+"""Finds the last messages of a log in its newest files. There may be thousands of consume queues, so not all queues are read.
 
 The last records name the queues to check. If a queue has the unit of a record, all messages before that record are dispatched.
 """
@@ -37,7 +37,8 @@ class LogTail:
     """Whether only zeros follow the last record."""
 
     def last_named(self, root: Path) -> tuple[int, int] | None:
-        """Return start and end of the last record with a consume queue unit; None if none of the last records has one.
+        """Return start and end of the last record to which a consume queue unit refers; None if no unit refers to any of the
+        log's last records.
 
         Raises:
             StoreError: a queue cannot be read.
@@ -59,13 +60,14 @@ class LogTail:
         return None
 
     def before(self, end: int, count: int) -> int:
-        """Return the physical offset of the record that has ``count`` records between it and ``end``; 0 if there are fewer
-        records."""
+        """Return the physical offset of the record that ``count`` other records separate from the position ``end``; 0 if fewer
+        records precede ``end``."""
         index = int(np.searchsorted(self.starts, end)) - count - 1
         return int(self.starts[index]) if index >= 0 else 0
 
     def has_bad_body(self, count: int) -> bool:
-        """Return whether one of the last ``count`` records is damaged. A crash leaves incomplete records only at the end."""
+        """Return whether one of the log's last ``count`` records is damaged. A crash leaves incomplete records only at the
+        end."""
         return any(
             self._record(position) is None for position in self.starts[max(0, len(self.starts) - count) :].tolist()
         )
@@ -82,7 +84,8 @@ class LogTail:
 
 
 def walked_tail(log: LogFiles, count: int) -> LogTail | None:
-    """Return the end of a log with at least ``count`` records, or of the whole log if it has fewer; None if it has no records.
+    """Return the last records of a log: the records of so many newest files that there are more than ``count`` records, or all
+    records if the log has fewer. The result is None if the log has no records.
 
     Raises:
         StoreError: a file cannot be read.
@@ -99,7 +102,8 @@ def walked_tail(log: LogFiles, count: int) -> LogTail | None:
 
 
 def _walked_back(log: LogFiles) -> Iterator[tuple[int, chain.Chain, bool]]:
-    """Yield each file's start, its records, and whether other bytes follow them; the newest file first."""
+    """Yield, for each file of the log, the file's start, its records, and whether other bytes than zeros follow the records.
+    The newest file comes first."""
     for file in reversed(log.files):
         data = map_file(file.path)
         if data is None:

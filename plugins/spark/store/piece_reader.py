@@ -1,4 +1,5 @@
-"""Reads a piece in a worker: finds the beginnings of its records and decodes them in batches."""
+"""Reads a piece (a part of one log file) in a Spark worker: finds the beginnings of the piece's records, and decodes the
+records in batches."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ _GAPS_MAX: Final = 1_000
 
 
 class PieceReader:
-    """Reads pieces of one store. Keeps only caches. Not thread-safe."""
+    """Reads pieces of one store's log. A reader keeps only caches. Not thread-safe."""
 
     def __init__(self, root: Path, options: ReadOptions, decoder: Decoder) -> None:
         self._root = root
@@ -46,12 +47,11 @@ class PieceReader:
         self._units: dict[bool, UnitRows | None] = {}
 
     def read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece in the order of the log; no batch is empty.
+        """Read a piece of the log, and yield its rows in the order of the log, as Arrow batches. No batch is empty.
 
         Raises:
-            DataLossError: the file is gone, unless ``failOnDataLoss`` is off.
-            BadRecordError: there is no record where one must be, and ``badRecords`` is ``fail``.
-            StoreError: the file cannot be read.
+            DataLossError: the file of the piece no longer exists, unless ``failOnDataLoss`` is off. BadRecordError: there is no
+            record where one must be, and ``badRecords`` is ``fail``. StoreError: the file cannot be read.
         """
         data = map_file(piece.path)
         if data is None:
@@ -71,7 +71,7 @@ class PieceReader:
                 yield found
 
     def _unit_rows(self, piece: Piece) -> UnitRows | None:
-        """Return the reader that makes the piece's rows from consume queues; None if the log must be read."""
+        """Return an object that makes the rows of a piece from consume queues alone; None if the log must be read."""
         options, rows = self._options, self._decoder.rows
         if not told_by_units(options.columns, rows, examines_records=options.examines_records):
             return None
@@ -84,7 +84,7 @@ class PieceReader:
         return self._units[piece.by_units]
 
     def _from_log(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece from its records in the log."""
+        """Yield the rows of a piece, which are decoded from the piece's records in the log."""
         for run in self._runs(data, piece):
             if isinstance(run, pa.RecordBatch):
                 yield run
@@ -97,14 +97,15 @@ class PieceReader:
                         yield batch
 
     def _runs(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[Ints | pa.RecordBatch]:
-        """Yield the positions in the file of the piece's records, and the rows of the damaged stretches between them."""
+        """Yield the positions of a piece's records in the log file. With ``badRecords`` ``keep``, also yield a row for each
+        damaged part between the records."""
         if self._options.bad_records == "keep":
             yield from self._walk(data, piece)
         else:
             yield self._named(piece) if piece.by_units else self._all(data, piece)
 
     def _named(self, piece: Piece) -> Ints:
-        """Return the positions in the file of the messages that the consume queues name."""
+        """Return the positions in the log file of a piece's messages to which consume queue units refer."""
         rows = self._decoder.rows
         codes = None if rows.tags is None else np.array(sorted({tags_hash(tag) for tag in rows.tags}), np.int64)
         found = [
@@ -114,10 +115,9 @@ class PieceReader:
         return in_log_order(found).position - piece.file_start
 
     def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Return the positions in the file of all records of the piece.
-
-        Consume queues are read first, because that is several times as fast as walking the log. Hidden messages, deleted topics
-        and missing units leave gaps between the messages that the queues name. Only these gaps are walked.
+        """Return the positions in the log file of all records of a piece. Consume queues are read first, because that is
+        several times as fast as walking the log. Hidden messages, deleted topics and missing units leave gaps between the
+        messages that the queues name. Only these gaps are walked.
         """
         queues = self._few_queues() if piece.size >= ASKED_FROM_BYTES else None
         if queues is None:
@@ -141,13 +141,13 @@ class PieceReader:
         return np.concatenate(parts)
 
     def _wanted_queues(self) -> list[QueueUnits]:
-        """Return the queues whose messages can become rows."""
+        """Return the consume queues whose messages can become rows."""
         if self._queues is None:
             self._queues = list(list_queues(self._root, self._decoder.rows))
         return self._queues
 
     def _few_queues(self) -> list[QueueUnits] | None:
-        """Return all queues of the store; None if there are too many to read them all."""
+        """Return all consume queues of the store; None if the store has too many queues to read all of them."""
         if self._asked is None:
             if len(list_topics(self._root)) > _ASKED_MAX:
                 return None
@@ -155,12 +155,13 @@ class PieceReader:
         return self._asked if len(self._asked) <= _ASKED_MAX else None
 
     def _walked(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Return the positions in the file of all records of the piece, found by walking."""
+        """Walk from record to record, and return the positions in the log file of all records of a piece."""
         return np.concatenate([run for run in self._walk(data, piece) if not isinstance(run, pa.RecordBatch)])
 
     def _walk(self, data: npt.NDArray[np.uint8], piece: Piece) -> Iterator[Ints | pa.RecordBatch]:
-        """Walk a piece, and yield the positions in the file of its records. With ``badRecords`` ``keep``, also yield the row of
-        each damaged stretch, which ends at the next record that a consume queue names."""
+        """Walk from record to record, and yield the positions in the log file of a piece's records. With ``badRecords``
+        ``keep``, also yield a row for each damaged part. A damaged part ends at the next record to which a consume queue unit
+        refers."""
         at, end = piece.start - piece.file_start, piece.end - piece.file_start
         while True:
             run = chain.walk(data, at, end)
@@ -191,7 +192,8 @@ class PieceReader:
             at = place - piece.file_start
 
     def _next_place(self, piece: Piece, position: int) -> int | None:
-        """Return the first position in the piece, from ``position`` on, at which a consume queue names an existing record."""
+        """Return the first position in a piece, from ``position`` on, at which an existing record begins to which a consume
+        queue unit refers."""
         log_files = LogFiles([Path(piece.path).parent])
         found = piece.end
         for queue in list_queues(self._root):

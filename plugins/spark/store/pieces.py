@@ -47,7 +47,7 @@ class Piece:
 
 @attrs.frozen
 class StorePart:
-    """The input of one task, in the order of the log."""
+    """The input of one Spark task: pieces of the log in the order of the log."""
 
     pieces: tuple[Piece, ...]
     rows: RowFilter = attrs.field(factory=RowFilter)
@@ -55,7 +55,8 @@ class StorePart:
 
 
 def whole_pieces(log: LogFiles, start: int, end: int, *, by_units_to: int) -> list[Piece]:
-    """Return [start, end) as one piece per file. A file is two pieces if the consume queues are complete only up to its middle.
+    """Return the range [start, end) of the log as pieces, one for each file. A file becomes two pieces if the consume queues
+    are complete only up to a position inside the file.
 
     A record must begin or end at ``start``, at ``end`` and at ``by_units_to``, up to which the consume queues are complete.
     """
@@ -73,8 +74,8 @@ def whole_pieces(log: LogFiles, start: int, end: int, *, by_units_to: int) -> li
 def parted(
     log: LogFiles, splitters: list[QueueUnits], pieces: Sequence[Piece], target_bytes: int
 ) -> list[tuple[Piece, ...]]:
-    """Return the pieces in parts of about ``target_bytes``. Small files are combined, and large ones are divided where a
-    consume queue names a record."""
+    """Divide the pieces of a log into parts of about ``target_bytes``. Small pieces are combined. Large pieces are divided at a
+    record to which a consume queue unit refers."""
     parts: list[list[Piece]] = [[]]
     slack = target_bytes // _SLACK
     room = target_bytes
@@ -99,8 +100,8 @@ def parted(
 
 
 def target_bytes(total_bytes: int, max_partition_bytes: int, min_partitions: int | None) -> int:
-    """Return the size of a part in bytes: as large as allowed, but smaller if processors would be idle or ``min_partitions``
-    asks for more parts."""
+    """Return the size in bytes of the part of the log that one Spark task reads. The size is as large as allowed, but smaller
+    if processors would be idle or ``min_partitions`` asks for more parts."""
     cores = os.cpu_count() or 1
     rounds = max(1, -(-total_bytes // (max_partition_bytes * cores)))
     wanted = max(-(-total_bytes // (rounds * cores)), min(_SMALL_BYTES, max_partition_bytes))
@@ -118,8 +119,8 @@ _SAMPLES_MAX = 1_000_000
 def even_parts(
     log: LogFiles, queues: Sequence[QueueUnits], pieces: Sequence[Piece], count: int
 ) -> list[tuple[Piece, ...]]:
-    """Return the pieces in ``count`` parts with about the same number of messages of some queues; fewer if there are few
-    messages.
+    """Divide the pieces of a log into ``count`` parts with about the same number of messages of some queues. If there are few
+    messages, the result has fewer parts.
 
     Raises:
         StoreError: a file cannot be read.
@@ -153,7 +154,8 @@ _STEP_BYTES = 16 * 1024 * 1024
 
 
 def always_fits(start: int, end: int, limit: Limit) -> bool:
-    """Return whether the messages in [start, end) are within a limit, judging only by the size of the range."""
+    """Return whether the messages in the range [start, end) of the log are within a limit. Only the size of the range is
+    compared."""
     size = end - start
     fits_bytes = limit.max_bytes is None or size <= limit.max_bytes
     return fits_bytes and (limit.max_rows is None or size < limit.max_rows * RECORD_MIN_BYTES)
@@ -161,7 +163,8 @@ def always_fits(start: int, end: int, limit: Limit) -> bool:
 
 @attrs.frozen
 class Told:
-    """Finds and counts messages by their consume queue units, and by walking the log after the units end.
+    """Finds and counts the messages of a store by their consume queue units. Where the units end, the log is walked from record
+    to record.
 
     The units are incomplete in a copy of only a log, in a store after its broker's crash, and while a broker writes them.
     """
@@ -175,7 +178,8 @@ class Told:
     """Filter for the messages of the log that have no consume queue unit yet."""
 
     def cut(self, start: int, end: int, limit: Limit) -> int:
-        """Return the largest end of a batch from ``start`` within a limit: ``end``, or the position of a message before it.
+        """Return the position at which a batch from ``start`` on ends, so that the batch is as large as the limit allows:
+        ``end``, or the position of an earlier message.
 
         The batch has at least one message, if there is any.
         """
@@ -195,7 +199,7 @@ class Told:
         return end
 
     def count(self, start: int, end: int, enough: int) -> int:
-        """Return the number of messages to read in [start, end). Counting stops at ``enough``."""
+        """Return the number of messages to read in the range [start, end) of the log. Counting stops at ``enough``."""
         border = self._border(start, end)
         total = sum(max(0, queue.first_at(border) - queue.first_at(start)) for queue in self.queues)
         for position, _sizes in self._walked(border, end) if total < enough else ():
@@ -205,19 +209,21 @@ class Told:
         return total
 
     def is_countable(self, start: int, end: int, walked_max_bytes: int) -> bool:
-        """Return whether the messages in [start, end) can be counted by walking at most ``walked_max_bytes`` of the log."""
+        """Return whether the messages in the range [start, end) of the log can be counted by walking over at most
+        ``walked_max_bytes`` of the log."""
         return end - self._border(start, end) <= walked_max_bytes
 
     def first(self, start: int, end: int) -> int | None:
-        """Return the position of the first message to read in [start, end); None if there is none."""
+        """Return the position of the first message to read in the range [start, end) of the log; None if the range has no such
+        message."""
         return next((int(position[0]) for position, _sizes in self._messages(start, end, 1) if len(position)), None)
 
     def _border(self, start: int, end: int) -> int:
-        """Return the position in [start, end] before which the queues name every message."""
+        """Return the position in the range [start, end] of the log up to which each message has a consume queue unit."""
         return min(max(start, self.units_complete_to), end)
 
     def _messages(self, start: int, end: int, max_rows: int | None) -> Iterator[tuple[Ints, Ints]]:
-        """Yield positions and sizes of the messages in [start, end)."""
+        """Yield positions and sizes of the messages to read in the range [start, end) of the log."""
         border = self._border(start, end)
         for step in merged(self.queues, start, border, None if max_rows is None else min(max_rows + 1, STEP_UNITS)):
             position = step.units.position
@@ -226,9 +232,10 @@ class Told:
         yield from self._walked(border, end)
 
     def _walked(self, start: int, end: int) -> Iterator[tuple[Ints, Ints]]:
-        """Yield positions and sizes of the messages that become rows, judging by their heads.
+        """Walk over a range of the log, and yield positions and sizes of the messages that become rows. Only the fixed fields
+        and the topic of each record are checked.
 
-        After damaged bytes it continues with the next file. Reading the damaged part later reports or skips them.
+        After damaged bytes the walk continues with the next file. A later read of the damaged part reports or skips the damage.
         """
         for file in self.log.between(start, end):
             data = map_file(file.path)
@@ -257,13 +264,14 @@ _SPLITTERS_MAX = 16
 
 
 def splitters(queues: list[QueueUnits]) -> list[QueueUnits]:
-    """Return the queues with the most messages, whose units are used to find positions for division."""
+    """Return the consume queues with the most messages. The units of these queues give positions at which the log can be
+    divided."""
     return sorted(queues, key=lambda queue: queue.end_unit - queue.first_unit, reverse=True)[:_SPLITTERS_MAX]
 
 
 def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int | None:
-    """Return the first position from ``position`` on at which a unit names a record and the record exists; None if there is
-    none."""
+    """Return the first position of the log, from ``position`` on, at which an existing record begins to which a consume queue
+    unit refers; None if no such record is found."""
     found = None
     for queue in queues:
         unit = queue.unit(queue.first_at(position))
@@ -273,7 +281,8 @@ def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int |
 
 
 def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: int, end: int) -> int | None:
-    """Return the position of the first message stored at or after a time; None if there is none before ``end``.
+    """Return the position in the log of the first message that was stored at or after a time; None if no such message lies
+    before ``end``.
 
     Store times grow along the log, so the first records of the files show which file to search.
 
@@ -297,13 +306,14 @@ def first_place_from(log: LogFiles, splitters: list[QueueUnits], timestamp_ms: i
 
 
 def _is_before(log: LogFiles, position: int, timestamp_ms: int) -> bool:
-    """Return whether the record at a position was stored before a time."""
+    """Return whether the record at a position of the log was stored before a time."""
     record = log.bytes_at(position, RECORD_MIN_BYTES)
     return record is not None and store_timestamp_at(record, 0) < timestamp_ms
 
 
 def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp_ms: int, end: int) -> int:
-    """Return the end of a file's last message that a queue names and that was stored before a time."""
+    """Return the end of the last message in a log file that was stored before a time and to which a consume queue unit refers;
+    the file's start if no such message is found."""
     best = file.start
     limit = min(end, file.end)
 
