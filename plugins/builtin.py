@@ -44,7 +44,8 @@ CONSUME_QUEUE: Final = "consume_queue"
 
 
 class FlushPlugin:
-    """The three flush strategies of RocketMQ and the pool one of them uses; only the configured one is imported."""
+    """Registers RocketMQ's three flush strategies, and the transient store pool. Only what the configuration uses is
+    imported."""
 
     plugin_name = "flush"
 
@@ -60,7 +61,7 @@ class FlushPlugin:
 
 
 class DispatchersPlugin:
-    """Consume queues and the index."""
+    """Registers the dispatchers of consume queues and of the index."""
 
     plugin_name = "dispatchers"
 

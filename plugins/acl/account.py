@@ -74,7 +74,8 @@ class Account:
             raise ConfigError(f"account {written.access_key}: {error.message}", key="acl.accounts") from error
 
     def first_lacking(self, needs: Iterable[Need]) -> Need | None:
-        """Return the first need that this account does not cover, or None. An administrator covers every need."""
+        """Return the first right that a request needs and this account lacks; None if it lacks none. An administrator has every
+        right."""
         if self.admin:
             return None
         for need in needs:
@@ -120,7 +121,7 @@ def parse_permissions(entries: Iterable[str]) -> dict[str, Permission]:
 
 @attrs.frozen
 class AddressPatterns:
-    """A list of address patterns. An address matches if one of them does."""
+    """A list of address patterns. An address matches the list if it matches one of the patterns."""
 
     patterns: tuple[_Pattern, ...] = ()
 

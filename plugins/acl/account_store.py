@@ -77,7 +77,7 @@ class AccountStore:
     # reading
 
     def reload(self) -> bool:
-        """Read changed files again; return whether the accounts were replaced. An error in a file is logged once."""
+        """Read changed account files again; return whether the accounts were replaced. An error in a file is logged once."""
         try:
             files = self._read_all()
             if _digests(files) == _digests(self._files):
@@ -191,7 +191,7 @@ class AccountStore:
         return found | {str(path): read.content.version for path, read in self._files.items()}
 
     def _take_edits(self) -> None:
-        """Read files that users have edited, so that a change does not overwrite the edits. Raises ``ConfigError``."""
+        """Read account files that users have edited, so that a change does not overwrite the edits. Raises ``ConfigError``."""
         self.reload()
         if self._failed is not None:
             raise ConfigError(f"the account files cannot be used: {self._failed}", key="acl.file")

@@ -139,7 +139,7 @@ class AclProcessor(DeclaredProcessor):
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, header=CreateAccessConfigRequestHeader, needs=ADMIN, audited=True
     )
     def update(self, request: Request) -> Response:
-        """Add or change an account. Fields that the request lacks keep their values."""
+        """Add or change the account that a request describes. Fields that the request lacks keep their values."""
         header = request.header(CreateAccessConfigRequestHeader)
         with self._changing(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED) as store:
             store.update(_merged(store.table.written.get(header.access_key), header))
@@ -147,7 +147,7 @@ class AclProcessor(DeclaredProcessor):
 
     @handles(RequestCode.DELETE_ACL_CONFIG, header=DeleteAccessConfigRequestHeader, needs=ADMIN, audited=True)
     def delete(self, request: Request) -> Response:
-        """Remove an account."""
+        """Remove the account whose access key a request names."""
         access_key = request.header(DeleteAccessConfigRequestHeader).access_key
         with self._changing(ResponseCode.DELETE_ACL_CONFIG_FAILED) as store:
             store.delete(access_key)
@@ -160,7 +160,7 @@ class AclProcessor(DeclaredProcessor):
         audited=True,
     )
     def update_global_white(self, request: Request) -> Response:
-        """Replace the global addresses in a file. The path must name an account file that the broker reads."""
+        """Replace the global addresses in an account file. The path in the request must name a file that the broker reads."""
         header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         with self._changing(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED) as store:
             store.set_global_white(_parts(header.global_white_addrs), header.acl_file_full_path or None)
@@ -183,7 +183,8 @@ class AclProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, needs=ADMIN)
     def list_accounts(self, request: Request) -> Response:
-        """Return the accounts without their secret keys, if ``acl.list_accounts`` allows it. RocketMQ removed this code."""
+        """Return the accounts without their secret keys, if ``acl.list_accounts`` allows it. RocketMQ removed this request
+        code."""
         if self._store is None or not self._api.settings.current.acl.list_accounts:
             raise unsupported(request.code)
         table = self._store.table
@@ -196,8 +197,8 @@ class AclProcessor(DeclaredProcessor):
 
     @contextlib.contextmanager
     def _changing(self, code: int) -> Iterator[AccountStore]:
-        """Provide the accounts to the block. Raise RefusedError with ``code`` if access control is off, or if the block raises
-        ConfigError or StoreError."""
+        """Provide the table of accounts to a ``with`` block. Raise RefusedError with ``code`` if access control is off, or if
+        the block raises ConfigError or StoreError."""
         if self._store is None:
             raise RefusedError(code, "access control is off", reason="acl.off", key="acl.enable (aclEnable)")
         try:

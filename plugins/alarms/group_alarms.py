@@ -50,16 +50,18 @@ class GroupAlarms:
         alarm."""
 
     def start(self) -> None:
-        """Begin the rounds, for as long as this broker is a master and ``alarms.lag_messages`` is set."""
+        """Begin to check the lags of groups in rounds, for as long as this broker is a master and ``alarms.lag_messages`` is
+        set."""
         if self._api.settings.current.alarms.lag_messages > 0:
             self._api.role.run_while(lambda: self._api.role.takes_writes, self._begin)
 
     def _begin(self) -> Callable[[], None]:
-        """Begin the rounds; return the function that ends them."""
+        """Begin the rounds that check the lags of groups; return the function that ends the rounds."""
         return partial(self._end, self._api.work.pace(self._watch.step_s, self.tick, "lag of groups", self._rest_s))
 
     def _end(self, timer: Scheduled) -> None:
-        """End the rounds and drop the lags, because a slave's copy of the master's offsets is late."""
+        """End the rounds that check the lags of groups and drop the measured lags, because a slave's copy of the master's
+        offsets is late."""
         timer.cancel()
         self._round = None
         self._watch = self._new_watch()
@@ -70,13 +72,13 @@ class GroupAlarms:
         return LagWatch(settings.lag_messages, settings.lag_window_ms / 1000)
 
     def stop(self) -> None:
-        """Do nothing: the timer has ended."""
+        """Do nothing, because the broker has already ended this service's timer."""
 
     def _rest_s(self) -> float:
         return 0.0 if self._api.offsets or len(self._api.clients.consumers) or len(self._watch) else math.inf
 
     def tick(self) -> float:
-        """Do a slice of the current round, or begin a round; return the seconds until the next call."""
+        """Do a slice of the current round of checks of lags, or begin a round; return the seconds until the next call."""
         if self._round is None:
             self._round = self._steps(self._api.clock.monotonic_s())
         now_s = stopwatch_of(self._api.clock)
@@ -88,7 +90,7 @@ class GroupAlarms:
         return self._watch.step_s
 
     def _steps(self, at_s: float) -> Iterator[None]:
-        """Note the lag of each group in each topic, and then renew the alarms about lags."""
+        """Record the lag of each group in each topic, and then renew the alarms about lags."""
         api, watch = self._api, self._watch
         for topic, group in read_topics(api):
             if not api.topics.is_system_topic(topic) and not is_system_group(group):
@@ -100,14 +102,16 @@ class GroupAlarms:
     def alarms(self) -> list[Alarm]:
         """Return the alarms about lags, conflicts, shared client ids and unread queues.
 
-        Lags are those of the last round; the rest is determined now. Unread queues are left to the master.
+        Lags are those of the last round; the other alarms are computed by this call. A slave returns no alarms about unread
+        queues.
         """
         shared = islice(self._api.clients.consumers.shared_ids(), ALARMS_MAX)
         unread = islice(_unread_alarms(self._api), ALARMS_MAX) if self._api.role.takes_writes else ()
         return [*self._lags, *self._contradictory(), *(client_id_shared(*one) for one in shared), *unread]
 
     def _contradictory(self) -> Iterator[Alarm]:
-        """Yield the alarms about conflicts. An alarm's text is composed again only after a change of its group."""
+        """Yield the alarms about consumer groups whose members have contradictory subscriptions. An alarm's text is composed
+        again only after a change of its group."""
         before, self._conflicts = self._conflicts, {}
         for info in islice(self._api.clients.consumers.contradictory(), ALARMS_MAX):
             group = info.group_name

@@ -75,7 +75,7 @@ def _entries(folder: Path) -> int:
 
 
 def process_alarms(use: ProcessUse) -> Iterator[Alarm]:
-    """Yield an alarm for each limit that the process approaches."""
+    """Yield an alarm for each limit on memory maps or descriptors that the process approaches."""
     if _is_near(use.maps, use.maps_max):
         text = (
             f"the process has {use.maps:,} memory maps of {use.maps_max:,}; without one no file of the log or of a queue can "
@@ -100,7 +100,8 @@ def _level(used: int, limit: int) -> Level:
 
 
 class ProcessAlarms:
-    """The service ``process_alarms``: measures every :data:`LOOK_S` seconds in a thread, and raises alarms. Loop thread.
+    """The service ``process_alarms``: measures memory maps and descriptors every :data:`LOOK_S` seconds in a thread, and raises
+    alarms. Loop thread.
 
     Args:
         api: the broker.
@@ -113,11 +114,12 @@ class ProcessAlarms:
         """Memory maps and descriptors in use, from the last measurement."""
 
     def start(self) -> None:
-        """Begin to measure at intervals. A test that advances the broker's clock need not wait for measurements."""
+        """Begin to measure memory maps and descriptors at intervals. A test that advances the broker's clock need not wait for
+        measurements."""
         self._api.work.every(LOOK_S, self._look, "maps and descriptors", lambda: math.inf)
 
     async def stop(self) -> None:
-        """Wait for a measurement under way."""
+        """Wait until a measurement of memory maps and descriptors that is under way has ended."""
         if self._measuring is not None:
             await self._measuring
 
@@ -129,5 +131,5 @@ class ProcessAlarms:
         self.use = await self._api.work.background(measure)
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return an alarm for each limit that the process approached in the last measurement."""
+        """Return an alarm for each limit on memory maps or descriptors that the process approached in the last measurement."""
         return process_alarms(self.use)

@@ -40,7 +40,7 @@ class StoreAlarms:
         self._api.work.every(_LOOK_S, self._look, "progress of dispatch", self._rest_s)
 
     def stop(self) -> None:
-        """Do nothing: the timer has ended."""
+        """Do nothing, because the broker has already ended this service's timer."""
 
     def _rest_s(self) -> float:
         marks = self._api.log.marks
@@ -73,7 +73,7 @@ class StoreAlarms:
         yield from self._slow()
 
     def _dispatch(self) -> Iterator[Alarm]:
-        """Yield alarms if dispatch is behind, or makes no progress although it reported no error."""
+        """Yield alarms if the dispatch of stored messages is behind, or makes no progress although it reported no error."""
         marks, limit_bytes = self._api.log.marks, self._settings.dispatch_behind_bytes
         waits_bytes = marks.wrote - marks.dispatched
         since_s = self._still_since_s

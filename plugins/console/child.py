@@ -109,8 +109,8 @@ def _log_arguments() -> list[str]:
 def environment_of(config: BrokerConfig) -> dict[str, str]:
     """Return the environment variables of the console's process.
 
-    They are this process's, without the variables of an account. If the cluster requires TLS and ``FLINT_TLS_CA`` is not
-    set, it becomes the cluster's certificate.
+    The console gets the variables of this process, except the variables of an account. If the cluster requires TLS and
+    ``FLINT_TLS_CA`` is not set, ``FLINT_TLS_CA`` is set to the cluster's certificate.
     """
     found = {name: text for name, text in os.environ.items() if not name.startswith(("FLINT_ACCESS", "FLINT_SECRET"))}
     tls = config.listen.tls
@@ -230,7 +230,7 @@ class ConsoleChild:
                 log.error("console.not_started", "%(error)s", error=error)
 
     async def stop(self) -> None:
-        """End the process, and kill it if that takes more than ten seconds. Idempotent."""
+        """End the console's process, and kill it if it has not ended after ten seconds. Idempotent."""
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()

@@ -65,7 +65,7 @@ class ScheduleMessageService:
         """Number of delayed messages that were given up because they can never be delivered, see :func:`give_up`."""
 
     def run_due(self, now_ms: int) -> int:
-        """Deliver every message that is due.
+        """Deliver every delayed message that is due.
 
         Args:
             now_ms: wall-clock time. If an entry is due later than now plus its level's delay, the clock was set back
@@ -78,7 +78,8 @@ class ScheduleMessageService:
         return min(self._run_level(level, now_ms) for level in self.levels)
 
     def next_due_ms(self) -> int | None:
-        """Return when the first message is due, in ms since 1970, as of the last :meth:`run_due`; None if none waits."""
+        """Return when the first delayed message is due, in ms since 1970, as of the last :meth:`run_due`; None if none
+        waits."""
         return min(self._waits.values(), default=None)
 
     def _run_level(self, level: int, now_ms: int) -> int:
@@ -110,7 +111,8 @@ class ScheduleMessageService:
         return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:
-        """Return the level's next offset, moved into the queue if the queue was cut there."""
+        """Return the queue offset of a delay level's next delivery, moved into the level's queue if the offset lies outside of
+        the queue."""
         known = self._offsets.get(level, 0)
         start = max(0, self._store.min_queue_offset(SCHEDULE_TOPIC, level - 1))
         inside = min(max(known, start), max(end, start))
@@ -134,7 +136,8 @@ class ScheduleMessageService:
         return inside
 
     def _put(self, batch: list[tuple[int, int]], queue_id: int) -> int:
-        """Deliver messages in order, up to the first that must be tried again; return the number that need no further try.
+        """Deliver delayed messages in order, up to the first that must be tried again; return the number of messages that need
+        no further try.
 
         Args:
             batch: the messages' physical offsets and sizes, in bytes.
@@ -160,7 +163,7 @@ class ScheduleMessageService:
         return len(batch)
 
     def offset(self, level: int) -> int:
-        """Return the queue offset of the level's next delivery."""
+        """Return the queue offset of a delay level's next delivery."""
         return self._offsets.get(level, 0)
 
     def runtime_info(self) -> dict[str, str]:
@@ -178,7 +181,8 @@ class ScheduleMessageService:
         return _to_wire(self._offsets)
 
     def persist(self) -> bool:
-        """Write the file if offsets changed and the delivered messages are on disk; return whether it was written.
+        """Write ``delayOffset.json`` if offsets changed and the delivered messages are on disk; return whether the file was
+        written.
 
         Raises StoreError.
         """
@@ -190,9 +194,8 @@ class ScheduleMessageService:
         return True
 
     def load(self) -> bool:
-        """Read the file, and move each level's offset into its queue. Return False if there is no file.
-
-        Call it after the store has recovered.
+        """Read ``delayOffset.json``, and move each delay level's offset into the level's queue. Return False if there is no
+        file. Call this method after the store has recovered.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read, or a member does not have RocketMQ's type.
@@ -208,7 +211,8 @@ class ScheduleMessageService:
         return True
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Replace the offsets by the file's, or on a slave by the master's. A level that is not in them begins at offset 0.
+        """Replace the offsets of the delay levels by those in the file or, on a slave, by those of the master. A level without
+        a new offset begins at offset 0.
 
         Offsets of levels that this broker does not have are kept in the file.
 

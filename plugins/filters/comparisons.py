@@ -142,7 +142,7 @@ def parse_long(text: str) -> int:
 def parse_double(text: str) -> float:
     """Parse a double like Java's ``Double.valueOf``. Raises UnfitError.
 
-    It accepts surrounding blanks, NaN, Infinity, suffixes and hexadecimal numbers.
+    Surrounding blanks, NaN, Infinity, suffixes and hexadecimal numbers are accepted.
     """
     stripped = text.strip(_JAVA_BLANKS)
     if _DOUBLE.fullmatch(stripped):
@@ -227,7 +227,7 @@ def negative(part: Operand, position: int) -> Operand:
 
 
 def _nothing(_value: object) -> None:
-    """Ignore the value of a part. It is evaluated only because it may raise UnfitError."""
+    """Ignore the value of a part of an expression. The part is evaluated only because it may raise UnfitError."""
 
 
 def negation(part: Operand, position: int) -> Operand:
@@ -351,7 +351,8 @@ def ordered(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def _never(_one: Any, _other: Any) -> bool:
-    """Raise UnfitError. A comparison with NULL never gets here, because NULL is always unknown."""
+    """Raise UnfitError, because two values cannot be compared. A comparison with NULL does not call this function, because NULL
+    is always unknown."""
     raise UnfitError
 
 

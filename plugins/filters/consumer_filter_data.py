@@ -59,16 +59,16 @@ class ConsumerFilterData:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return topic and group."""
+        """Return the topic and the group of this filter."""
         return self.topic, self.consumer_group
 
     @property
     def size_bytes(self) -> int:
-        """Return the length of the expression in UTF-8, in bytes."""
+        """Return the length of the filter's expression in UTF-8, in bytes."""
         return len(self.expression.encode("utf-8", "surrogatepass"))
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the entry of ``consumerFilter.json``; members without a value are left out there."""
+        """Return this filter's entry of ``consumerFilter.json``. The entry leaves out members without a value."""
         return {
             "bloomFilterData": self.bloom.to_wire() if self.bloom is not None else None,
             "bornTime": self.born_time_ms,
@@ -114,7 +114,7 @@ class _Everything:
 
 
 class DeadFilters(msgspec.Struct, frozen=True):
-    """Represents all dead filters of a topic in the computation of bit maps."""
+    """Represents all filters of a topic whose groups have no members, in the computation of bit maps."""
 
     bloom: BloomFilterData | None
     """Bit positions of all dead filters of the topic together."""

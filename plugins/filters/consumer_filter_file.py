@@ -21,7 +21,7 @@ _TAIL_OF_NONE: Final = "}\n}"
 
 
 class FilePart:
-    """A snapshot of a topic's filters, and their text in the file, which is made once."""
+    """A snapshot of a topic's filters, and the text of these filters in ``consumerFilter.json``. The text is made once."""
 
     __slots__ = ("_groups", "_text", "_topic")
 
@@ -31,7 +31,7 @@ class FilePart:
         self._text = ""
 
     def text(self) -> str:
-        """Return the text of these filters in the file. Any thread, one at a time."""
+        """Return the text of a topic's filters in ``consumerFilter.json``. Any thread, one at a time."""
         if not self._text:
             whole = fastjson.dumps_pretty({"filterDataByTopic": {self._topic: _entry(self._topic, self._groups)}})
             self._text = whole[len(_HEAD) : -len(_TAIL)]
@@ -43,7 +43,7 @@ def _entry(topic: str, groups: Mapping[str, ConsumerFilterData]) -> dict[str, An
 
 
 class ConsumerFilterFile:
-    """Reads and writes the file. Loop thread, except :meth:`write`.
+    """Reads and writes ``consumerFilter.json``. Loop thread, except :meth:`write`.
 
     Args:
         file: ``config/consumerFilter.json``, or None for a table that is kept in memory.
@@ -57,12 +57,12 @@ class ConsumerFilterFile:
         """Whether a filter has changed since the last snapshot of the table, or since the file was read."""
 
     def changed(self, topic: str) -> None:
-        """Mark the filters of a topic as changed."""
+        """Mark the filters of a topic as changed since the last write of ``consumerFilter.json``."""
         self.is_dirty = True
         self._parts.pop(topic, None)
 
     def take(self, table: Mapping[str, Mapping[str, ConsumerFilterData]]) -> list[FilePart] | None:
-        """Return the parts of the file for :meth:`write`; None if nothing has changed since the last call.
+        """Return the parts of ``consumerFilter.json`` for :meth:`write`; None if no filter has changed since the last call.
 
         Args:
             table: the filters, keyed by topic and group.
@@ -76,7 +76,7 @@ class ConsumerFilterFile:
         return [self._parts[topic] for topic in table]
 
     def write(self, parts: list[FilePart]) -> None:
-        """Write the file. Any thread, one at a time.
+        """Write ``consumerFilter.json``. Any thread, one at a time.
 
         Raises:
             StoreError: the file cannot be written. The next :meth:`take` returns its filters again.
@@ -90,13 +90,14 @@ class ConsumerFilterFile:
             raise
 
     def load(self) -> list[ConsumerFilterData]:
-        """Return the filters in the file; an empty list if there is no file. Raises ``StoreFormatError``."""
+        """Return the filters in ``consumerFilter.json``; an empty list if there is no file. Raises ``StoreFormatError``."""
         value = self._file.load() if self._file is not None else None
         return [] if value is None else list(_entries(value))
 
 
 def _entries(value: Any) -> list[ConsumerFilterData]:
-    """Return the filters of a file's content. Malformed entries are left out: the next heartbeat repeats them."""
+    """Return the filters in the content of ``consumerFilter.json``. Malformed entries are left out, because the next heartbeats
+    of the groups send the filters again."""
     found: list[ConsumerFilterData] = []
     topics = value.get("filterDataByTopic") if isinstance(value, Mapping) else None
     for of_topic in topics.values() if isinstance(topics, Mapping) else ():

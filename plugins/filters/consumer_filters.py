@@ -120,7 +120,8 @@ class ConsumerFilterManager:
     # change
 
     def register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
-        """Update a group's filters from a heartbeat. Filters of topics that it does not name become dead."""
+        """Update a group's filters from a heartbeat. The group's filters for topics that the heartbeat does not name are
+        marked, and removed a day later."""
         for wanted in subscriptions:
             if not wanted.is_tag_type and wanted.sub_string:
                 self._register(group, wanted)
@@ -187,7 +188,8 @@ class ConsumerFilterManager:
         return True
 
     def _compile(self, expression_type: str, expression: str) -> MessageFilter | None:
-        """Return a filter; None if the expression is malformed. The client gets the error when it checks it or pulls."""
+        """Return a filter for an expression; None if the expression is malformed. The client gets the error when it has the
+        expression checked, or when it pulls."""
         factory = self._factories.get(expression_type)
         if factory is None:
             return None
@@ -198,7 +200,8 @@ class ConsumerFilterManager:
             return None
 
     def _make_room(self, data: ConsumerFilterData) -> bool:
-        """Remove dead filters until another filter is within the limits; return False if that is not possible."""
+        """Remove filters of groups without members until another filter is within the limits; return False if that is not
+        possible."""
         of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, set())
         per_topic = PER_EXPECTED * self.bloom_filter.expected
         if len(of_topic) >= per_topic and not self._bury(one for one in of_topic.values() if one.is_dead):
@@ -213,7 +216,7 @@ class ConsumerFilterManager:
         return True
 
     def _bury(self, dead: Iterator[ConsumerFilterData]) -> bool:
-        """Remove the first of some dead filters; return False if there is none."""
+        """Remove the first of the given filters of groups without members; return False if none is given."""
         first = next(dead, None)
         if first is not None:
             self._remove(first)
@@ -225,7 +228,7 @@ class ConsumerFilterManager:
             self._die(self.find(topic, group))
 
     def _live(self, data: ConsumerFilterData) -> None:
-        """Mark a filter as not dead, because its group is back. Compile it if it was loaded from the file."""
+        """Mark a filter as used, because its group has members again. Compile the filter if it was loaded from the file."""
         if not data.is_dead:
             return
         if data.compiled is None:
@@ -286,7 +289,7 @@ class ConsumerFilterManager:
             self._of_topic.pop(topic, None)
 
     def clean(self) -> None:
-        """Remove the filters that have been dead for a day."""
+        """Remove the filters whose groups have had no members for a day."""
         now_ms = self._clock.now_ms()
         for data in list(self._dead.values()):
             if data.dead_for_ms(now_ms) < _CLEAN_AFTER_MS:
@@ -312,22 +315,23 @@ class ConsumerFilterManager:
     # file
 
     def persist(self) -> bool:
-        """Remove expired filters, and write the file if the table changed; return whether it did. Raises StoreError."""
+        """Remove expired filters, and write ``consumerFilter.json`` if the table changed; return whether the table changed.
+        Raises StoreError."""
         parts = self.take_changes()
         if parts is not None:
             self.file.write(parts)
         return parts is not None
 
     def take_changes(self) -> list[FilePart] | None:
-        """Remove expired filters, and return the parts of the file to write; None if nothing changed since the last call."""
+        """Remove expired filters, and return the parts of ``consumerFilter.json`` to write; None if the table has not changed
+        since the last call."""
         self.clean()
         return self.file.take(self._table)
 
     def load(self) -> bool:
-        """Read the file; return False if there is none, or its positions are those of another bloom filter.
-
-        In the latter case bit maps in the store cannot be used, so all filters are ignored, like in RocketMQ. All groups count
-        as left half a minute ago. Filters of the file above the limits are ignored.
+        """Read ``consumerFilter.json``; return False if the file does not exist, or its positions are those of another bloom
+        filter. With another bloom filter, bit maps in the store cannot be used, so all filters are ignored, like in RocketMQ.
+        All groups count as left half a minute ago. Filters of the file above the limits are ignored.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.
@@ -351,7 +355,7 @@ class ConsumerFilterManager:
         return True
 
     def _load(self, data: ConsumerFilterData) -> None:
-        """Add a filter of the file if it is wanted and within the limits."""
+        """Add a filter of ``consumerFilter.json`` if it is wanted and within the limits."""
         of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, ())
         if (
             self.is_wanted(data.topic, data.consumer_group, data.expression_type)
@@ -367,7 +371,7 @@ class ConsumerFilterManager:
 def load_filters(
     config: BrokerConfig, factories: Mapping[str, MessageFilterFactory], clock: Clock, disk: Disk
 ) -> ConsumerFilterManager:
-    """Return the table that was read from a store's folder. Raises ``StoreFormatError``."""
+    """Return the table of filters that was read from a store's folder. Raises ``StoreFormatError``."""
     pull = config.pull
     table = ConsumerFilterManager(
         clock,

@@ -91,17 +91,17 @@ class FilterService:
         return is_served and topic in api.topics and group in api.groups
 
     def start(self) -> None:
-        """Begin to write the table at intervals."""
+        """Begin to write the table of the groups' filters at intervals."""
         self._forget_unwanted()
         self._api.work.every(PERSIST_INTERVAL_S, self._write, "consumer filters")
 
     async def stop(self) -> None:
-        """Wait until the current write of the table ends. The broker writes it again with :meth:`persist`."""
+        """Wait until the current write of the table of filters ends. The broker writes the table again with :meth:`persist`."""
         if self._writing is not None:
             await self._writing
 
     def _write(self) -> None:
-        """Write the table in a thread if it has changed."""
+        """Write the table of the groups' filters in a thread if the table has changed."""
         if self._writing is not None and not self._writing.done():
             return
         self._forget_unwanted()
@@ -128,21 +128,20 @@ class FilterService:
             self.table.forget_unwanted()
 
     def persist(self) -> bool:
-        """Write the table if it has changed. Raises ``StoreError``."""
+        """Write the table of the groups' filters if the table has changed. Raises ``StoreError``."""
         return self.table.persist()
 
     def backed(
         self, topic: str, group: str, expression_type: str, made: MessageFilter, expression: str
     ) -> MessageFilter:
-        """Return a filter that checks bit maps first, if the table has it.
-
-        See :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`.
+        """Return a subscription's filter, which checks bit maps first if the table has the same filter for the group. See
+        :class:`~flintmq.core.kernel.ports.filter.SupportsFilterBacking`.
         """
         return self.table.backed(topic, group, expression_type, made, expression)
 
 
 def _table_of_bit_maps(api: BrokerApi) -> ConsumerFilterManager | None:
-    """Return the table that the dispatcher of bit maps has read; None without that dispatcher."""
+    """Return the table of filters that the dispatcher of bit maps has read; None without that dispatcher."""
     try:
         filters = api.part(CalcBitMap).filters
     except LookupError:
@@ -172,7 +171,7 @@ class TagFilter:
 
 
 def tag_filter(expression: str, codes: frozenset[int]) -> TagFilter:
-    """Return a filter for codes, or for an expression if there are no codes (see ``MessageFilterFactory``).
+    """Return a filter for tags codes, or for an expression of tags if no codes are given (see ``MessageFilterFactory``).
 
     Raises:
         RefusedError: SUBSCRIPTION_PARSE_FAILED.

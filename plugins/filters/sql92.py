@@ -81,7 +81,7 @@ class Sql92Filter:
         self._program = parse(expression).program
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Return True, because a hash of the tag says nothing about properties."""
+        """Return True for every tags code, because a hash of the tag says nothing about properties."""
         return True
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
@@ -93,9 +93,8 @@ class Sql92Filter:
 
 
 def sql92_filter(expression: str, codes: frozenset[int]) -> Sql92Filter:
-    """Return a filter for an expression; the codes are not used.
-
-    This is a :data:`~flintmq.core.kernel.ports.MessageFilterFactory`.
+    """Return a filter for an SQL92 expression; the tags codes are not used. This function is a
+    :data:`~flintmq.core.kernel.ports.MessageFilterFactory`.
     """
     return Sql92Filter(expression)
 
@@ -256,20 +255,21 @@ class Tokens:
         self.next = self._cut()
 
     def take(self) -> Token:
-        """Return the next token, and read the following one into :attr:`next`. Raises RefusedError if that is malformed."""
+        """Return the next token, and read the following one into :attr:`next`. Raises RefusedError if the following token is
+        malformed."""
         taken = self.next
         self.next = self._cut()
         return taken
 
     def accept(self, kind: str) -> bool:
-        """Take the next token if it has this kind; return whether it had."""
+        """Take the next token if it has a given kind; return whether it was taken."""
         if self.next.kind != kind:
             return False
         self.next = self._cut()
         return True
 
     def expect(self, kind: str) -> Token:
-        """Return the next token, which must have this kind. Raises RefusedError otherwise."""
+        """Return the next token, which must have a given kind. Raises RefusedError otherwise."""
         if self.next.kind != kind:
             raise self.unexpected(kind if kind in (TEXT, NAME) else f"'{kind}'")
         return self.take()
