@@ -46,8 +46,9 @@ CLOSED_BY_LISTENER: Final = (
 class Consumer(InstanceUser):
     """A member of a consumer group (``DefaultMQPushConsumer`` of RocketMQ). Loop thread only; use it in ``async with``.
 
-    With a listener, each message is passed to the listener. Without a listener, iterate: a message counts as consumed when the
-    next one is requested. If an exception or ``break`` ends the loop, the current message is delivered again::
+    With a listener, each message is passed to the listener. Without a listener, iterate over the consumer: a message counts as
+    consumed when the next one is requested. If an exception or ``break`` ends the loop, the current message is delivered
+    again::
 
         async with Consumer("group", "127.0.0.1:9876") as consumer:
             await consumer.subscribe("Topic", "TagA || TagB")

@@ -1,4 +1,7 @@
-"""Daemon threads for users' plain functions, separate from the event loop's threads; program exit waits for them briefly."""
+"""Daemon threads for users' plain functions, separate from the event loop's threads.
+
+Program exit waits briefly for the functions that run on these threads.
+"""
 
 from __future__ import annotations
 
@@ -163,5 +166,5 @@ def _joined(ends_s: float) -> list[str]:
 
 @functools.cache
 def _wait_at_exit() -> None:
-    """Register :func:`wait_for_all` with ``atexit``, once; it then runs before the shared event loop is stopped."""
+    """Register :func:`wait_for_all` with ``atexit``, once; program exit then calls it before it stops the shared event loop."""
     atexit.register(wait_for_all)

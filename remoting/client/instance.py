@@ -32,7 +32,7 @@ REQUEST_TIMEOUT_MS: Final = 3_000
 
 
 def checked(answer: RemotingCommand, *accepted: int) -> RemotingCommand:
-    """Return the answer if its code is SUCCESS or one of ``accepted``.
+    """Return a server's answer if the answer's code is SUCCESS or one of ``accepted``.
 
     Raises:
         RefusedError: the answer has another code. The error has the answer's code and remark, and the reason, the value and the
@@ -57,7 +57,8 @@ class InstanceOptions(RemotingOptions, total=False):
 class ClientInstance:
     """A client as brokers see it: one client id, and one connection per address. Loop thread only.
 
-    A producer or consumer creates its own instance, or uses one passed as ``client``. The creator of an instance closes it.
+    A producer or consumer creates its own client instance, or uses an instance passed as ``client``. The creator of an instance
+    closes the instance.
 
     Args:
         name_servers: ``host:port;host:port``, a sequence of addresses, or an embedded broker of this process. An embedded
@@ -246,7 +247,7 @@ class ClientInstance:
         return next((task.get_loop() for task in self._tasks), None) or self.remoting.loop
 
     def open(self) -> None:
-        """Allow requests again after :meth:`close`. Producers and consumers restart the background tasks they need."""
+        """Allow requests again after :meth:`close`. Producers and consumers restart the background tasks that they need."""
         self.is_closed = False
         self.remoting.open()
 

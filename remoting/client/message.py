@@ -53,7 +53,7 @@ def _keys(value: str | Sequence[str]) -> tuple[str, ...]:
 
 @attrs.frozen
 class Message:
-    """A message to send. It is immutable: it can be shared between threads and sent several times."""
+    """A message to send. A message is immutable: it can be shared between threads and sent several times."""
 
     topic: str
     body: bytes
@@ -318,7 +318,7 @@ def shortened(message: MessageExt, max_bytes: int) -> MessageExt:
 
 
 class Unpacking:
-    """Decompresses the message bodies of one answer, up to a total size. Call it with each message in turn.
+    """Decompresses the message bodies of one answer, up to a total size. Call the object with each message in turn.
 
     Without the limit, an answer of a few kilobytes could expand to gigabytes.
 

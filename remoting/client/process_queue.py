@@ -1,4 +1,4 @@
-"""The pulled messages of one queue that are not consumed yet, limited in number and size (``ProcessQueue`` of RocketMQ)."""
+"""The messages of one queue that were pulled and not yet consumed, limited in number and size (``ProcessQueue`` of RocketMQ)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flintmq.remoting.wire.bodies import ProcessQueueInfo
 
 @attrs.frozen
 class CacheLimits:
-    """The limits on the unconsumed messages of one queue; pulling pauses while one of them is reached."""
+    """The limits on the unconsumed messages of one queue. Pulling from the queue pauses while one of the limits is reached."""
 
     messages: int
     size_bytes: int
@@ -27,7 +27,7 @@ class CacheLimits:
 
 
 class ProcessQueue:
-    """The pulled messages of one queue that are not consumed yet. Loop thread only.
+    """The messages of one queue that were pulled and are not consumed yet. Loop thread only.
 
     Args:
         queue: the queue that the messages belong to.

@@ -132,7 +132,7 @@ class ProduceAccumulator:
     def add(
         self, message: Message, queue: MessageQueue | None, sharding_key: str | None, timeout_ms: int
     ) -> asyncio.Future[SendResult] | None:
-        """Add a message to a batch, and return the future of its result; None if the caller must send it by itself.
+        """Add a message to a batch, and return the future of its result; None if the caller must send the message by itself.
 
         If the caller cancels the future before the batch is sent, the message is not sent.
 

@@ -25,7 +25,7 @@ queue's lock expires."""
 
 
 class Rebalancer:
-    """Assigns queues to one member of a group, and releases them. Loop thread only.
+    """Assigns queues to one member of a consumer group, and releases queues that the member loses. Loop thread only.
 
     Args:
         member: the member of the group.

@@ -67,7 +67,7 @@ def is_reply(message: Message) -> bool:
 
 
 class Requests:
-    """The requests of one client that wait for their replies. Loop thread only."""
+    """The requests that one client has sent as messages and whose replies it awaits. Loop thread only."""
 
     def __init__(self, client: ClientInstance) -> None:
         self._client = client
@@ -95,11 +95,13 @@ class Requests:
         return attrs.evolve(message, properties=properties), future
 
     def forget(self, message: Message) -> None:
-        """Stop waiting for the request's reply."""
+        """Stop waiting for the reply to a request."""
         self._waiting.pop(message.properties[props.CORRELATION_ID], None)
 
     async def announce(self, addresses: Iterable[str], timeout_ms: float) -> None:
-        """Send heartbeats to brokers that do not know this client yet, so that they can forward replies and request checks.
+        """Send heartbeats to brokers that do not know this client yet.
+
+        After the heartbeats, the brokers can forward replies to the client, and ask the client to check transactions.
 
         The method waits for at most half of ``timeout_ms``, and not for brokers that are known to be silent, so that one silent
         broker does not delay a send to another broker.
@@ -159,7 +161,7 @@ class Requests:
         properties: dict[str, str],
         future: asyncio.Future[MessageExt],
     ) -> RemotingCommand:
-        """Handle a reply whose body is decompressed on a thread, because it would block the event loop."""
+        """Handle a reply whose body is decompressed on a thread, because decompression would block the event loop."""
         try:
             body = await background(decompress, command.body, header.sys_flag)
         except CompressionError as failure:

@@ -153,8 +153,8 @@ def parse_name_servers(name_servers: NameServers) -> tuple[str, ...]:
 class RouteCache:
     """Fetches routes from a name server and caches them. Loop thread only.
 
-    It uses a name server chosen at random until that server fails, then the next one. Clients with the same list therefore
-    share its servers evenly, as RocketMQ's clients do (NettyRemotingClient.getAndCreateNameserverChannel).
+    One name server, chosen at random, is used until it fails, then the next one. Clients with the same list therefore share its
+    servers evenly, as RocketMQ's clients do (NettyRemotingClient.getAndCreateNameserverChannel).
 
     Args:
         remoting: the transport for requests.
@@ -231,7 +231,7 @@ class RouteCache:
         return known[1]
 
     def doubt(self, topic: str) -> None:
-        """Mark a topic's route as old, so that it is fetched at its next use; called if a broker does not answer.
+        """Mark a topic's cached route as old, so that the next use fetches it again; called if a broker does not answer.
 
         A call within :data:`DOUBT_S` of the last fetch has no effect, so that unreachable brokers cause few requests.
         """

@@ -1,7 +1,7 @@
 """Message traces: records of sends and consumption, written to the trace topic in the Java client's format.
 
-``mqadmin queryMsgTraceById`` shows them. Fields of a line are separated by 0x01, and a line ends with 0x02. A message of the
-trace topic has the lines of many messages; their ids and keys are its keys. See ``AsyncTraceDispatcher`` and
+``mqadmin queryMsgTraceById`` shows the traces of a message. Fields of a line are separated by 0x01, and a line ends with 0x02.
+A message of the trace topic has the lines of many messages; their ids and keys are its keys. See ``AsyncTraceDispatcher`` and
 ``TraceDataEncoder`` of RocketMQ.
 """
 
@@ -59,7 +59,8 @@ class Consuming:
 class Tracer:
     """Writes the traces of one producer or consumer in the background. Loop thread only.
 
-    Tracing never delays sends or listeners. Traces are lost if more than 2,048 wait, or if the trace topic is not writable.
+    Tracing never delays sends or listeners. Traces are lost if more than 2,048 traces wait, or if the trace topic is not
+    writable.
 
     Args:
         client: the client instance that sends the traces.

@@ -52,7 +52,7 @@ class RpcHook(Protocol):
 
 @runtime_checkable
 class InProcessServer(Protocol):
-    """A server in this process, such as an embedded broker, which clients reach without the network."""
+    """A server in this process, such as an embedded broker, to which clients connect without the network."""
 
     def connect(self, address: str) -> socket.socket:
         """Return a socket that is connected to the server. Thread-safe; it does not block.
@@ -200,13 +200,13 @@ class RemotingClient:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of the connections; None if there is no connection."""
+        """The event loop of the client's connections; None if the client has no connection."""
         connecting = next(iter(self._connecting.values()), None)
         connection = next(iter(self._connections.values()), None)
         return connecting.get_loop() if connecting is not None else connection.loop if connection is not None else None
 
     def open(self) -> None:
-        """Allow connections again after :meth:`close`; the next request opens one."""
+        """Allow connections again after :meth:`close`; the next request opens a connection."""
         self._closed = False
 
     async def close(self) -> None:
