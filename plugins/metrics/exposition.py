@@ -35,7 +35,7 @@ class Exposition:
         ProcessCollector(registry=self._process)
 
     def text(self, samples: Samples, commons: Commons, accept: str) -> tuple[tuple[bytes, ...], str]:
-        """Return the text, in parts, and its content type.
+        """Return the text of ``/metrics``, in parts, and its content type.
 
         The parts are not joined, because a cached part may have megabytes.
 
@@ -51,7 +51,7 @@ class Exposition:
 
 
 def _text_of(samples: Samples, commons: Commons, is_open: bool) -> bytes:
-    """Return the text of one part of the figures. It is formatted once and cached in ``samples.texts``."""
+    """Return the text of one part of the figures. The text is formatted once and cached in ``samples.texts``."""
     if is_open not in samples.texts:
         worked_s = thread_time_of(SYSTEM_CLOCK)
         begun_s = worked_s()
@@ -96,7 +96,8 @@ def _lines(
     Args:
         family: the metric of the samples.
         prefix: the text of the labels that all samples share.
-        known: cache of formatted labels, keyed by their values; shared by metrics with the same label names. It is added to.
+        known: cache of formatted labels, keyed by their values; shared by metrics with the same label names. New labels are
+            added to the cache.
         found: values of the labels, and the figure, of each sample.
     """
     begin, names = family.name, family.labels
@@ -125,7 +126,7 @@ def _template(names: tuple[str, ...]) -> str:
 
 
 def _buckets(name: str, labels: str, one: Distribution) -> str:
-    """Return the lines of a histogram."""
+    """Return the lines of ``/metrics`` for a histogram."""
     begin = f'{name}_bucket{{{labels}{"," if labels else ""}le="'
     below = tuple(accumulate(one.counts))
     lines = [f'{begin}{bound}"}} {count}' for bound, count in zip((*one.bounds, "+Inf"), below, strict=True)]

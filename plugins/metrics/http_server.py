@@ -56,7 +56,7 @@ class Answer:
 
     @classmethod
     def text(cls, status: HTTPStatus, text: str, *headers: tuple[str, str]) -> Answer:
-        """Return an answer of one or several lines."""
+        """Return an HTTP answer with one or several lines of text."""
         return cls(status, (f"{text}\n".encode(),), headers=headers)
 
 
@@ -89,7 +89,7 @@ class HttpServer:
         connection's task; oldest first."""
 
     def start(self) -> None:
-        """Listen, and begin to serve."""
+        """Listen on the socket, and begin to serve HTTP requests."""
         self._sock.setblocking(False)
         self._sock.listen(BACKLOG)
         self._serving = self._loop.create_task(self._serve(), name="metrics")
@@ -188,7 +188,7 @@ class HttpServer:
         return found[: end.start()] if end.start() <= REQUEST_MAX_BYTES else None
 
     async def _answer(self, head: bytes | None) -> tuple[bytes, ...]:
-        """Return the bytes to send to the client, in parts."""
+        """Return the bytes of an HTTP answer to send to the client, in parts."""
         if head is None:
             text = f"a request has at most {REQUEST_MAX_BYTES} bytes of headers"
             return _encoded(Answer.text(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text))

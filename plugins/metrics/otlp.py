@@ -69,11 +69,11 @@ class OtlpPusher:
         them."""
 
     def start(self) -> None:
-        """Start the pusher's thread."""
+        """Start the thread that pushes metrics."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop pushing, even in the middle of a push. Blocks for at most five seconds. Idempotent."""
+        """Stop pushing metrics, even in the middle of a push. Blocks for at most five seconds. Idempotent."""
         if not self._stopped.is_set():
             self._stopped.set()
             self._exporter.shutdown()
@@ -88,7 +88,7 @@ class OtlpPusher:
                 self._note(f"{type(error).__name__}: {error}")
 
     def push(self) -> str:
-        """Push once; return the reason if the push failed, else the empty string."""
+        """Push the metrics once; return the reason if the push failed, else the empty string."""
         try:
             samples, commons = self._take()
         except NoSnapshotError as error:

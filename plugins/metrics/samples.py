@@ -61,11 +61,12 @@ class Samples:
 
     @property
     def parts(self) -> tuple[Samples, ...]:
-        """Return this object and, if set, the shared figures of topics and groups."""
+        """Return these samples and, if set, the samples of topics and groups that scrapes share."""
         return (self,) if self.many is None else (self, self.many)
 
     def share(self, many: Samples) -> None:
-        """Include shared figures, whose series count towards the limit. No metric may be in both."""
+        """Include the samples of topics and groups that scrapes share. Their series count towards the limit. No metric may be
+        in both objects."""
         self.many = many
         self.count += many.count
 
@@ -75,7 +76,8 @@ class Samples:
         return self._limit - self.count
 
     def takes(self, series: int) -> bool:
-        """Count further series, and return whether they fit into the limit. If so, the caller adds each to its :meth:`rows`."""
+        """Count further series, and return whether they fit into the limit. If they fit, the caller adds each series to the
+        :meth:`rows` of its metric."""
         if self.count + series > self._limit:
             self.left_out += series
             return False
@@ -107,7 +109,8 @@ class Samples:
             self.rows(name).append((labels, figure))
 
     def add_all(self, figures: Iterable[tuple[str, float]]) -> None:
-        """Add figures that have no labels besides those of their group, given as pairs of name and figure."""
+        """Add figures that have only the labels of their group of metrics. The figures are given as pairs of name and
+        figure."""
         for name, figure in figures:
             self.add(name, figure)
 

@@ -81,7 +81,7 @@ class MetricsService:
         self._server.start()
 
     def ready(self) -> None:
-        """Report from now on that the broker is ready."""
+        """Report to probes from now on that the broker is ready."""
         self._waits_for = ""
 
     def ready_words(self) -> Mapping[str, str]:
@@ -89,7 +89,7 @@ class MetricsService:
         return {"metrics": self._address} if self._address else {}
 
     def alarms(self) -> Iterator[Alarm]:
-        """Return an alarm if the last scrape left out series."""
+        """Return an alarm if the last scrape of the metrics left out series."""
         if self._left_out:
             limit = self._api.settings.current.metrics.series_max
             text = f"the metrics leave out {self._left_out} series: raise metrics.series_max, or have fewer topics"
@@ -98,7 +98,7 @@ class MetricsService:
             )
 
     def withdraw(self) -> None:
-        """Report from now on that the broker is stopping, and so is not ready."""
+        """Report to probes from now on that the broker is stopping, and so is not ready."""
         self._waits_for = "the broker is stopping"
 
     async def stop(self) -> None:
@@ -110,7 +110,7 @@ class MetricsService:
                 await self._api.work.background(part.stop)
 
     def answer(self, path: str, accept: str) -> Answer:
-        """Return the answer to a request. Called on one of the server's threads.
+        """Return the answer to an HTTP request. Called on one of the HTTP server's threads.
 
         Args:
             path: the URL's path.

@@ -25,7 +25,7 @@ class NoSnapshotError(Exception):
 
 @attrs.frozen
 class Snapshot:
-    """Figures that the event loop has gathered. Threads may share it."""
+    """Figures that the event loop has gathered. Threads may share a snapshot."""
 
     samples: Samples
     took_s: float
@@ -126,7 +126,8 @@ class _Gathering:
         self._took_s = 0.0
 
     def step(self) -> None:
-        """Gather for :data:`SLICE_S`, and schedule the next slice if figures are missing. Do nothing if the caller gave up."""
+        """Gather figures for :data:`SLICE_S`, and schedule the next slice if figures are missing. Do nothing if the caller gave
+        up."""
         if self._future.cancelled():
             return
         began_s = self._loop.time()

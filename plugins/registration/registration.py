@@ -86,7 +86,8 @@ class Registration:
         """Do nothing: the broker is registered when it is ready."""
 
     async def ready(self) -> None:
-        """Register with every name server, and begin to repeat it. An unreachable name server is tried again."""
+        """Register the broker with every name server, and begin to repeat the registration. An unreachable name server is tried
+        again."""
         self._api.topics.changed.subscribe(self.topic_changed)
         self._api.role.changed.subscribe(self._role_changed)
         self._client.lost.subscribe(self._connection_lost)
@@ -94,16 +95,17 @@ class Registration:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topic_changed(self) -> None:
-        """Register soon; several changes within one iteration of the event loop cause one registration."""
+        """Register the broker soon with the name servers; several changes within one iteration of the event loop cause one
+        registration."""
         self._changed.set()
 
     def _role_changed(self) -> None:
-        """Register soon with the id of the new role; the answers name the new master."""
+        """Register the broker soon with the id of its new role; the answers of the name servers name the new master."""
         self.master_address = self.master_ha_address = ""
         self._changed.set()
 
     def _connection_lost(self, address: str) -> None:
-        """Register with that name server soon, because it may have been restarted."""
+        """Register the broker soon with a name server that may have been restarted."""
         if address in self._addresses:
             self._lost.add(address)
             self._changed.set()
@@ -135,7 +137,7 @@ class Registration:
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
-        """Register with every name server at the same time."""
+        """Register the broker with every name server at the same time."""
         await self._register_with(self._addresses)
 
     async def _register_with(self, addresses: Iterable[str]) -> None:
@@ -217,7 +219,7 @@ class Registration:
         self._orders[address] = answer.body
 
     def _not_registered(self, address: str) -> None:
-        """Mark a registration as failed, and drop this name server's configuration of ordered topics."""
+        """Mark a registration with a name server as failed, and drop the name server's configuration of ordered topics."""
         self.registered[address] = False
         self._orders.pop(address, None)
 
@@ -229,7 +231,8 @@ class Registration:
         return f"{host}:{ha_port(replication, api.settings.current.listen.ha_port, api.address)}"
 
     def _learn_master(self, answer: RemotingCommand) -> None:
-        """Read the master's addresses from an answer. They are missing if the name server does not know the master."""
+        """Read the master's addresses from a name server's answer. The answer lacks the addresses if the name server does not
+        know the master."""
         found = decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
         self.master_address = found.master_addr or self.master_address
         self.master_ha_address = found.ha_server_addr or self.master_ha_address
@@ -237,7 +240,7 @@ class Registration:
     async def _body(self) -> tuple[bytes, int]:
         """Return an encoded :class:`~flintmq.remoting.wire.bodies.RegisterBrokerBody` of all topics, and its checksum.
 
-        It has no filter servers. The body is made in slices, so that other clients are served in between."""
+        The body has no filter servers. It is made in slices, so that clients are served between two slices."""
         topics = self._api.topics.file.encoded(self._api.settings.current.broker.permission)
         head = b'{"filterServerList":[],"topicConfigSerializeWrapper":'
         pieces, crc32 = [], 0
@@ -247,7 +250,8 @@ class Registration:
         return b"".join(pieces), crc32 & CRC32_MASK
 
     async def withdraw(self) -> None:
-        """Unregister from all name servers. Without an answer, a name server removes the broker when its entry expires."""
+        """Unregister the broker from all name servers. A name server that does not answer removes the broker when its entry
+        expires."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -10,7 +10,7 @@ class GoneSlaves:
 
     Args:
         clock: gives the monotonic time.
-        slaves_max: limit of disconnected slaves that are kept. Beyond it, the slave that disconnected first is removed.
+        slaves_max: limit of disconnected slaves that are kept. Beyond the limit, the slave that disconnected first is removed.
     """
 
     def __init__(self, clock: Clock, slaves_max: int) -> None:

@@ -1,4 +1,4 @@
-"""Makes the waiters for slaves on a sync master, whose acknowledgements also wait until a slave has the messages.
+"""Makes the waiters with which a sync master delays acknowledgements until a slave has the messages.
 
 A waiter completes when any slave has the log up to the waiter's physical offset. It completes at once if no slave is connected,
 or all are too far behind. There is one waiter for each append.
@@ -53,7 +53,7 @@ class GroupTransferService:
         self._slaves.pop(slave, None)
 
     def holds(self, slave: object, held_offset_bytes: int) -> bool:
-        """Process a slave's report, and complete the waiters that it fulfills.
+        """Process a slave's report of its physical offset, and complete the waiters up to this offset.
 
         Args:
             slave: the slave.
@@ -88,11 +88,13 @@ class GroupTransferService:
         return waiter
 
     def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
-        """Return a waiter for both the flush and a slave, see :class:`~flintmq.core.kernel.ports.ReplicationGate`."""
+        """Return a waiter that is done when a flush is done and a slave has the log up to a physical offset, see
+        :class:`~flintmq.core.kernel.ports.ReplicationGate`."""
         return both(flushed, self.submit(end_offset_bytes))
 
     def expire(self) -> float:
-        """End the waiters whose time is up with SLAVE_TIMEOUT; return the seconds until the next call is due."""
+        """End with SLAVE_TIMEOUT the waiters for slaves whose timeout has passed; return the seconds until the next call is
+        due."""
         now_s = self._clock.monotonic_s()
         waiting = self._waiting
         while waiting and waiting[0].deadline_s <= now_s:
@@ -100,7 +102,8 @@ class GroupTransferService:
         return min(_TICK_S, self._timeout_s, waiting[0].deadline_s - now_s if waiting else _TICK_S)
 
     def close(self) -> None:
-        """End all waiters with SLAVE_TIMEOUT, and ignore slaves from now on. Messages that no slave has stay unreadable."""
+        """End all waiters for slaves with SLAVE_TIMEOUT, and ignore slaves from now on. Messages that no slave has stay
+        unreadable."""
         self._closed = True
         self._slaves.clear()
         while self._waiting:

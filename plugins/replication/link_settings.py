@@ -35,7 +35,7 @@ class LinkSettings:
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:
-    """Return the settings of connections. Raises the ``ConfigError`` of :func:`load_secret`."""
+    """Return the settings of the connections between master and slaves. Raises the ``ConfigError`` of :func:`load_secret`."""
     ha = config.ha
     return LinkSettings(
         heartbeat_s=ha.send_heartbeat_interval_ms / 1000,

@@ -123,8 +123,7 @@ class MasterReplication:
         return tls
 
     def halt(self) -> None:
-        """Stop sending because the broker is no longer a master, and make records readable that no slave has.
-
+        """Stop sending the log, because the broker is no longer a master. Records that no slave has become readable.
         :meth:`withdraw` and :meth:`stop` are to be called afterwards.
         """
         api, copy = self._api, self._copy
@@ -139,7 +138,7 @@ class MasterReplication:
             api.log.dispatch()
 
     async def withdraw(self) -> None:
-        """End all waits for slaves and close their connections."""
+        """End all waits for slaves, and close the connections of the slaves."""
         if self.gate is not None:
             self.gate.close()
         await self.master.stop()
@@ -232,7 +231,7 @@ class HaMasterService:
         self._loop = asyncio.get_running_loop()
 
     async def start(self, sock: socket.socket, tls: ServerTls | None = None) -> None:
-        """Listen on a bound socket. With ``tls``, only encrypted connections are accepted."""
+        """Listen for slaves on a bound socket. With ``tls``, only encrypted connections are accepted."""
         if tls is not None:
             from flintmq.remoting.server.tls_listener import TlsListener
 
@@ -277,7 +276,8 @@ class HaMasterService:
         return sum(connection.is_following for connection in self.connections) < self._max_slaves
 
     def wake(self) -> None:
-        """Schedule sending of new records for the loop's next iteration. Further calls before then have no effect."""
+        """Schedule the sending of new records to slaves for the loop's next iteration. Further calls before that iteration have
+        no effect."""
         if self.connections and not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
@@ -292,7 +292,7 @@ class HaMasterService:
             connection.pump()
 
     def close(self) -> None:
-        """Close the port and begin to close all connections. Idempotent."""
+        """Close the port for slaves, and begin to close the connections of all slaves. Idempotent."""
         if self._tick is not None:
             self._tick.cancel()
         if self._server is not None:
@@ -301,13 +301,14 @@ class HaMasterService:
             connection.close("the master stops")
 
     async def stop(self) -> None:
-        """Close the port and all connections, and wait until the listener has ended."""
+        """Close the port for slaves and the connections of all slaves, and wait until the listener has ended."""
         self.close()
         if self._server is not None:
             await self._server.wait_closed()
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the number of slaves, the offset that they have and the bytes they lack, for request 28."""
+        """Return figures for request 28: the number of slaves, the largest physical offset that a slave has reported, and the
+        bytes of the log after it."""
         followers = [c.link for c in self.connections if c.link.stage is Stage.TRANSFER]
         held = max((link.held_offset_bytes for link in followers), default=0)
         return {
@@ -380,7 +381,7 @@ class SlaveConnection(asyncio.Protocol):
             service.on_progress()
 
     def pump(self) -> None:
-        """Write frames to the socket until its send buffer is full or nothing is left to send."""
+        """Write frames to the slave's socket until its send buffer is full or nothing is left to send."""
         transport = self._transport
         if transport is None or self._is_paused or transport.is_closing():
             return
@@ -396,7 +397,8 @@ class SlaveConnection(asyncio.Protocol):
             self._service.wake()
 
     def close(self, reason: str, *, is_serious: bool = False) -> None:
-        """Close the connection and log the reason. The slave gets the reason, too, if the stream has a frame for it."""
+        """Close the connection of a slave, and log the reason. The slave gets the reason, too, if the stream has a frame for
+        it."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

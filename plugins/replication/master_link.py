@@ -74,7 +74,7 @@ class MasterLink:
                 self._framed(frame)
 
     def _greet(self, data: bytes) -> bytes:
-        """Process the slave's greeting and prepare the answer; return the bytes after the greeting."""
+        """Process the slave's greeting and prepare the answer; return the received bytes after the greeting."""
         secret = self._settings.secret
         assert secret is not None
         hello_bytes = streams.HELLO.size

@@ -75,7 +75,8 @@ class ReplicationService:
         former: MasterReplication | SlaveReplication | None,
         new: MasterReplication | SlaveReplication | None,
     ) -> None:
-        """Close the former part, and open the new one unless the role has changed again. Errors of both are logged."""
+        """Close the part of replication for the former role, and open the part for the new role unless the role has changed
+        again. Errors are logged."""
         if earlier is not None:
             await asyncio.wait((earlier,))
         try:
@@ -99,13 +100,14 @@ class ReplicationService:
             )
 
     async def settle(self) -> None:
-        """Wait until the last change of the role is complete: the former part is closed, the new one is open."""
+        """Wait until replication has followed the last change of the role: the part for the former role is closed, and the part
+        for the new role is open."""
         if self._switching is not None:
             await self._switching
 
     @property
     def ha_port(self) -> int:
-        """Port on which slaves replicate from this broker, or would if it became the master; 0 while it is unknown."""
+        """Port on which slaves replicate from this broker, now or after it becomes the master; 0 while the port is unknown."""
         return self.end.ha_port if self.end is not None else 0
 
     @property
@@ -146,7 +148,7 @@ class ReplicationService:
         return self.end.runtime_info() if self.end is not None else {}
 
     def health(self) -> str:
-        """Return the error for which replication does not run since the role changed; empty if it runs."""
+        """Return the error because of which replication has not run since the role changed; empty if replication runs."""
         return self._trouble
 
     def alarms(self) -> Iterator[Alarm]:

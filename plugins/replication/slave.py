@@ -91,7 +91,7 @@ class SlaveReplication:
         self.synchronize.start()
 
     def halt(self) -> None:
-        """Stop copying because the broker is no longer a slave.
+        """Stop copying the master's log and tables, because the broker is no longer a slave.
 
         :meth:`withdraw` and :meth:`stop` are to be called afterwards.
         """
@@ -149,7 +149,8 @@ class SlaveReplication:
         return next(self._api.parts(MasterDirectory), None)  # type: ignore[type-abstract]
 
     def _master_client_address(self) -> str:
-        """Return the master's address for clients. A FlintMQ master sends it with its log; otherwise name servers have it."""
+        """Return the master's address for clients. A FlintMQ master sends this address with its log; otherwise name servers
+        have it."""
         directory = self._directory()
         return self.slave.master_client_address or (directory.master_address if directory is not None else "")
 
@@ -248,7 +249,7 @@ class HaSlaveService:
             await asyncio.sleep(self._reconnect_s)
 
     def tell(self, reason: str, *, is_serious: bool = False) -> None:
-        """Log the reason for which the master's log is not received, unless it is the last logged one."""
+        """Log the reason for which the master's log is not received, unless this reason was also logged last."""
         self._is_told_serious = is_serious
         if reason != self._told:
             self._told = reason
@@ -408,7 +409,7 @@ class MasterConnection(asyncio.Protocol):
         transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once, without sending a reason."""
+        """Close the connection to the master at once, without sending a reason."""
         if self._tick is not None:
             self._tick.cancel()
         if self._transport is not None:

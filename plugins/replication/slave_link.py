@@ -90,7 +90,8 @@ class SlaveLink:
         return chunks
 
     def _answer(self, data: bytes) -> bytes:
-        """Process the master's challenge and prepare the state of the slave's log as answer; return the bytes after it."""
+        """Process the master's challenge and prepare the state of the slave's log as answer; return the bytes after the
+        challenge."""
         secret = self._settings.secret
         assert secret is not None
         challenge_bytes = streams.CHALLENGE.size
@@ -184,7 +185,7 @@ class RecordChecker:
 
     @property
     def received_offset_bytes(self) -> int:
-        """Physical offset of the next expected byte."""
+        """Physical offset of the next expected byte of the master's log."""
         return self._at + len(self._pending)
 
     def receive(self, offset_bytes: int, data: bytes) -> list[LogChunk]:
@@ -228,7 +229,8 @@ class RecordChecker:
         return chunks
 
     def _take(self, view: memoryview, start: int) -> tuple[int, int, int, int]:
-        """Return the size of the complete valid part at the beginning of a view, within the file of physical offset ``start``.
+        """Return how much of the beginning of a view is complete and valid, within the file that contains the physical offset
+        ``start``.
 
         Returns:
             The number of bytes, the store timestamp of the last record, the number of records, and the sum of their sizes.

@@ -46,7 +46,8 @@ _REST: Final = 10
 
 @attrs.frozen
 class _Offsets:
-    """The offsets of a master, with the physical offset at which its log ended after it had sent them."""
+    """The offsets of a master, with the physical offset at which the master's log ended after the master had sent these
+    offsets."""
 
     end_offset_bytes: int
     offsets: dict[str, Any] | None
@@ -93,7 +94,7 @@ class SlaveSynchronize:
         """Number of rounds that have copied all tables of the master."""
 
     def start(self) -> None:
-        """Start the task that copies the tables."""
+        """Start the task that copies the master's tables."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
@@ -107,7 +108,7 @@ class SlaveSynchronize:
         """Remove a topic and all offsets in it, because its deletion by the master was found in the log.
 
         The table of topics is copied soon after, in case the master has created the topic again. If the disk fails, the error
-        is logged. The next copies of the master's tables replace both tables anyway.
+        is logged. The next copies of the master's tables replace the tables of topics and of offsets anyway.
         """
         api = self._api
         self._deleted.add(topic)
@@ -122,12 +123,12 @@ class SlaveSynchronize:
         self._may_be_left = True
 
     def halt(self) -> None:
-        """Stop copying tables; the task ends soon after. Idempotent."""
+        """Stop copying the master's tables; the task that copies them ends soon after. Idempotent."""
         if self._task is not None:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """Stop copying tables and wait until the task has ended. Idempotent."""
+        """Stop copying the master's tables, and wait until the task that copies them has ended. Idempotent."""
         self.halt()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -162,7 +163,7 @@ class SlaveSynchronize:
 
     @contextlib.contextmanager
     def _told_once(self, address: str) -> Iterator[None]:
-        """Log an error of the block; an expected error is not logged twice in a row. The next round tries again."""
+        """Log an error of a ``with`` block that copies the master's tables. An expected error is not logged twice in a row."""
         try:
             yield
         except FlintError as error:
@@ -220,9 +221,9 @@ class SlaveSynchronize:
     async def _remove_left(self, end_before_bytes: int) -> None:
         """Remove the queues of topics that are not in the master's table.
 
-        The master may have created a topic after it sent its table, and the slave may already have messages of it. These are in
-        the part of the log that arrived after the request for the table. A queue with such a message is kept until the next
-        table is copied.
+        The master may have created a topic after it sent its table, and the slave may already have messages of it. Messages of
+        such a new topic are in the part of the log that arrived after the request for the table. A queue with such a message is
+        kept until the next table is copied.
 
         Args:
             end_before_bytes: physical offset of the slave's log end before the request for the table.
@@ -259,7 +260,7 @@ class SlaveSynchronize:
         return int(table.get("commitLogMaxOffset", 0)) if isinstance(table, dict) else 0
 
     def _take_over_reached(self) -> None:
-        """Apply the received offsets if the slave's log has reached the end of the log that belongs to them."""
+        """Apply the offsets that the master sent, if the slave's log has reached the end that the master's log then had."""
         api, held = self._api, self._held
         if held is None or not self._is_following() or api.log.marks.wrote < held.end_offset_bytes:
             return
@@ -274,7 +275,8 @@ class SlaveSynchronize:
                 service.follow(held.delays)
 
     async def _ask(self, address: str, code: RequestCode) -> dict[str, Any] | None:
-        """Return a table of the master; None if the master has no such table (code 1) or lacks its feature."""
+        """Return a table of the master; None if the master has no such table (code 1) or lacks the feature to which the table
+        belongs."""
         answer = await self._client.invoke(address, request(code, language="JAVA"), TIMEOUT_MS)
         if answer.code != 0:
             if answer.code not in (1, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):

@@ -72,7 +72,8 @@ _TYPES: Final = {int(one): one for one in FrameType}
 
 @attrs.define
 class Frame:
-    """A decoded frame, which must not be changed. It is not frozen only because a sync master gets one for each message."""
+    """A decoded frame of replication, which must not be changed. The class is not frozen only because a sync master gets a
+    frame for each message."""
 
     type: FrameType
     offset_bytes: int
@@ -93,7 +94,7 @@ def plain_pieces(kind: FrameType, offset_bytes: int, _second_offset_bytes: int =
 
 
 class Reports:
-    """Decodes the reports of a slave in RocketMQ's stream. Only the newest complete one is used."""
+    """Decodes the reports of a slave in RocketMQ's stream. Only the newest complete report is used."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -144,7 +145,7 @@ class Frames:
 
 @attrs.frozen
 class Keys:
-    """The keys of one connection, one for each direction."""
+    """The keys that seal the frames of one connection between master and slave, one key for each direction."""
 
     master: bytes = attrs.field(repr=False)
     """Key with which the master seals its frames."""
@@ -153,7 +154,7 @@ class Keys:
 
     @classmethod
     def derive(cls, secret: bytes, slave_nonce: bytes, master_nonce: bytes) -> Keys:
-        """Return the keys derived from the secret and both nonces."""
+        """Return the keys of a connection, derived from the secret and the nonces of master and slave."""
         nonces = slave_nonce + master_nonce
         return cls(
             hmac.digest(secret, _MASTER + nonces, "sha256"),
@@ -239,7 +240,7 @@ class Unsealer:
 
 
 def read_greeting(form: struct.Struct, data: bytes) -> tuple[bytes, ...]:
-    """Return the fields of a greeting after its version: the nonce and, in a master's, the proof.
+    """Return the fields of a greeting after its version: the nonce and, in the greeting of a master, the proof.
 
     Args:
         form: ``HELLO`` for the greeting of a slave, ``CHALLENGE`` for that of a master.
