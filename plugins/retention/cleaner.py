@@ -98,7 +98,7 @@ class CleanCommitLogService:
     # rounds
 
     def tick(self) -> float:
-        """Run a slice of the current round, or begin a round; return the seconds until the next call."""
+        """Run a slice of the current round of deletions, or begin a round; return the seconds until the next call."""
         if self._round is None:
             self._round = self.steps()
         try:
@@ -112,12 +112,12 @@ class CleanCommitLogService:
         return 0.0
 
     def run(self) -> None:
-        """Run a whole round without a pause."""
+        """Run a whole round of deletions without a pause."""
         for _ in self.steps():
             pass
 
     def steps(self) -> Iterator[None]:
-        """Run a round; each step of the iterator is one slice."""
+        """Run a round that deletes old files; each step of the iterator is one slice of the round."""
         policy = RetentionPolicy.of(self._files.settings.store)
         space = self.check_space()
         self._bin.empty()  # deletes files whose deletion failed in earlier rounds
@@ -129,7 +129,7 @@ class CleanCommitLogService:
         yield from self._clean_queues()
 
     def delete_manually(self) -> None:
-        """Delete expired files at any hour in the next twenty rounds (code 329)."""
+        """Delete expired files at any hour in the next twenty rounds of deletions (request code 329)."""
         self.manual_rounds = MANUAL_ROUNDS
 
     # space
@@ -223,7 +223,7 @@ class CleanCommitLogService:
         return UnreadFinder(files.queues, self._offsets, policy.keep_for_groups, files.log.reader.message_at)
 
     def _log_files(self) -> list[LogFile]:
-        """Return the files that one round may delete, the oldest first, and the file after them."""
+        """Return the files of the commit log that one round may delete, the oldest first, and the file after these files."""
         files = self._files
         oldest = files.files[: DELETE_FILES_MAX + 1]
         by_change = files.settings.store.compat == "strict"
@@ -252,7 +252,7 @@ class CleanCommitLogService:
     def _warn(
         self, deletion: Deletion, unread: list[Unread], policy: RetentionPolicy, *, held: bool, kept: bool
     ) -> None:
-        """Log a warning about unread messages in a file, once if it is kept and once if it is deleted."""
+        """Log a warning about unread messages in a file, once if the file is kept and once if the file is deleted."""
         start, kind = deletion.file.start_offset_bytes, "held" if held or kept else "lost"
         named = self._kept.named(unread, policy)
         if held:
@@ -292,8 +292,8 @@ class CleanCommitLogService:
                 self._expire(queue, self._is_older(queue, retention_ms[topic]))
 
     def _is_older(self, queue: QueueReader, retention_ms: int) -> Callable[[int], bool]:
-        """Return a predicate on physical offsets: whether a queue's message has expired by its topic's retention and is not
-        kept for a group."""
+        """Return a function that takes a physical offset, and returns whether the message there has expired by its topic's
+        retention and is not kept for a group."""
         policy = RetentionPolicy.of(self._files.settings.store)
         stored_ms, now_ms = self._files.log.store_timestamp_ms, self._clock.now_ms()
         finder = self._finder(policy)
@@ -343,7 +343,8 @@ class CleanCommitLogService:
             return False
 
     def clean_expired_queues(self) -> int:
-        """Delete queues whose messages are all deleted, and the consumer offsets in them; return their number (code 306).
+        """Delete consume queues whose messages are all deleted, and the consumer offsets in these queues; return the number of
+        deleted queues (request code 306).
 
         Queues of ``kept_topics`` stay.
         """
@@ -391,7 +392,7 @@ class FileBin:
         return len(self._waiting)
 
     def put(self, path: Path, kept_until_then: object = None) -> None:
-        """Add a file to the queue. The caller calls :meth:`empty` afterwards.
+        """Add a file to the queue of files to delete. The caller calls :meth:`empty` afterwards.
 
         Args:
             path: the file.
@@ -401,7 +402,7 @@ class FileBin:
         self._waiting.append((path, kept_until_then))
 
     def empty(self) -> None:
-        """Delete the files in the queue, in a thread if there is an executor."""
+        """Delete the files that wait for deletion, in a thread if there is an executor."""
         if not self._waiting:
             return
         if self._executor is None:

@@ -102,7 +102,7 @@ class RetentionService:
         self._pages = ResidentPages(files)
 
     def start(self) -> None:
-        """Measure the disks and expire topics now, and start the timers of the rounds."""
+        """Measure the disks and apply the retention of topics now, and start the timers for further rounds."""
         self.cleaner.check_space()
         self.cleaner.expire_topics()
         timers = self._api.work
@@ -139,7 +139,8 @@ class ResidentPages:
         self._round: Iterator[None] | None = None
 
     def tick(self) -> float:
-        """Run a slice of the current round, or begin one if too many bytes are resident; return seconds to the next call."""
+        """Run a slice of the current round that releases pages, or begin a round if too many bytes are resident; return the
+        seconds until the next call."""
         if self._round is None:
             if self._files.disk.resident_bytes() <= self._max_bytes:
                 return RESIDENT_CHECK_S

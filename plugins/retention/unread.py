@@ -169,7 +169,7 @@ class UnreadFinder:
         behind: int,
         by_group: dict[str, list[tuple[str, int, int]]],
     ) -> Iterator[None]:
-        """Add the messages of a queue that wait for topics which named groups read."""
+        """Add the messages of a queue that wait before they go to a topic that a group of ``store.keep_for_groups`` reads."""
         counts: dict[str, int] = {}
         looked_at = 0
         while start < behind and looked_at < LOOKED_AT_MAX:
@@ -195,7 +195,7 @@ class UnreadFinder:
 
         Args:
             queue: the consume queue.
-            all_groups: whether messages are kept for all groups; if not, for the named groups only.
+            all_groups: whether messages are kept for all groups; if not, for the groups of ``store.keep_for_groups`` only.
         """
         groups = self.readers(queue.topic)
         wanted = [
@@ -222,13 +222,15 @@ class KeptForGroups:
         self._silent: frozenset[str] = frozenset()
 
     def bound(self, deletion: Deletion, unread: Sequence[Unread], policy: RetentionPolicy) -> Bound | None:
-        """Return why a file with unread messages of a named group is deleted; None if it is kept or has none of them."""
+        """Return why a file is deleted although a group of ``store.keep_for_groups`` has not read all its messages; None if the
+        file is kept or these groups have read its messages."""
         if not self.named(unread, policy):
             return None
         return bound_for_groups(deletion, self._clock.now_ms(), policy)
 
     def note_seen(self, seen: Collection[str], policy: RetentionPolicy) -> None:
-        """Log a warning for each named group that has stored no offset, once until it stores one."""
+        """Log a warning for each group of ``store.keep_for_groups`` that has stored no offset, once until the group stores an
+        offset."""
         silent = policy.keep_for_groups - set(seen)
         for group in sorted(silent - self._silent):
             log.warning(
@@ -246,7 +248,7 @@ class KeptForGroups:
     def note_lost(
         self, start_offset_bytes: int, unread: Sequence[Unread], bound: Bound, policy: RetentionPolicy
     ) -> None:
-        """Log that a file is deleted although it was kept for groups, and raise an alarm for each of them."""
+        """Log that a file is deleted although it was kept for groups, and raise an alarm for each of these groups."""
         named = self.named(unread, policy)
         log.warning(
             "retention.bound_won",
@@ -269,7 +271,7 @@ class KeptForGroups:
         return self._clock.now_ms() - at_ms < ALARM_MS
 
     def alarms(self) -> list[Alarm]:
-        """Return the alarms about messages that named groups lost in the last hour."""
+        """Return the alarms about messages that groups of ``store.keep_for_groups`` lost in the last hour."""
         self._lost = {group: told for group, told in self._lost.items() if self._is_told(told[0])}
         return [alarm for _at_ms, alarm in self._lost.values()]
 
@@ -292,7 +294,7 @@ class ForcedDeletions:
         """Number of deleted messages that a group had not consumed, keyed by group."""
 
     def note(self, file: LogFile, contents: FileContents) -> None:
-        """Count the messages of a file that is deleted, and log a warning."""
+        """Count the messages of a file that is deleted before they have expired, and log a warning."""
         now_ms = self._clock.now_ms()
         if not self._is_told(now_ms):
             self._files, self._messages, self._youngest_ms, self._lost = 0, 0, None, {}
@@ -319,7 +321,8 @@ class ForcedDeletions:
         return now_ms - self._last_ms < ALARM_MS
 
     def alarms(self) -> list[Alarm]:
-        """Return the alarm about deletions; none if the last one is more than an hour ago."""
+        """Return the alarm about messages deleted before they had expired; none if the last deletion is more than an hour
+        ago."""
         now_ms = self._clock.now_ms()
         if not self._files or not self._is_told(now_ms):
             return []

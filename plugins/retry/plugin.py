@@ -61,7 +61,7 @@ class RetryStep:
         self.topic_prefixes = (RETRY_PREFIX,)
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Redirect a message to its group's dead letter topic after the last attempt; later steps still see it.
+        """Redirect a message to its group's dead letter topic after the last attempt; later intake steps still get the message.
 
         Raises:
             RefusedError: the group of the topic does not exist.
@@ -157,7 +157,7 @@ class SendBackProcessor(DeclaredProcessor):
         return Response()
 
     def _place(self, message: MessageExtBrokerInner, plan: SendBackPlan) -> None:
-        """Redirect the message to its delay level; raise SYSTEM_ERROR if it could not be delivered."""
+        """Redirect a refused message to its delay level; raise SYSTEM_ERROR if the message could not be delivered."""
         try:
             if plan.is_dead_letter or not self._api.intake.steps.take(message):
                 check_deliverable(message, plan.topic, self._api.settings.current.store.commit_log_file_bytes)

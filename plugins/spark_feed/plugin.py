@@ -36,7 +36,7 @@ elements."""
 
 
 class SparkFeedPlugin:
-    """Registers the dispatcher, and updates the feed while the broker runs."""
+    """Registers the dispatcher ``spark_feed``, and updates the Spark feed while the broker runs."""
 
     plugin_name = NAME
 
@@ -70,9 +70,8 @@ class SparkFeedPlugin:
 
 
 def _write_topics(api: BrokerApi) -> None:
-    """Write the table of topics, from which readers of the files get the broker's name.
-
-    If that fails, the next change of a topic writes it.
+    """Write the table of topics, from which readers of the store's files get the broker's name. If the table cannot be written,
+    the next change of a topic writes it.
     """
     try:
         api.topics.file.persist()
@@ -101,7 +100,7 @@ def _remove_old(folder: FeatureFolder) -> None:
 
 
 def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
-    """Return the dispatcher for a store, made from its configuration.
+    """Return the dispatcher ``spark_feed`` for a store, made from its configuration.
 
     Raises:
         ConfigError: a landing zone is configured, and a package that it needs is not installed.
@@ -124,7 +123,7 @@ def find_feed(api: BrokerApi) -> SparkFeed | None:
 
 
 def figures(feed: SparkFeed, log: LogView) -> Mapping[str, str]:
-    """Return the figures of the feed for GET_BROKER_RUNTIME_INFO (28) and ``flintmq status``."""
+    """Return the figures of the Spark feed for GET_BROKER_RUNTIME_INFO (28) and ``flintmq status``."""
     from flintmq.dispatchers.spark_feed.spark_feed import FeedPublisher
 
     publisher = feed.publisher

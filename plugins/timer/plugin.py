@@ -58,7 +58,8 @@ class TimerStep:
         redirect: sends a message to the timer topic if it names a time. None with ``delay.timer_enable: false``: such
             messages are then stored in their topic at once, like in RocketMQ 4.9.
         config: the settings in force.
-        delivers: returns whether this broker delivers timers. If not, such messages are stored in their topic at once, too.
+        delivers: returns whether this broker delivers timers. If the broker does not, messages that name a time are stored in
+            their topic at once.
     """
 
     topic_prefixes: tuple[str, ...] = ()
@@ -82,7 +83,8 @@ class TimerStep:
         """Redirect a message that names a future time, unless it already waits for the end of its transaction.
 
         Raises:
-            RefusedError: the time is not acceptable, too many messages are due then, or the message could never be delivered.
+            RefusedError: the time is not acceptable, too many messages are due at that time, or the message could never be
+                delivered.
         """
         real_topic, redirect = message.topic, self._redirect
         if redirect is None or not redirect(message):
@@ -105,7 +107,8 @@ class TimerStep:
 
 
 def timer_step(api: BrokerApi) -> TimerStep:
-    """Return a broker's step, which refuses a message if too many others are due in the same minute."""
+    """Return a broker's intake step for messages that name a time. The step refuses a message if too many others are due in the
+    same minute."""
     service = api.part(TimerService)
     redirect = TimerRedirect(
         api.clock,
@@ -120,7 +123,7 @@ def timer_step(api: BrokerApi) -> TimerStep:
 
 
 def longest_delay(config: BrokerConfig) -> tuple[int, str]:
-    """Return the longest delay in ms, and the key that sets it.
+    """Return the longest accepted delay in ms, and the configuration key that sets this delay.
 
     A message is refused if the log would delete it before it is due.
     """
@@ -135,7 +138,7 @@ class TimerService:
     """The service ``timer`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
 
     The master of a set delivers. A slave saves its master's positions, and delivers from them after it becomes the master.
-    With ``delay.timer_enable: false`` the service does neither.
+    With ``delay.timer_enable: false`` the service neither delivers nor saves positions.
 
     Args:
         api: the broker.
@@ -160,7 +163,7 @@ class TimerService:
         return self._is_on and role.takes_writes and role.broker_id == MASTER_ID
 
     def start(self) -> None:
-        """Read the positions of earlier deliveries, and begin to deliver. Raises ``StoreError``."""
+        """Read the positions of the timers that were delivered earlier, and begin to deliver timers. Raises ``StoreError``."""
         api = self._api
         if not self._is_on:
             return
@@ -209,7 +212,8 @@ class TimerService:
         return math.inf if due_ms is None else (due_ms - self._api.clock.now_ms()) / 1000
 
     def persist(self) -> None:
-        """Write which timers were delivered, on a slave as its master reports them. Raises ``StoreError``."""
+        """Write the positions of delivered timers; on a slave, the positions that its master reported. Raises
+        ``StoreError``."""
         if self.takes_messages:
             self.timers.persist()
         elif self._is_on:
@@ -225,7 +229,7 @@ class TimerService:
         return {TIMER_POSITIONS: positions} if positions.get("readQueueOffset") else {}
 
     def follow(self, positions: Mapping[str, object]) -> None:
-        """Use the master's positions on a slave. Raises ``StoreError``."""
+        """Use the master's positions of delivered timers on a slave. Raises ``StoreError``."""
         told = positions.get(TIMER_POSITIONS)
         if self._is_on and not self.takes_messages and isinstance(told, dict):
             self.positions.known = told

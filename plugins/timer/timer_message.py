@@ -27,7 +27,8 @@ _WHOLE: Final = (TRANSACTION_NOT, TRANSACTION_COMMIT)
 def due_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
     """Return the time of delivery that a message names, in ms since 1970; None if it names no time.
 
-    Like in RocketMQ 5.x, the delay in seconds has precedence over the delay in ms, and this over the time.
+    Like in RocketMQ 5.x, the delay in seconds has precedence over the delay in ms, and the delay in ms has precedence over the
+    time.
 
     Raises:
         ValueError: the time is not a number.
@@ -93,7 +94,8 @@ class TimerRedirect:
         A message that waits for the end of its transaction is not redirected. A delay level has precedence over a time.
 
         Raises:
-            RefusedError: MESSAGE_ILLEGAL as for :meth:`wanted_ms`, SYSTEM_BUSY if too many messages are due then already.
+            RefusedError: MESSAGE_ILLEGAL as for :meth:`wanted_ms`, SYSTEM_BUSY if too many messages are due at that time
+                already.
         """
         if message.topic in FORBIDDEN_TOPICS or transaction_type(message.sys_flag) not in _WHOLE:
             return False

@@ -69,13 +69,13 @@ class TimerPositions:
         delivery, or on a slave from its master."""
 
     def load(self) -> None:
-        """Read the positions from the file. Raises StoreFormatError."""
+        """Read the positions of delivered timers from the file. Raises StoreFormatError."""
         value = (self._file.load() if self._file is not None else None) or {}
         self._durable.saved = dict(value)
         self.known = dict(value)
 
     def persist(self, current: dict[str, Any]) -> bool:
-        """Write the positions if they changed and the messages delivered before them are on disk.
+        """Write the positions of delivered timers if they changed and the delivered messages are on disk.
 
         Args:
             current: the positions now.
@@ -84,7 +84,7 @@ class TimerPositions:
             Whether something was written.
 
         Raises:
-            StoreError: the disk refused it.
+            StoreError: the file cannot be written.
         """
         positions = self._durable.ready(current) if self._file is not None else None
         if self._file is None or positions is None:
@@ -128,7 +128,7 @@ class TimerMessageService:
         :func:`flintmq.core.broker.redirected_message.give_up`."""
 
     def load(self) -> None:
-        """Read the positions; call it after the store has recovered.
+        """Read the positions of delivered timers. Call this method after the store has recovered.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.
@@ -138,11 +138,12 @@ class TimerMessageService:
         self.resume()
 
     def resume(self) -> None:
-        """Begin again from the positions in ``known``. Raises StoreError if the wheel's old files cannot be deleted."""
+        """Empty the timer wheel, and read the timer topic's queue again from the positions in ``known``. Raises StoreError if
+        the wheel's old files cannot be deleted."""
         self._restore(self._saved.known)
 
     def _restore(self, positions: Mapping[str, Any]) -> None:
-        """Empty the wheel, and begin again from positions."""
+        """Empty the timer wheel, and read the timer topic's queue again from the given positions."""
         self.wheel.clear()
         self._restored = dict(positions)
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
@@ -154,11 +155,11 @@ class TimerMessageService:
 
     @property
     def is_restoring(self) -> bool:
-        """Whether messages of an earlier run are still being read. Nothing is delivered meanwhile."""
+        """Whether timers that an earlier run stored are still being read. No timer is delivered meanwhile."""
         return self._read < self._restored_end
 
     def run(self, now_ms: int) -> int:
-        """Read new messages into the wheel, and deliver those that are due.
+        """Read new timers into the timer wheel, and deliver the timers that are due.
 
         Args:
             now_ms: wall-clock time.
@@ -202,15 +203,15 @@ class TimerMessageService:
     # in
 
     def _has_room(self, now_ms: int) -> bool:
-        """Return whether more may be read.
-
-        While nothing is due, memory holds entries of this minute only, which ``delay.timer_minute_max`` limits.
+        """Return whether more timers may be read into memory. While nothing is due, memory holds entries of this minute only,
+        which ``delay.timer_minute_max`` limits.
         """
         next_ms = self.wheel.next_ms()
         return self.wheel.in_memory < READ_AHEAD_MAX or next_ms is None or next_ms > now_ms
 
     def _read_on(self) -> bool:
-        """Put the next messages of the queue into the wheel; return whether the queue has more to read at once."""
+        """Put the next messages of the timer topic's queue into the timer wheel; return whether the queue has more messages to
+        read at once."""
         end = self._store.max_queue_offset(TIMER_TOPIC, 0)
         if self._read >= end:
             return False
@@ -252,7 +253,8 @@ class TimerMessageService:
     # out
 
     def _deliver(self, entries: list[bytes]) -> int:
-        """Deliver entries in order, up to the first that must be tried again; return the number that need no further try."""
+        """Deliver timers in order, up to the first that must be tried again; return the number of timers that need no further
+        try."""
         batch = [self._message(entry) for entry in entries]
         messages = [message for message in batch if message is not None]
         outcomes = iter(self._store.put_messages(messages, TIMER_TOPIC, 0) if messages else ())
@@ -295,7 +297,7 @@ class TimerMessageService:
     def positions(self) -> dict[str, Any]:
         """Return the queue offset up to which the queue was read, and the positions of the delivered messages.
 
-        They cover the log as it is now: a broker whose log is shorter must not continue from them.
+        These positions refer to the log as it is now: a broker whose log is shorter must not continue from these positions.
         """
         if self.is_restoring:
             return self._restored
@@ -316,7 +318,8 @@ class TimerMessageService:
         return positions
 
     def persist(self) -> bool:
-        """Write the positions if they changed and the delivered messages are on disk; return whether they were written.
+        """Write the positions of delivered timers if they changed and the delivered messages are on disk; return whether the
+        file was written.
 
         Raises StoreError.
         """

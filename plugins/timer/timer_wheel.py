@@ -60,11 +60,11 @@ class TimerWheel:
 
     @property
     def in_memory(self) -> int:
-        """Number of entries in memory."""
+        """Number of the timer wheel's entries that are in memory."""
         return len(self._heap)
 
     def clear(self) -> None:
-        """Remove all entries, and delete files that an earlier run left. Raises StoreError."""
+        """Remove all entries of the timer wheel, and delete files that an earlier run left. Raises StoreError."""
         try:
             for file in self._disk.list_files(self._folder):
                 if file.suffix == ".timers":
@@ -74,7 +74,7 @@ class TimerWheel:
         self.__init__(self._folder, self._disk)  # type: ignore[misc]
 
     def put(self, entries: Iterable[bytes]) -> None:
-        """Add entries. Pass those of one read together, so that each file is written once.
+        """Add entries to the timer wheel. Pass all entries of one read in one call, so that each file is written once.
 
         Raises:
             StoreFormatError: as for :meth:`turn`.
@@ -118,14 +118,14 @@ class TimerWheel:
         self._in_files += len(entries)
 
     def _check(self, slot: int, known: int) -> None:
-        """Raise StoreFormatError if a file is shorter than the entries written to it. Raises OSError."""
+        """Raise StoreFormatError if a file of the timer wheel is shorter than the entries written to it. Raises OSError."""
         path, size = self._path(slot), known * ENTRY.size
         found = self._disk.size(path) if self._disk.exists(path) else 0
         if found < size:
             raise StoreFormatError(f"{path}: {found} bytes where {size} were written")
 
     def turn(self, now_ms: int) -> None:
-        """Load the minutes that have begun into memory, until it has a few thousand entries.
+        """Load the entries of minutes that have begun into memory, until memory has a few thousand entries.
 
         If the clock was set back, entries of minutes that have not begun move back to files. Otherwise all later messages
         would stay in memory.
@@ -182,13 +182,13 @@ class TimerWheel:
         self._loaded = max(self._loaded, slot)
 
     def peek(self) -> bytes | None:
-        """Return the entry in memory that is due first; None if memory has none."""
+        """Return the entry of the timer wheel in memory that is due first; None if memory has no entry."""
         while self._heap and self._heap[0] == self._last:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
 
     def pop_due(self, now_ms: int, limit: int) -> list[bytes]:
-        """Remove and return at most ``limit`` entries that are due, the earliest first."""
+        """Remove and return at most ``limit`` entries of the timer wheel that are due, the earliest first."""
         until = KEY.pack(now_ms + 1, 0)
         taken: list[bytes] = []
         while len(taken) < limit and (first := self.peek()) is not None and first < until:
@@ -197,27 +197,28 @@ class TimerWheel:
         return taken
 
     def give_back(self, entries: Iterable[bytes]) -> None:
-        """Add entries again that could not be delivered."""
+        """Add entries to the timer wheel again, because their messages could not be delivered."""
         self._last = b""
         self.put(entries)
 
     def next_ms(self) -> int | None:
-        """Return the time of the first entry in memory, or else the start of the next minute with entries; None without any."""
+        """Return the time of the first entry in memory, or else the start of the next minute with entries; None if the timer
+        wheel is empty."""
         first = self.peek()
         if first is not None:
             return int(KEY.unpack_from(first)[0])
         return self._order[0] * SLOT_MS if self._order else None
 
     def low_queue_offset(self) -> int | None:
-        """Return a lower bound of the entries' queue offsets; None without entries."""
+        """Return a lower bound of the queue offsets of the timer wheel's entries; None without entries."""
         lows = list(self._lows.values())
         if self._heap:
             lows.append(self._heap_low)
         return min(lows, default=None)
 
     def first_filed(self) -> tuple[int, int] | None:
-        """Return the time in ms and the queue offset of the entry that is due first of those in files; None without
-        any."""
+        """Return the due time in ms and the queue offset of the entry in files that is due first; None if the files have no
+        entry."""
         return KEY.unpack(self._firsts[self._order[0]][: KEY.size]) if self._order else None
 
     def queue_offsets_before(self, due_ms: int, queue_offset: int) -> list[int]:
@@ -233,6 +234,6 @@ class TimerWheel:
         return found
 
     def count_at(self, due_ms: int) -> int:
-        """Return how many entries are due in the minute of a time."""
+        """Return how many entries of the timer wheel are due in the minute that contains a time."""
         slot = due_ms // SLOT_MS
         return len(self._heap) if slot <= self._loaded else self._counts.get(slot, 0)

@@ -39,7 +39,8 @@ class TracedPlaces:
         self._places = array("q")
 
     def add(self, position_bytes: int) -> None:
-        """Add a physical offset, larger than all before. Beyond :data:`PLACES_MAX` offsets, the first half is dropped."""
+        """Add the physical offset of a traced message, larger than all offsets added before. Beyond :data:`PLACES_MAX` offsets,
+        the first half is dropped."""
         places = self._places
         places.append(position_bytes)
         if len(places) > PLACES_MAX:
@@ -99,7 +100,8 @@ def deliveries(handed_out: HandedOut, piece: bytes, begin_ns: int, end_ns: int, 
 
 
 def _marked_records(piece: bytes) -> Iterator[Fields]:
-    """Yield the fields of each record that contains the mark. Stop at the first damaged record."""
+    """Yield the fields of each record with a sampled ``traceparent`` in a slice of the log. Stop at the first damaged
+    record."""
     view, at, end = memoryview(piece), 0, 0
     for found in _SAMPLED.finditer(piece):
         if found.start() < end:

@@ -73,7 +73,7 @@ class SpanPusher:
         """Number of spans that were dropped because the queue was full or the pusher was stopping."""
 
     def start(self) -> None:
-        """Start the pusher's thread."""
+        """Start the thread that pushes spans."""
         _exporters_log.addFilter(_is_of_others)
         self._thread.start()
 
@@ -95,7 +95,7 @@ class SpanPusher:
             self._wake.set()
 
     def stop(self) -> None:
-        """Push the remaining spans and stop the thread. Blocks for at most :data:`STOP_S`. Idempotent."""
+        """Push the remaining spans, and stop the thread that pushes spans. Blocks for at most :data:`STOP_S`. Idempotent."""
         self._is_stopping = True
         self._wake.set()
         if self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""The intake step ``tracing``: notes the messages to trace, before another step moves them to another topic."""
+"""The intake step ``tracing``: records the messages to trace, before another step moves them to another topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KEY_MAX: Final = 64
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """The intake step's note of a message."""
+    """The data that the intake step ``tracing`` records about a message to trace."""
 
     began_ns: int
     """Time at which the intake of the message began, in ns since 1970; 0 if the message is not traced."""
@@ -48,7 +48,8 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class TraceStep:
-    """Notes messages with a sampled ``traceparent``, and adds one to a sample of the other messages. Loop thread.
+    """Records messages with a sampled ``traceparent`` for tracing, and adds a ``traceparent`` to a share of the other messages.
+    Loop thread.
 
     An intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) that never takes or refuses a message.
 
@@ -71,7 +72,7 @@ class TraceStep:
         """Number of messages that were not traced because their ``traceparent`` was malformed."""
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Note a message of a client if it is to be traced. Always return False, so that the other steps run, too."""
+        """Record a client's message if it is to be traced. Always return False, so that the other intake steps run, too."""
         if sent is None:
             return False
         value = message.properties.get(TRACEPARENT)
@@ -94,7 +95,7 @@ class TraceStep:
         return False
 
     def check_batch(self, shared: Mapping[str, str], batch: MessageBatch) -> None:
-        """Note the messages of a batch that are to be traced. Never refuse a batch."""
+        """Record the messages of a batch that are to be traced. Never refuse a batch."""
         all_stored = batch.stored_properties
         if self.has_batches:
             self._batches.pop(id(all_stored), None)
@@ -118,17 +119,18 @@ class TraceStep:
             self.has_batches = True
 
     def noted(self, message: MessageExtBrokerInner) -> Noted | None:
-        """Remove and return the note of a message; None if it has no note, for example because the broker put it."""
+        """Remove and return what was recorded about a message to trace; None if nothing was recorded, for example because the
+        broker itself put the message."""
         return self._noted.pop(_key(message.properties), None) if self._noted else None
 
     def noted_of_batch(self, batch: MessageBatch) -> Mapping[int, Noted]:
-        """Remove and return the notes of a batch's messages, keyed by their index in the batch."""
+        """Remove and return what was recorded about a batch's messages to trace, keyed by their index in the batch."""
         found = self._batches.pop(id(batch.stored_properties), None)
         self.has_batches = bool(self._batches)
         return found or {}
 
     def _read(self, stored: bytes) -> Noted | None:
-        """Return the note of a message that has a ``traceparent``, or None if its span is not sampled."""
+        """Return what to record about a message that has a ``traceparent``; None if the producer's span is not sampled."""
         try:
             context = read_context(stored)
         except TraceContextError:

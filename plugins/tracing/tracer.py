@@ -85,7 +85,7 @@ class MessageTracer:
 
     Args:
         api: the broker.
-        step: the intake step, which has noted the messages that clients just sent.
+        step: the intake step, which has recorded the messages that clients just sent.
         put: called with each finished span.
         under_way_max: maximum number of messages to follow at the same time.
     """
@@ -158,9 +158,9 @@ class MessageTracer:
                 self._put(span)
 
     def end_overdue(self, until_ns: int) -> None:
-        """Finish the spans of messages whose durability was settled before a time.
+        """Finish the spans of traced messages whose durability was settled before a time.
 
-        They were answered by other requests than sends, for which :meth:`on_answered` is not called.
+        These messages were answered by other requests than sends, for which :meth:`on_answered` is not called.
 
         Args:
             until_ns: the time, in ns since 1970.
@@ -176,14 +176,16 @@ class MessageTracer:
         self._to_dispatch.clear()
 
     def role_changed(self) -> None:
-        """Stop following the messages under way, and follow those of the new role. A slave's copies are never followed."""
+        """Stop following the traced messages under way, and follow the messages that are stored in the broker's new role. A
+        slave's copies are never followed."""
         self._to_dispatch.clear()
         self._places = self._places_from_now_on()
 
     # parts
 
     def _places_from_now_on(self) -> TracedPlaces:
-        """Return an empty table of positions, for messages stored from now on. On a slave, it stays empty."""
+        """Return an empty table of the physical offsets of traced messages that are stored from now on. On a slave, the table
+        stays empty."""
         return TracedPlaces(self._api.log.marks.wrote if self._api.role.takes_writes else None)
 
     def _traced(self, message: MessageExtBrokerInner | MessageBatch, result: object) -> Iterator[_Traced]:
@@ -215,7 +217,7 @@ class MessageTracer:
             yield _Traced(context, noted_one, about, result.commit_log_offset_bytes, is_answered, message.wait)
 
     def _appended(self, one: _Traced, now_ns: int, took_ns: int) -> None:
-        """Create the spans ``intake`` and ``append`` of a stored message, and follow it from now on."""
+        """Create the spans ``intake`` and ``append`` of a stored message, and follow the message from now on."""
         noted, append_ns = one.noted, now_ns - took_ns
         one.span_id = one.context.parent_id if noted is not None and noted.is_first else new_span_id()
         one.begin_ns = append_ns if noted is None else min(noted.began_ns, append_ns)
@@ -227,7 +229,7 @@ class MessageTracer:
         self._to_dispatch.append(one)
 
     def _flushed(self, promise: _Promise, _status: FlushStatus) -> None:
-        """Note the time at which the log was flushed. Called on the flush service's thread."""
+        """Record the time at which the log was flushed. Called on the flush service's thread."""
         promise.flushed_ns = time.time_ns()
 
     def _durable(self, promise: _Promise, status: FlushStatus) -> None:

@@ -50,7 +50,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class _Question(msgspec.Struct, frozen=True):
-    """A request to a producer that waits until its copy can be read."""
+    """A request to a producer about a half message. The request waits until the copy of the half message can be read."""
 
     end_offset_bytes: int
     """Physical offset at which the copy of the half message ends."""
@@ -92,14 +92,14 @@ class TransactionalMessageCheckService:
         self._round_began_s = clock.monotonic_s()
 
     def begin(self, table: TransactionTable) -> None:
-        """Use a table from now on. The first round begins after an interval."""
+        """Use another table of transactions from now on. The first round of checks begins after an interval."""
         self.table = table
         self._questions.clear()
         self._round_end = None
         self._round_began_s = self._clock.monotonic_s()
 
     def run(self) -> float:
-        """Run one slice of a round, and send questions to producers; return the seconds until the next call.
+        """Run one slice of a round of checks, and send questions to producers; return the seconds until the next call.
 
         An unexpected exception is not caught. It ends the round, and checks that were completed stay completed.
         """
@@ -114,7 +114,7 @@ class TransactionalMessageCheckService:
         return BUSY_S if self._questions else IDLE_S
 
     def rest_s(self) -> float:
-        """Return the seconds until the next round begins; 0 during a round."""
+        """Return the seconds until the next round of checks begins; 0 during a round."""
         if self._round_end is not None or self._questions:
             return 0.0
         return self._round_began_s + self._settings.check_interval_ms / 1000 - self._clock.monotonic_s()
@@ -124,7 +124,7 @@ class TransactionalMessageCheckService:
         return self._config().transactions
 
     def _slice(self, round_end: int) -> bool:
-        """Continue the round; return whether it has more messages to check."""
+        """Continue the round of checks; return whether the round has more half messages to check."""
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
@@ -144,7 +144,7 @@ class TransactionalMessageCheckService:
         return True
 
     def _step(self, half_queue_offset: int) -> bool:
-        """Check one half message; return False if it ends the round."""
+        """Check one half message; return False if the round of checks ends with this message."""
         record = self._store.record(TRANS_HALF_TOPIC, half_queue_offset)
         if record is None:
             low = self._store.min_queue_offset(TRANS_HALF_TOPIC)
@@ -181,7 +181,8 @@ class TransactionalMessageCheckService:
     def _put_copy(
         self, record: Record, identity: Identity, changes: dict[str, str]
     ) -> tuple[MessageExtBrokerInner, DispatchRequest] | None:
-        """Append a copy to the half queue; give the message up and return None if the store can never accept a copy."""
+        """Append a copy of a half message to the half queue. If the store can never accept a copy, give the message up and
+        return None."""
         message = half.copy_of(record, changes)
         try:
             (put,) = self._store.append([message])

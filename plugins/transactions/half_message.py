@@ -44,7 +44,7 @@ same identity."""
 def asks_for_transaction(properties: Mapping[str, str], reconsume_times: int) -> bool:
     """Return whether a sent message begins a transaction.
 
-    A committed message keeps TRAN_MSG. It begins no transaction if a consumer sends it to its retry topic.
+    A committed message keeps TRAN_MSG, but begins no transaction if a consumer sends it to its retry topic.
     """
     return properties.get(props.TRANSACTION_PREPARED, "").lower() == "true" and reconsume_times <= 0
 
@@ -62,17 +62,17 @@ def identity_of(record: Record) -> Identity:
 
 
 def is_copy(properties: Mapping[str, str]) -> bool:
-    """Return whether the broker appended a half message as a copy, not a producer."""
+    """Return whether a half message is a copy that the broker appended."""
     return props.TRANSACTION_CHECK_TIMES in properties or props.TRANSACTION_PREPARED_QUEUE_OFFSET in properties
 
 
 def check_times(properties: Mapping[str, str]) -> int:
-    """Return how often the producer was asked."""
+    """Return how often the producer of a half message was asked whether to commit it."""
     return number_or(properties.get(props.TRANSACTION_CHECK_TIMES), 0)
 
 
 def immunity_ms(properties: Mapping[str, str], timeout_ms: int) -> int | None:
-    """Return the age in ms before which the producer must not be asked; None if the message sets none."""
+    """Return the age in ms of a half message before which its producer must not be asked; None if the message sets no age."""
     text = properties.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
@@ -128,7 +128,8 @@ def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtB
 
 
 def offsets_of_op(record: Record) -> list[int]:
-    """Return the half queue offsets in an op record. RocketMQ 5.x writes several in a record. Other texts are skipped."""
+    """Return the half queue offsets in an op record. RocketMQ 5.x writes several offsets in a record. Other texts are
+    skipped."""
     if record.properties.get(props.TAGS) != OP_TAG:
         return []
     return [int(text) for text in record.body.split(b",") if text.isdigit() and len(text) < 20]

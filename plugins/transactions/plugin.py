@@ -153,7 +153,7 @@ class TransactionsService:
         """Read the open transactions from the queues, and begin to ask producers. Raises ``RefusedError``.
 
         Returns:
-            A function that ends this.
+            A function that stops asking producers.
         """
         self.transactions.load()
         timer = self._api.work.pace(_FIRST_S, self._check, "transaction checks", self.transactions.rest_s)
@@ -164,7 +164,8 @@ class TransactionsService:
         self.transactions.save()
 
     def _position(self, queue_id: int) -> int:
-        """Return the queue offset of the first half message that may be open; on a slave from its master's consumer offsets."""
+        """Return the queue offset of the first half message that may be open. A slave takes it from its master's consumer
+        offsets."""
         if ends_transactions(self._api.role):
             return self.transactions.table.position
         return max(0, self._api.offsets.query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, queue_id))
@@ -220,7 +221,7 @@ class EndTransactionProcessor(DeclaredProcessor):
         needs=needs.record(EndTransactionRequestHeader, Permission.PUB),
     )
     async def end(self, request: Request) -> Response:
-        """Commit or roll back a transaction; answer after that is as durable as a sent message."""
+        """Commit or roll back a transaction. The answer is sent after the result is as durable as a sent message."""
         header = request.header(EndTransactionRequestHeader)
         if not ends_transactions(self._api.role):
             raise RefusedError(

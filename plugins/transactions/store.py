@@ -44,7 +44,7 @@ class TransactionStore:
         return self._log.reader.max_queue_offset(topic, HALF_QUEUE_ID)
 
     def record(self, topic: str, queue_offset: int) -> Record | None:
-        """Return the message at a queue offset; None if there is none or it was deleted."""
+        """Return the message at a queue offset; None if the queue has no message at this offset, or the message was deleted."""
         queue = self._log.queues.get((topic, HALF_QUEUE_ID))
         unit = queue.unit(queue_offset) if queue is not None and queue_offset >= queue.min_queue_offset else None
         return self._api.outlet.message_at(unit[0], unit[1]) if unit is not None else None
@@ -65,7 +65,8 @@ class TransactionStore:
         """Append messages as consecutive records, all or none. Does not wait for durability.
 
         Raises:
-            RefusedError: MESSAGE_ILLEGAL if the store can never accept them; any other code if it cannot now.
+            RefusedError: MESSAGE_ILLEGAL if the store can never accept them; any other code if the store cannot accept the
+                messages now.
         """
         try:
             return self._api.put(messages, together=True, dispatch=False).requests()
@@ -79,7 +80,7 @@ class TransactionStore:
         self._api.topics.create_in_send_back(topic, 1)
 
     def load_positions(self) -> tuple[int, int]:
-        """Return the saved positions in the half and op queues; -1 for a queue without one."""
+        """Return the saved positions in the half and op queues; -1 for a queue without a saved position."""
         query = self._api.offsets.query
         return (
             query(TRANS_HALF_TOPIC, TRANSACTION_GROUP, HALF_QUEUE_ID),

@@ -77,7 +77,7 @@ class TransactionTable:
         return self._copies.get(identity, -1)
 
     def was_ended(self, identity: Identity) -> bool:
-        """Return whether the transaction has ended and is still remembered."""
+        """Return whether a transaction has ended and is still remembered."""
         return identity in self._ended
 
     def offsets_to_end(self, identity: Identity, half_queue_offset: int) -> list[int]:
@@ -91,7 +91,7 @@ class TransactionTable:
     # what happened
 
     def add_op(self, half_queue_offset: int) -> None:
-        """Add the next op record, which names this half message."""
+        """Add the next record of the op queue, which names the half message at a queue offset."""
         self._ops.append(half_queue_offset)
         self._advance()
 
@@ -122,7 +122,7 @@ class TransactionTable:
         self._copies.pop(identity, None)
 
     def skip_to(self, half_queue_offset: int) -> None:
-        """Drop the half messages before this one, because they are no longer in the log."""
+        """Drop the half messages before a queue offset, because they are no longer in the log."""
         if half_queue_offset > self.position:
             self.position = half_queue_offset
             self._done = {queue_offset for queue_offset in self._done if queue_offset >= half_queue_offset}
@@ -147,7 +147,7 @@ def _remember(known: dict[Identity, None], identity: Identity) -> None:
 
 
 def rebuild(store: TransactionStore) -> tuple[TransactionTable, list[int]]:
-    """Return the table, rebuilt from the queues.
+    """Return the table of transactions, rebuilt from the half and op queues.
 
     Returns:
         The table, and the half queue offsets whose op records were lost in a crash. The caller appends these op records, and

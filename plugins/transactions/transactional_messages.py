@@ -98,7 +98,7 @@ class TransactionalMessageService:
         self.save()
 
     def run(self) -> float:
-        """End transactions that waited and check half messages, for a few milliseconds at most.
+        """End transactions whose end requests waited, and check half messages, for a few milliseconds at most.
 
         Returns:
             The seconds until the next call; 0 if there is more to do.
@@ -111,7 +111,7 @@ class TransactionalMessageService:
         return min(wait_s, IDLE_S)
 
     def rest_s(self) -> float:
-        """Return the seconds for which :meth:`run` has nothing to do."""
+        """Return the seconds until :meth:`run` has to end or check transactions."""
         return 0.0 if self._early else self.checks.rest_s()
 
     def save(self) -> None:
@@ -174,7 +174,7 @@ class TransactionalMessageService:
         return True
 
     def forget_topic(self, topic: str) -> None:
-        """Remove the counters of a deleted topic."""
+        """Remove the counters of transactions of a deleted topic."""
         for is_commit in (True, False):
             self.ended.pop((topic, is_commit), None)
 
