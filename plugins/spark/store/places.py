@@ -1,4 +1,5 @@
-"""Turns the options for a read's begin and end (words, times, queue offsets, positions) into positions in the log."""
+"""Converts the options for the beginning and end of a read to positions in the commit log. Such an option is a word, a time,
+queue offsets or a physical offset."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ log = event_log("flintmq.spark")
 
 @attrs.frozen
 class Places:
-    """Finds the positions that a read's options name in the current store."""
+    """Finds the positions in a store's log that the options of a read name."""
 
     root: Path
     options: ReadOptions
@@ -81,7 +82,7 @@ class Places:
         return StoreOffset.at(start, self.view.epochs)
 
     def _last_rows(self, rows: int) -> Place:
-        """Return the queue offsets of the last ``rows`` messages of each queue."""
+        """Return, for each queue, the queue offset at which the last ``rows`` messages begin."""
         name = self.options.broker_name or ""
         places = {}
         for queue in list_queues(self.root, self.rows):
@@ -90,10 +91,10 @@ class Places:
         return Place("queues", queue_offsets=places)
 
     def at_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Return the offset of the first message in the log at which a queue begins. Queues that the place does not name begin
-        at the default.
+        """Return the offset at which a read with a beginning for each queue begins in the log: the position of the first
+        message to read in any queue. Queues that ``place`` does not name begin at ``default``.
 
-        The offset records where each queue begins. These beginnings apply up to the current end of the log; after it all
+        The offset records where each queue begins. These beginnings apply up to the current end of the log. After this end all
         messages are read.
         """
         resolved = self._resolved(place, "startingOffsets")
@@ -114,8 +115,8 @@ class Places:
         return attrs.evolve(StoreOffset.at(start, self.view.epochs, limits), starts_until=end)
 
     def _resolved(self, place: Place, option: str) -> dict[tuple[str, int], int]:
-        """Return the queue offsets of a place, keyed by topic and queue id. The first and last offsets of the queues replace -2
-        and -1."""
+        """Return the queue offsets that an option for the beginning or end of a read names, keyed by topic and queue id. The
+        queue's first offset replaces -2, and its last offset replaces -1."""
         queues = {(queue.topic, queue.queue_id): queue for queue in list_queues(self.root, self.rows)}
         found = {}
         for (topic, broker, queue_id), queue_offset in place.queue_offsets.items():
@@ -175,7 +176,8 @@ class Places:
         return position
 
     def _is_boundary(self, position: int) -> bool:
-        """Return whether a record is known to begin at a position, because a consume queue names it or a file begins there."""
+        """Return whether a record is known to begin at a position of the log, because a consume queue unit refers to the
+        position or a file begins at the position."""
         file = self.view.log.holding(position)
         if file is not None and file.start == position:
             return True
@@ -183,7 +185,7 @@ class Places:
 
 
 def queue_ranges(starts: QueueLimits, last: StoreOffset) -> tuple[tuple[str, int, Range], ...]:
-    """Return the range of queue offsets to read, for each queue with its own begin or end."""
+    """Return the range of queue offsets to read, for each queue for which the options name a beginning or an end."""
     found: dict[tuple[str, int], Range] = {}
     for topic, queues in starts.items():
         for queue_id, low in queues.items():
@@ -210,7 +212,7 @@ class StoreOffset:
 
     Store id and epoch come from ``flint/epochs`` (:mod:`flintmq.core.log.epochs`). The epoch is that of the last byte before
     the position. After a crash has cut the log's end, other messages may be written there. Their epoch differs, so a query
-    notices that it has read messages that are gone. Stores that the Java broker wrote have neither.
+    notices that it has read messages that are gone. Stores that the Java broker wrote have neither store id nor epoch.
 
     Further members are optional. ``"queues"`` has the queue offsets at which a query began, as ``{"topic": {"0": 23}}``, and
     ``"queuesTo"`` the end of the log at that time. ``"of"`` is the choice of queues that the query reads. If the choice was
@@ -245,7 +247,7 @@ class StoreOffset:
         queue_starts: QueueLimits | None = None,
         queue_ends: QueueLimits | None = None,
     ) -> StoreOffset:
-        """Return the offset of a position in a store with the given epochs."""
+        """Return the offset for a position in the log of a store with the given epochs."""
         limits = queue_starts or {}, queue_ends or {}
         if epochs is None:
             return cls(physical_offset, None, None, *limits)
@@ -253,7 +255,7 @@ class StoreOffset:
         return cls(physical_offset, epochs.store_id, epoch.id, *limits)
 
     def to_json(self) -> Offset:
-        """Return the offset as JSON for Spark's checkpoint."""
+        """Convert this offset of a read of a store to JSON for Spark's checkpoint."""
         found: Offset = {"v": OFFSET_VERSION, "transport": "store", "phys": self.physical_offset}
         if self.store_id is not None:
             found |= {"store": self.store_id, "epoch": self.epoch_id}
@@ -272,10 +274,10 @@ class StoreOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> StoreOffset:
-        """Return the offset in a checkpoint's JSON.
+        """Parse the JSON of a checkpoint, and return the offset of a read of a store.
 
         Raises:
-            CheckpointError: the offset is another transport's, of a later version, or not valid.
+            CheckpointError: the offset belongs to another transport, has a later version, or is not valid.
         """
         check_offset(offset, "store")
         place = offset.get("phys")
@@ -300,32 +302,32 @@ class StoreOffset:
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """The parts of the log before the position, with the choices for which they were read."""
+        """The parts of the log before this offset's position, each with the choices of queues for which the part was read."""
         if self.read or self.choice is None:
             return self.read
         return joined([Stretch(self.physical_offset, (self.choice,))])
 
     def of(self, choice: Choice) -> StoreOffset:
-        """Return the offset of a query that reads other queues from now on."""
+        """Return this offset for a query that reads other queues from now on."""
         if self.choice is None or self.choice == choice:
             return attrs.evolve(self, choice=choice)
         return attrs.evolve(self, choice=choice, read=self.stretches)
 
     def read_up_to(self, physical_offset: int, history_from: int) -> StoreOffset:
-        """Return this offset once the log from ``history_from`` to ``physical_offset`` has also been read for its choice. Both
-        positions lie before this offset's position."""
+        """Return this offset after the log from ``history_from`` to ``physical_offset`` has also been read for the offset's
+        choice of queues. Both positions lie before the offset's position."""
         assert self.choice is not None
         found = self._with(read_up_to(self.stretches, physical_offset, self.choice))
         return attrs.evolve(found, history_from=history_from)
 
     def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
-        """Return the offset with the given read parts, in the shortest form."""
+        """Return this offset with other read parts of the log, in the shortest form."""
         assert self.choice is not None
         plain = len(stretches) <= 1 and all(one.choices == (self.choice,) for one in stretches)
         return attrs.evolve(self, read=() if plain else stretches)
 
     def moved_to(self, physical_offset: int, epochs: Epochs | None) -> StoreOffset:
-        """Return the offset of the same query at a later position."""
+        """Return the offset of the same query at a later position in the log."""
         starts = self.queue_starts if physical_offset < self.starts_until else {}
         until = self.starts_until if starts else _INT64_MAX
         found = attrs.evolve(StoreOffset.at(physical_offset, epochs, starts), starts_until=until, choice=self.choice)
@@ -335,7 +337,7 @@ class StoreOffset:
 
 
 def check_reached(offset: StoreOffset, end: int, where: object) -> None:
-    """Raise CheckpointError if the log ends before an offset."""
+    """Raise CheckpointError if the log of a store ends before the position in a checkpoint's offset."""
     if offset.physical_offset > end:
         raise CheckpointError(
             f"{where}: the checkpoint is at {offset.physical_offset}, but the log ends at {end}: it is a checkpoint of "
@@ -344,7 +346,7 @@ def check_reached(offset: StoreOffset, end: int, where: object) -> None:
 
 
 def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> None:
-    """Check that the log before an offset in a checkpoint still holds the same messages.
+    """Check that the log before a checkpoint's offset still contains the messages that the query has read.
 
     Raises:
         CheckpointError: the offset belongs to another store, or to a part of this store's log that was truncated.

@@ -33,7 +33,8 @@ _QUEUE_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 @attrs.frozen
 class Units:
-    """Units of messages in the order of their queue or of the log, without fillers."""
+    """Consume queue units of messages, in the order of the queue or of the log. Fillers (units without a message) are left
+    out."""
 
     position: Ints
     size: Ints
@@ -43,7 +44,7 @@ class Units:
         return len(self.position)
 
     def chosen(self, which: Any) -> Units:
-        """Return the units that a mask, slice or index selects."""
+        """Return the consume queue units that a mask, a slice or indices select."""
         return Units(self.position[which], self.size[which], self.queue_offset[which])
 
     @classmethod
@@ -62,13 +63,14 @@ _NONE: Final = Units(*[np.empty(0, np.int64)] * 3)
 
 
 def in_log_order(several: Sequence[Units]) -> Units:
-    """Return the units of several queues in the order of the log; units with the same position count once."""
+    """Merge the units of several consume queues into the order of the log. Of several units with the same position only one is
+    kept."""
     units = Units.joined(several)
     return units if len(several) == 1 else units.chosen(np.unique(units.position, return_index=True)[1])
 
 
 class QueueUnits:
-    """The units in the current files of one queue."""
+    """The units in the current files of one consume queue."""
 
     def __init__(self, topic: str, queue_id: int, folder: Path) -> None:
         self.topic = topic
@@ -88,26 +90,27 @@ class QueueUnits:
 
     @property
     def end_unit(self) -> int:
-        """The queue offset just past the last unit. The first access searches for it."""
+        """The queue offset just past the consume queue's last unit. The first access searches the files for this offset."""
         if self._used is None:
             self._used = next((self._end(file) for file in reversed(self.files) if self._end(file)), 0)
         return self._used
 
     @property
     def first_unit(self) -> int:
-        """The queue offset of the oldest file's first unit."""
+        """The queue offset of the first unit in the consume queue's oldest file."""
         return self.files[0].start // UNIT_BYTES if self.files else 0
 
     def _end(self, file: LogFile) -> int:
-        """Return the queue offset just past a file's last used unit; 0 if none is used. Uses a binary search, as used units
-        come first."""
+        """Return the queue offset just past the last used unit of a consume queue file; 0 if no unit is used. Used units come
+        before unused units, so a binary search finds the offset."""
         data = self._map(file).data
         units = range(file.size // UNIT_BYTES)
         used = bisect_left(units, True, key=lambda unit: UNIT.unpack_from(data, unit * UNIT_BYTES)[1] <= 0)
         return file.start // UNIT_BYTES + used if used else 0
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """Return position, size and tags code of a unit; None if the unit does not exist."""
+        """Return position, size and tags code in the consume queue unit with a queue offset; None if the unit does not
+        exist."""
         at = queue_offset * UNIT_BYTES
         for file in reversed(self.files):
             if file.start <= at:
@@ -122,8 +125,8 @@ class QueueUnits:
         return self._real_from(queue_offset, limit)[0]
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
-        """Return the first queue offset in [queue_offset, limit) whose unit is not a filler, and the unit; None for a missing
-        unit."""
+        """Return the first queue offset in [queue_offset, limit) whose unit is not a filler, and this unit. None replaces a
+        unit that does not exist."""
         while queue_offset < limit:
             unit = self.unit(queue_offset)
             if unit is None or not (unit[0] == 0 and unit[1] == FILLER_SIZE):
@@ -132,11 +135,12 @@ class QueueUnits:
         return queue_offset, None
 
     def first_at(self, position: int) -> int:
-        """Return the first queue offset whose message lies at or after a position of the log; the end if there is none."""
+        """Return the first queue offset whose message lies at or after a position of the log; the queue's end if the queue has
+        no such message."""
         return self.first_where(lambda unit_position: unit_position >= position)
 
     def first_where(self, is_behind: Callable[[int], bool]) -> int:
-        """Return the first queue offset whose message's position fulfills a condition.
+        """Return the first queue offset whose message has a position in the log that fulfills a condition.
 
         The condition must be false for smaller positions and true for all larger ones.
         """
@@ -159,8 +163,8 @@ class QueueUnits:
         return first <= oldest and oldest > 0
 
     def range(self, first: int, end: int, tags_codes: Ints | None = None) -> Units:
-        """Return the messages with queue offsets in [first, end). With tags codes, messages that certainly have other tags are
-        left out."""
+        """Return the units of the queue's messages with queue offsets in [first, end). If tags codes are given, messages that
+        certainly have other tags are left out."""
         found = []
         for file in self.files:
             low = max(first * UNIT_BYTES, file.start)
@@ -177,13 +181,13 @@ class QueueUnits:
         return Units.joined(found)
 
     def within(self, start: int, end: int, tags_codes: Ints | None = None) -> Units:
-        """Return the messages that lie in [start, end) of the log; see :meth:`range`."""
+        """Return the units of the queue's messages in the range [start, end) of the log; see :meth:`range`."""
         return self.range(self.first_at(start), self.first_at(end), tags_codes)
 
 
 @attrs.frozen
 class Step:
-    """Messages of several queues, in the order of the log."""
+    """Some consecutive messages of several queues, as consume queue units in the order of the log."""
 
     units: Units
     queue: npt.NDArray[np.intp]
@@ -200,7 +204,7 @@ class Step:
 
 @attrs.define
 class _Cursor:
-    """The read position in one queue."""
+    """The read position in one consume queue, and the units that were read in advance."""
 
     queue: QueueUnits
     at: int
@@ -209,23 +213,24 @@ class _Cursor:
     units: Units = _NONE
 
     def fill(self, count: int) -> None:
-        """Read more units until ``count`` are buffered."""
+        """Read more units of the consume queue, until ``count`` units are buffered."""
         while len(self.units) < count and self.at < self.end:
             until = min(self.end, self.at + count - len(self.units))
             self.units = Units.joined([self.units, self.queue.range(self.at, until)])
             self.at = until
 
     def taken(self, last: int) -> Units:
-        """Remove and return the units up to a position of the log."""
+        """Remove the buffered units of the consume queue up to a position of the log, and return these units."""
         count = int(np.searchsorted(self.units.position, last, side="right"))
         units, self.units = self.units.chosen(slice(count)), self.units.chosen(slice(count, None))
         return units
 
 
 def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int | None = None) -> Iterator[Step]:
-    """Yield the messages that queues name in [start, end) of the log, in the log's order.
+    """Merge the units of several consume queues, and yield the units of the messages in the range [start, end) of the log, in
+    the log's order.
 
-    A step has about ``step_units`` of them, by default :data:`STEP_UNITS`.
+    A step has about ``step_units`` units, by default :data:`STEP_UNITS`.
     """
     cursors = [_Cursor(queue, queue.first_at(start), queue.first_at(end)) for queue in queues]
     numbers = [number for number, cursor in enumerate(cursors) if cursor.at < cursor.end]
@@ -255,7 +260,8 @@ def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
 
 
 def list_queues(root: Path, rows: RowFilter | None = None) -> Iterator[QueueUnits]:
-    """Yield the queues of a store, or only those whose messages can become rows. Folders of other topics are not opened.
+    """Yield the consume queues of a store. If ``rows`` is given, only queues are yielded whose messages can become rows, and
+    folders of other topics are not opened.
 
     Raises:
         StoreError: a folder cannot be read.
@@ -273,7 +279,7 @@ def list_queues(root: Path, rows: RowFilter | None = None) -> Iterator[QueueUnit
 
 
 def list_topics(root: Path) -> list[str]:
-    """Return the topics that have consume queues, sorted."""
+    """Return the topics of a store that have consume queues, sorted."""
     folder = root / "consumequeue"
     with reading(folder), contextlib.suppress(FileNotFoundError):
         return sorted(path.name for path in folder.iterdir())

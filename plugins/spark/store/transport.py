@@ -63,7 +63,8 @@ _UNITS_ALONE: Final = 16
 
 @attrs.define
 class StoreTransport:
-    """Reads a store's files; see :class:`~flintmq.plugins.spark.ports.MessageTransport`. It keeps no file open itself."""
+    """The transport that reads the files of a store; see :class:`~flintmq.plugins.spark.ports.MessageTransport`. The transport
+    itself keeps no file open."""
 
     options: ReadOptions
     bounds: Bounds = attrs.field(factory=Bounds)
@@ -86,7 +87,8 @@ class StoreTransport:
         return self.latest()
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """Return ``end`` with the lag. ``bytes`` includes messages of other topics. ``contactAgeMs`` is the age of the feed."""
+        """Return the offset ``end`` with the lag of the query. The lag in ``bytes`` includes messages of other topics.
+        ``contactAgeMs`` is the age of the feed."""
         view = self._view()
         first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
         first = max(first, view.log.start)
@@ -109,8 +111,8 @@ class StoreTransport:
     # a stream's batches
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the largest end of a batch within a limit. If there are no new messages, return ``start``, but after
-        :data:`QUIET_MAX_BYTES` of other messages the end of an empty batch."""
+        """Return the offset at which a batch ends, so that the batch is as large as the limit allows. If there are no new
+        messages, return ``start``, but after :data:`QUIET_MAX_BYTES` of other messages the end of an empty batch."""
         first = StoreOffset.from_json(start).of(Choice.of(self.options))
         last = StoreOffset.from_json(end).physical_offset
         view = self._view()
@@ -202,7 +204,7 @@ class StoreTransport:
     def _parts(
         self, view: StoreView, low: int, high: int, rows: RowFilter, queue_offsets: tuple[tuple[str, int, Range], ...]
     ) -> list[StorePart]:
-        """Return the tasks that read a part of the log."""
+        """Return the inputs of the Spark tasks that together read a part of the log."""
         if low >= high:
             return []
         is_large = high - low >= BY_UNITS_FROM_BYTES and self.options.bad_records != "keep"
@@ -242,8 +244,8 @@ class StoreTransport:
         return wanted
 
     def _without_gone(self, view: StoreView, low: int, high: int, rows: RowFilter) -> int:
-        """Return the first existing position in [low, high). If messages to read were deleted, raise DataLossError, or log a
-        warning with ``failOnDataLoss`` off."""
+        """Return the first position in the range [low, high) of the log that still exists. If messages to read were deleted,
+        raise DataLossError, or log a warning with ``failOnDataLoss`` off."""
         files = view.log.between(low, high)
         borders = [low, *(file.end for file in files)]
         holes = [(end, file.start) for end, file in zip(borders, files, strict=False) if file.start > end]
@@ -259,7 +261,8 @@ class StoreTransport:
         return max(low, files[0].start) if files else high
 
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
-        """Return [low, high) without a beginning and an end that the query's filters exclude, if they are found quickly."""
+        """Return the range [low, high) of the log without a beginning and an end that the query's filters exclude. Only limits
+        that can be found quickly are used."""
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = list(list_queues(self.root, self._rows())) if physical != ANY or stored != ANY else []
         if physical.low > low:
@@ -280,19 +283,20 @@ class StoreTransport:
 
     @property
     def root(self) -> Path:
-        """The store's folder."""
+        """The folder of the store that is read."""
         return root_of(self.options)
 
     def _view(self) -> StoreView:
         return open_view(self.root, self.options)
 
     def places(self) -> Places:
-        """Return an object that finds positions in the current store. Raises SparkPluginError."""
+        """Return an object that finds the positions in the store's log that the read's options name. Raises
+        SparkPluginError."""
         return Places(self.root, self.options, self._view(), self._rows())
 
     def _rows(self, choice: Choice | None = None, read: tuple[Choice, ...] = ()) -> RowFilter:
-        """Return the filter for the rows of a choice, by default that of the options, without the rows of the choices in
-        ``read``."""
+        """Return the filter for the rows of a choice of queues, by default the choice in the options. Rows of the choices in
+        ``read`` are left out."""
         options = self.options
         rows = (Choice.of(options) if choice is None else choice).rows()
         return attrs.evolve(
@@ -303,7 +307,8 @@ class StoreTransport:
         ).narrowed(self.bounds)
 
     def _lacks(self, part: Unread, view: StoreView) -> bool:
-        """Return whether an unread part lost messages of queues that the query already read before that part.
+        """Return whether messages may have been deleted from an unread part of the log, in queues that the query already read
+        before this part.
 
         A queue that is new to the query begins with its oldest existing message, so it loses nothing.
         """
@@ -324,7 +329,7 @@ class StoreTransport:
         return Told(view.log, list(list_queues(self.root, rows)), view.end.units_complete_to, rows)
 
     def _check_topics(self, offset: StoreOffset | None = None) -> None:
-        """Check that each topic exists that the options name, except for topics that an offset contains.
+        """Check that the topics in the options of a read exist. Topics in the checkpoint's offset need not exist.
 
         Raises:
             UnknownTopicError: a topic does not exist.
@@ -349,19 +354,21 @@ class StoreTransport:
 
 
 def _may_hold(root: Path, start: int, end: int, rows: RowFilter) -> bool:
-    """Return whether a deleted part of the log may have contained messages to read, judging by the queues."""
+    """Return whether a deleted part of the log may have contained messages to read. The consume queues show whether this is
+    possible."""
     queues = list(list_queues(root, rows))
     return not queues or any(queue.may_have_had(start, end) for queue in queues)
 
 
 def _lives(view: StoreView, root: Path, rows: RowFilter) -> tuple[Life, ...]:
-    """Return where the messages of recreated topics begin, for topics whose messages can become rows."""
+    """Return where the messages of recreated topics begin in the log. Only topics whose messages can become rows are
+    included."""
     return lives(root, view.log, view.end.end, view.end.units_complete_to, rows)
 
 
 def _place_before(view: StoreView, queues: list[QueueUnits], position: int, least: int) -> int:
-    """Return the last position at or before ``position`` at which a queue or a file's start shows a record; at least
-    ``least``."""
+    """Return a position of the log, at or before ``position``, at which a record begins. A consume queue unit refers to the
+    record, or the record begins a file. The result is at least ``least``."""
     best = least
     file = view.log.holding(position)
     if file is not None:
@@ -374,7 +381,7 @@ def _place_before(view: StoreView, queues: list[QueueUnits], position: int, leas
 
 
 def _reads_by_units(root: Path, rows: RowFilter) -> bool:
-    """Return whether reading consume queues avoids enough of the log to be worthwhile."""
+    """Return whether a read should find its messages in consume queues, because this avoids reading a large part of the log."""
     chosen = rows.topics is not None or rows.topic_pattern is not None or rows.queues or rows.tags is not None
     if not chosen:
         return False

@@ -1,7 +1,7 @@
 """Makes rows from consume queues alone. A unit has 20 bytes and contains topic, queue, queue offset, position and size.
 
-The units of all queues are merged into the order of the log, a step at a time. They are used only while they agree with the
-log. If they do not agree, a :class:`Span` is returned, which the caller reads from the log:
+The units of all queues are merged into the order of the log, a step at a time. Units are used only while they agree with the
+log. If units do not agree with the log, the result contains a :class:`Span`, which the caller reads from the log:
 
 * If all messages are read, each message must end where the next one begins. Hidden messages, deleted topics, missing units and
   the blank record at a file's end leave gaps. Each gap becomes a span. After it units are used again.
@@ -42,7 +42,7 @@ _COLUMNS: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset", "p
 
 
 def told_by_units(columns: Sequence[str], rows: RowFilter, *, examines_records: bool) -> bool:
-    """Return whether units contain all requested columns and all data that the filter needs."""
+    """Return whether consume queue units contain all requested columns and all data that the filter of the rows needs."""
     return (
         _COLUMNS.issuperset(columns) and rows.tags is None and rows.store_timestamp_ms == ANY and not examines_records
     )
@@ -50,14 +50,16 @@ def told_by_units(columns: Sequence[str], rows: RowFilter, *, examines_records: 
 
 @attrs.frozen
 class Span:
-    """A range of the log that must be read from the log itself, in physical offsets."""
+    """A range of the log, in physical offsets, whose rows cannot be made from consume queue units and must be read from the
+    log."""
 
     start: int
     end: int
 
 
 class UnitRows:
-    """Makes rows from the units of some queues: either the queues to read, or all queues of the store (see :meth:`read`)."""
+    """Makes rows from the units of some consume queues: either the queues to read, or all queues of the store (see
+    :meth:`read`)."""
 
     def __init__(self, queues: Sequence[QueueUnits], decoder: Decoder, batch_rows: int) -> None:
         self._queues = queues
@@ -75,11 +77,12 @@ class UnitRows:
 
     @property
     def tells_topics(self) -> bool:
-        """Whether each queue contains only messages of the topic that it is named after."""
+        """Whether each consume queue contains only messages of the topic after which the queue is named."""
         return not any(queue.topic.startswith(_LMQ_PREFIX) for queue in self._queues)
 
     def read(self, data: Bytes, piece: Piece, *, complete: bool) -> Iterator[pa.RecordBatch | Span]:
-        """Yield the rows of a piece and the spans between them, in the order of the log.
+        """Yield the rows of a piece of the log, and the ranges between the rows that must be read from the log, in the order of
+        the log.
 
         If ``complete`` is set, the queues are all queues of the store. They should then name every message of the piece.
         """
@@ -112,7 +115,8 @@ class UnitRows:
             yield Span(at, piece.end)
 
     def _agrees(self, data: Bytes, piece: Piece, step: Step, index: Ints) -> bool:
-        """Return whether the records' heads agree with their units, at some indices and at regular samples."""
+        """Return whether consume queue units agree with the fixed fields of their records. Only units at some indices and at
+        regular distances are compared."""
         index = np.union1d(index, np.arange(0, len(step), SAMPLED))
         units = step.units.chosen(index)
         starts = units.position - piece.file_start
@@ -143,7 +147,7 @@ class UnitRows:
             )
 
     def _mask(self, step: Step) -> Bools | None:
-        """Return which messages become rows; None for all."""
+        """Return, for each message, whether the message becomes a row; None if all messages become rows."""
         keep: Bools | None = None if self._wanted.all() else self._wanted[step.queue]
         physical = self._decoder.rows.physical_offset
         if physical != ANY:

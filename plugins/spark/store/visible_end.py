@@ -1,6 +1,7 @@
 """Finds how far a store may be read, and up to where its consume queues are complete (docs/spark-feed.md).
 
-A running broker that feeds Spark writes both into ``flint/feed``. For other stores they are determined like this:
+A running broker that feeds Spark writes both positions into ``flint/feed``. For other stores the positions are determined like
+this:
 
 ========================  =====================================  ================================================
 the store                 is read up to                          consume queues are complete
@@ -58,7 +59,7 @@ State = Literal["fed", "written", "stopped", "crashed"]
 
 @attrs.frozen
 class VisibleEnd:
-    """The end up to which a store may be read."""
+    """The position up to which a store may be read, and the position up to which its consume queues are complete."""
 
     state: State
     end: int
@@ -72,7 +73,7 @@ class VisibleEnd:
 def visible_end(
     root: Path, log: LogFiles, visibility: Visibility | None, *, reads_torn: bool, now_ms: int | None = None
 ) -> VisibleEnd:
-    """Return the end up to which a store may be read.
+    """Find the position up to which a store may be read.
 
     Args:
         root: the store.
@@ -107,7 +108,8 @@ def visible_end(
 
 
 def _end_by_log(root: Path, log: LogFiles, *, written: bool) -> VisibleEnd | None:
-    """Return the end from the newest files of the log; None if only all consume queues together show it.
+    """Find the position up to which a store may be read, from the newest files of the log. The result is None if all consume
+    queues are needed to find this position.
 
     The cost does not depend on the number of queues.
     """
@@ -126,7 +128,8 @@ def _end_by_log(root: Path, log: LogFiles, *, written: bool) -> VisibleEnd | Non
 
 
 def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
-    """Return the feed if a running broker keeps it up to date; else None. Raises StoreError if it cannot be read."""
+    """Return the positions in the feed file ``flint/feed`` if a running broker keeps this file up to date; else None. Raises
+    StoreError if the file cannot be read."""
     with reading(feed_path(root)):
         feed = read_feed(feed_path(root))
     if feed is None or feed.state is not FeedState.RUNNING or feed.age_ms(now_ms) > _FEED_MAX_AGE_MS:
@@ -135,9 +138,8 @@ def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
 
 
 def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
-    """Return the end of the last valid message that a queue names, and the largest position that a queue names, valid or not.
-
-    The position is -1 if no queue names a message.
+    """Return two positions of the log: the end of the last valid message to which a consume queue unit refers, and the largest
+    position in any unit, valid or not. The second position is -1 if no unit refers to a message.
     """
     claimed = -1
     units = heapq.merge(*map(_backwards, queues), reverse=True)
@@ -149,7 +151,7 @@ def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
 
 
 def _backwards(queue: QueueUnits) -> Iterator[tuple[int, int]]:
-    """Yield position and size of a queue's messages, the last one first."""
+    """Yield position and size of the messages of a consume queue, the last message first."""
     for queue_offset in range(queue.end_unit - 1, queue.first_unit - 1, -1):
         unit = queue.unit(queue_offset)
         if unit is not None and (unit[0] > 0 or unit[1] != FILLER_SIZE):
@@ -157,7 +159,8 @@ def _backwards(queue: QueueUnits) -> Iterator[tuple[int, int]]:
 
 
 def _settled(queues: list[QueueUnits], end: int) -> int:
-    """Return a position below which no unit is missing: it lies before the last batch that may be incomplete."""
+    """Return a position of the log up to which each message has its consume queue unit. The position lies before the last
+    messages, whose units the broker may not have written yet."""
     newest = [queue.range(max(queue.first_unit, queue.end_unit - IN_FLIGHT - 1), queue.end_unit) for queue in queues]
     ends = np.sort(np.concatenate([units.position + units.size for units in newest] or [np.empty(0, np.int64)]))
     ends = ends[ends <= end]
@@ -165,7 +168,7 @@ def _settled(queues: list[QueueUnits], end: int) -> int:
 
 
 def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_torn: bool) -> VisibleEnd:
-    """Return the end of a log that no broker writes."""
+    """Find the position up to which a store may be read while no broker writes to the store."""
     crashed = (root / "abort").exists()
     last, claimed = _last_message(log, queues)
     end, whole = _walked_to_end(log, last, check_bodies=crashed)
@@ -179,7 +182,8 @@ def _static_end(root: Path, log: LogFiles, queues: list[QueueUnits], *, reads_to
 
 
 def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple[int, bool]:
-    """Return the end of the records that follow a position, and whether nothing else follows them."""
+    """Walk over the records of the log from a position on. Return the end of the last record, and whether nothing else follows
+    this record."""
     while (file := log.holding(position)) is not None:
         data = map_file(file.path)
         if data is None:
@@ -207,8 +211,8 @@ def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
 
 
 def _is_anything(log: LogFiles, position: int) -> bool:
-    """Return whether other bytes than zeros follow a position at which no record begins. Only the next 4096 bytes are checked,
-    because an append leaves no larger gap."""
+    """Return whether other bytes than zeros follow a position of the log at which no record begins. Only the next 4096 bytes
+    are checked, because an append leaves no larger gap."""
     file = log.holding(position)
     found = log.bytes_at(position, min(4096, file.end - position)) if file is not None else None
     return found is not None and any(found)
@@ -277,7 +281,8 @@ _NEAR_MAX: Final = 100
 
 
 def _near(root: Path) -> Iterator[Path]:
-    """Yield folders that the user may have meant: the parent, if the log itself was named, and the subfolders."""
+    """Yield folders that the user may have meant instead of a folder without a store: the parent folder, if the user named the
+    folder of the log, and the subfolders."""
     yield root.parent
     with contextlib.suppress(OSError):
         yield from sorted(one for one in itertools.islice(root.iterdir(), _NEAR_MAX) if one.is_dir())
