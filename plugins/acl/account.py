@@ -42,7 +42,7 @@ _PATTERNS_MAX: Final = 1_000
 
 @attrs.frozen
 class Account:
-    """The secret, the addresses and the permissions of one access key. Immutable."""
+    """An account: the secret, the addresses and the permissions of one access key. Immutable."""
 
     access_key: str
     secret: Secret = attrs.field(repr=False)
@@ -143,7 +143,7 @@ def _matches(pattern: _Pattern, segments: Sequence[int]) -> bool:
 
 
 def address_segments(host: str) -> tuple[int, ...]:
-    """Return the segments of an address: 4 for IPv4 and IPv4-mapped IPv6, 8 for IPv6, none for other text."""
+    """Return the segments of an address: 4 for IPv4 and IPv4-mapped IPv6, 8 for IPv6, none for text that is not an address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -165,7 +165,7 @@ def parse_addresses(text: str | None) -> AddressPatterns:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Split a text at commas and semicolons outside of braces."""
+    """Split a text with address patterns at commas and semicolons outside of braces."""
     start, inside = 0, False
     for match in _SEPARATOR_OR_BRACE.finditer(text):
         if match.group() in "{}":
@@ -205,7 +205,8 @@ def _v6(text: str) -> _Pattern:
 
 
 def _segment(text: str, number: re.Pattern[str], maximum: int) -> tuple[_Span, ...]:
-    """Return the ranges of one segment: ``*``, a number, a range, or a list of numbers and ranges in braces.
+    """Return the ranges of numbers in one segment of an address pattern: ``*``, a number, a range, or a list of numbers and
+    ranges in braces.
 
     Raises ValueError for other text.
     """

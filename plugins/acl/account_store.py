@@ -1,4 +1,4 @@
-"""Reads the accounts from the configuration and from files, reads changed files again, and writes changes of accounts.
+"""Reads the accounts from the configuration and from files, reads changed account files again, and writes changes of accounts.
 
 The files have the form of RocketMQ's ``plain_acl.yml``. Written files are readable by their owner only.
 """
@@ -223,7 +223,7 @@ def _digests(files: Mapping[Path, ReadFile]) -> dict[Path, str]:
 
 @attrs.frozen(kw_only=True)
 class FileVersion:
-    """Number and time of the changes of accounts that were made by requests."""
+    """The number and the time of the changes of accounts that requests have made."""
 
     counter: int = 0
     timestamp_ms: int = attrs.field(alias="timestamp", default=0)

@@ -1,6 +1,6 @@
 """Registers access control: the authenticator ``acl`` of brokers and name servers, and the processor of request codes 50 to 54.
 
-If access control is switched off, only this module of the plugin is imported.
+If access control is switched off, only this module of the plugin ``acl`` is imported.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ _CHUNK_BYTES: Final = 64 * 1024
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
-    """Numbers of memory maps and descriptors that the process uses, and their limits; 0 if a number is not known."""
+    """Numbers of memory maps and descriptors that the process uses, and the limits of these numbers; 0 for a number that is not
+    known."""
 
     maps: int = 0
     maps_max: int = 0

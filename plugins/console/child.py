@@ -175,7 +175,7 @@ class ConsoleChild:
         """Start the console, wait until it serves, and restart it from now on whenever it ends.
 
         Raises:
-            ConsoleError: the console did not start. Its output is on stderr.
+            ConsoleError: the console did not start. The output of the console is on stderr.
         """
         try:
             await self._start()

@@ -24,7 +24,7 @@ class ConsolePlugin:
 
 
 def make_service(api: BrokerApi) -> Service | None:
-    """Return the service, or None if the console is switched off.
+    """Return the service ``console``, or None if the console is switched off.
 
     Raises:
         ConfigError: the console is switched on, but a package that it needs is not installed, its certificate is unusable, or

@@ -37,11 +37,11 @@ class ConsoleService:
         await self._child.start()
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return the console's address as ``host:port``, keyed ``console``; empty if it is not running."""
+        """Return the console's address as ``host:port``, keyed ``console``; empty if the console is not running."""
         return {"console": self._child.address} if self._child is not None else {}
 
     def health(self) -> str:
-        """Return the reason why the console does not serve; empty if it does."""
+        """Return the reason why the console does not serve; an empty text if the console serves."""
         return self._child.trouble if self._child is not None else ""
 
     async def withdraw(self) -> None:

@@ -38,7 +38,7 @@ _JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 
 
 def refusal(message: str, position: int, *, reason: str = "filter.syntax", measured: str = "") -> RefusedError:
-    """Return the error SUBSCRIPTION_PARSE_FAILED for an expression, with the position at which it is wrong."""
+    """Return the error SUBSCRIPTION_PARSE_FAILED for an expression, with the position of the error in the expression."""
     return RefusedError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: at character {position + 1}: {message}",
@@ -103,7 +103,7 @@ def integer_literal(digits: str, position: int) -> Operand:
 
 
 def decimal_literal(digits: str, position: int) -> Operand:
-    """Return a double literal. Raises RefusedError if it is too large, or 0.0, which RocketMQ refuses as too small."""
+    """Return a double literal. Raises RefusedError if the number is too large, or 0.0, which RocketMQ refuses as too small."""
     value = float(digits)
     if value == 0 or value == math.inf:
         raise refusal("the number must lie between 4.9E-324 and 1.7976931348623157E308", position)
@@ -202,10 +202,10 @@ def _made(program: Program, parts: Sequence[Operand]) -> Operand:
 
 
 def condition(part: Operand) -> Operand:
-    """Compile a part as a condition. A property alone is false, or unknown if the message lacks it.
+    """Compile a part of an expression as a condition. A property alone is false, or unknown if the message lacks it.
 
     Raises:
-        RefusedError: a number or a text.
+        RefusedError: the part is a number or a text.
     """
     if part.is_condition:
         return part
@@ -365,7 +365,8 @@ def _property_against(name: str, value: Any, test: Test) -> Program:
 
 
 def _ordered(left: Kind, right: Kind, compare: Test) -> Test:
-    """Return a test that compares two values, with text converted to the other side's type."""
+    """Return a function that compares two values. The function converts a text to the type of the other value, or two texts to
+    doubles."""
     if left is Kind.STRING and right is Kind.STRING:
         return lambda one, other: compare(order_doubles(parse_double(one), parse_double(other)), 0)
     if Kind.DOUBLE in (left, right):

@@ -54,7 +54,7 @@ class ConsumerFilterData:
         return self.dead_time_ms >= self.born_time_ms
 
     def dead_for_ms(self, now_ms: int) -> int:
-        """Return the time since the group's last member left, in ms; -1 while it has members."""
+        """Return the time since the group's last member left, in ms; -1 while the group has members."""
         return now_ms - self.dead_time_ms if self.is_dead else -1
 
     @property
@@ -133,7 +133,8 @@ class BloomFilterBacked:
         self.needs_properties = compiled.needs_properties
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """Return False if the bit map covers this filter and shows that it does not accept the message; else True."""
+        """Return False if a message's bit map covers this filter and shows that the filter does not accept the message; else
+        True."""
         bloom = self._data.bloom
         if bloom is None or store_timestamp_ms <= self._data.born_time_ms or len(bit_map) * 8 != bloom.bit_num:
             return True

@@ -96,7 +96,8 @@ class ConsumerFilterManager:
     def of_topic(self, topic: str) -> tuple[ConsumerFilterData | DeadFilters, ...]:
         """Return the filters with which the bit maps of a topic are computed.
 
-        These are the filters of groups that have members, and one for all dead filters, which lets every message pass."""
+        These are the filters of groups that have members, and one filter for all groups without members, which lets every
+        message pass."""
         return self._of_topic.get(topic, _NO_FILTERS)
 
     def backed(
@@ -178,7 +179,7 @@ class ConsumerFilterManager:
             )
 
     def _may_compile(self, expression: str) -> bool:
-        """Return whether this expression may be compiled in the current second, and count its bytes."""
+        """Return whether a filter expression may be compiled in the current second, and count the expression's bytes."""
         now_s = self._clock.monotonic_s()
         if now_s - self._compiled_since_s >= 1.0:
             self._compiled_since_s, self._compiled_bytes = now_s, 0
@@ -223,7 +224,7 @@ class ConsumerFilterManager:
         return first is not None
 
     def unregister(self, group: str) -> None:
-        """Mark the filters of a group as dead, because its last member left; they are removed a day later."""
+        """Mark the filters of a group as dead, because the group's last member left. Dead filters are removed a day later."""
         for topic in self._topics_of.get(group, ()):
             self._die(self.find(topic, group))
 

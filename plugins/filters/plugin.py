@@ -152,7 +152,7 @@ def _table_of_bit_maps(api: BrokerApi) -> ConsumerFilterManager | None:
 class TagFilter:
     """Accepts messages whose tags code is in a set. An empty set accepts all messages.
 
-    Tags with the same hash cannot be distinguished here. The client compares the tags themselves. Read-only, any thread.
+    The filter cannot distinguish tags with the same hash. The client compares the tags themselves. Read-only, any thread.
     """
 
     __slots__ = ("_codes", "_everything")

@@ -66,7 +66,7 @@ _WORDS: Final = {"TRUE": (Kind.BOOLEAN, True), "FALSE": (Kind.BOOLEAN, False), "
 
 
 class Sql92Filter:
-    """Accepts a message if an expression is true for its properties. Compiled once; read-only, any thread.
+    """Accepts a message if an SQL92 expression is true for the message's properties. Compiled once; read-only, any thread.
 
     Raises:
         RefusedError: SUBSCRIPTION_PARSE_FAILED, with the position and what was expected there.
@@ -85,7 +85,8 @@ class Sql92Filter:
         return True
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
-        """Return whether the expression is true; False if it is unknown or a property's text cannot be compared."""
+        """Return whether the expression is true for a message; False if the result is unknown or a property's text cannot be
+        compared."""
         try:
             return self._program(properties) is True
         except UnfitError:
@@ -242,7 +243,7 @@ class Token(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Return the token for an error message, shortened if it is long."""
+        """Return the text of this token for an error message. A long token is shortened."""
         return self.kind if self.kind == END else repr(self.value[:40])
 
 

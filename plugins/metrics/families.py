@@ -15,7 +15,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @attrs.frozen
 class Family:
-    """Describes one metric. All its samples have the same label names."""
+    """Describes one metric. All samples of the metric have the same label names."""
 
     name: str
     kind: Kind
@@ -29,7 +29,7 @@ class Family:
 
 @attrs.frozen
 class Group:
-    """Metrics with a common origin, for example one exporter of RocketMQ, that share labels."""
+    """A group of metrics that share labels and a common origin, for example one exporter of RocketMQ."""
 
     title: str
     about: str
@@ -364,7 +364,7 @@ broker exposes them with a unit, so FlintMQ exposes both names."""
 
 
 def _with_units(group: Group) -> Group:
-    """Return a copy of a group that has the metrics of :data:`WITH_UNIT` under both names."""
+    """Return a copy of a group of metrics that has the metrics of :data:`WITH_UNIT` under both names."""
     families = [
         attrs.evolve(one, name=name)
         for one in group.families

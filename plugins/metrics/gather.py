@@ -192,7 +192,7 @@ class Gatherer:
 
 @lru_cache(1_000)
 def _code_name(codes: type[IntEnum], code: int) -> str:
-    """Return RocketMQ's name for a code in lower case, or the number if RocketMQ has no name for it."""
+    """Return RocketMQ's name for a request or response code in lower case, or the number of a code without a name."""
     if code == OTHER:
         return "other"
     return codes(code).name.lower() if code in codes.__members__.values() else str(code)

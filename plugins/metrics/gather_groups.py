@@ -82,7 +82,7 @@ class GroupGatherer:
     def _stored_ms(self, before: Mapping[tuple[str, int, int], int], topic: str, queue_id: int, offset: int) -> int:
         """Return the store time, in ms, of the message at a queue offset.
 
-        If that message is deleted, this is the time of the queue's oldest message. 0 means that the time is not known.
+        If that message is deleted, return the store time of the queue's oldest message. 0 means that the time is not known.
         """
         reader = self._api.log.reader
         key = topic, queue_id, max(offset, reader.min_queue_offset(topic, queue_id))

@@ -96,7 +96,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more requests, and wait until those under way are answered. Idempotent. Blocks."""
+        """Accept no more HTTP requests, and wait until the requests under way are answered. Idempotent. Blocks."""
         if self._thread.is_alive() and self._serving is not None:
             with contextlib.suppress(RuntimeError):
                 # The server's event loop has ended in the meantime.
@@ -172,7 +172,7 @@ class HttpServer:
                 await self._loop.sock_recv(connection, REQUEST_MAX_BYTES)
 
     async def _read_head(self, connection: socket.socket) -> bytes | None:
-        """Return the request line and the headers, or None if they are too long.
+        """Return the request line and the headers of an HTTP request, or None if the line and the headers are too long.
 
         Raises:
             OSError: the client disconnected.

@@ -27,7 +27,7 @@ class MetricsPlugin:
 
 
 def make_service(api: BrokerApi) -> Service | None:
-    """Return the service, or None if metrics are switched off.
+    """Return the service ``metrics``, or None if metrics are switched off.
 
     Raises:
         ConfigError: metrics are switched on, but a package that they need is not installed.

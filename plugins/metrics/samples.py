@@ -85,7 +85,7 @@ class Samples:
         return True
 
     def rows(self, name: str) -> list[tuple[Labels, float]]:
-        """Return the list of a metric's label values and figures. The caller may append to it."""
+        """Return the list of a metric's label values and figures. The caller may append to the list."""
         known = self.by_name.get(name)
         if known is None:
             known = self.by_name[name] = []
@@ -104,7 +104,7 @@ class Samples:
                 self.distributions[other] = self.distributions[name]
 
     def add(self, name: str, figure: float, *labels: str) -> None:
-        """Add one sample, or count it as left out if the limit is reached."""
+        """Add one sample, or count the sample as left out if the limit of series is reached."""
         if self.takes(1):
             self.rows(name).append((labels, figure))
 

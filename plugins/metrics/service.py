@@ -54,7 +54,7 @@ class MetricsService:
         """Reason why the broker is not ready for clients; empty while it is ready."""
 
     def start(self) -> None:
-        """Start the HTTP server and the pusher, as far as they are switched on. Until :meth:`ready`, probes get "starting".
+        """Start the HTTP server and the pusher of metrics that are switched on. Until :meth:`ready`, probes get "starting".
 
         Raises:
             RemotingError: the port is in use, or the address does not belong to this machine.
@@ -102,7 +102,7 @@ class MetricsService:
         self._waits_for = "the broker is stopping"
 
     async def stop(self) -> None:
-        """Stop the HTTP server and the pusher, after the requests under way are answered."""
+        """Stop the HTTP server and the pusher of metrics, after the HTTP requests under way are answered."""
         self._figures.close()
         self._signs.close()
         for part in (self._server, self._otlp):

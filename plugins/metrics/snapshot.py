@@ -20,7 +20,7 @@ APART_S: Final = 0.1
 
 
 class NoSnapshotError(Exception):
-    """The event loop did not take a snapshot in time, or the broker is stopping; the text says which."""
+    """The event loop did not take a snapshot in time, or the broker is stopping. The error's text has the cause."""
 
 
 @attrs.frozen
@@ -59,11 +59,11 @@ class Snapshots:
         self._asked: Future[Snapshot] | None = None
 
     def take(self) -> Snapshot:
-        """Take a snapshot that begins after this call, and return it. Blocks.
+        """Take a snapshot of figures that begins after this call, and return the snapshot. Blocks.
 
         Raises:
             NoSnapshotError: the loop did not answer in time, or the broker is stopping.
-            Exception: gathering failed; this is the error of ``gather``.
+            Exception: ``gather`` raised this error.
         """
         until_s = self._loop.time() + self._timeout_s
         if not self._lock.acquire(timeout=self._timeout_s):
@@ -109,7 +109,7 @@ class Snapshots:
 
 
 class _Gathering:
-    """A snapshot that the event loop is gathering. Loop thread."""
+    """A snapshot of figures that the event loop is gathering. Loop thread."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ class Registration:
         """On a slave, the master's address for replication; empty while no name server knows the master."""
 
     def start(self) -> None:
-        """Do nothing: the broker is registered when it is ready."""
+        """Do nothing, because the broker is registered only when it is ready."""
 
     async def ready(self) -> None:
         """Register the broker with every name server, and begin to repeat the registration. An unreachable name server is tried
@@ -168,7 +168,8 @@ class Registration:
                 )
 
     async def settle(self) -> None:
-        """Wait until the registrations that have begun have ended, each for at most three seconds after it began.
+        """Wait until the registrations with name servers that have begun have ended, each for at most three seconds after it
+        began.
 
         Registrations that begin later are not waited for."""
         now_s = asyncio.get_running_loop().time()

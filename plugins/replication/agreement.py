@@ -30,7 +30,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 @attrs.frozen
 class LogState:
-    """The state of a master's or a slave's log, which both send each other in a STATE frame."""
+    """The state of a master's or a slave's log, which master and slave send each other in a STATE frame."""
 
     broker_name: str
     """Name of the broker. A master and its slaves have the same name."""
@@ -49,7 +49,7 @@ class LogState:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no message was ever stored in the log."""
+        """Return whether the log has never contained a message."""
         return self.end_offset_bytes == self.min_offset_bytes == 0
 
     def to_bytes(self) -> bytes:
@@ -80,7 +80,7 @@ class LogState:
 
 @attrs.frozen
 class Agreement:
-    """The permission for a slave to replicate, with the physical offset at which it begins."""
+    """The permission for a slave to replicate, with the physical offset at which replication begins."""
 
     from_offset_bytes: int
     """Physical offset from which the master sends its log."""

@@ -44,5 +44,5 @@ class GoneSlaves:
         return {slave: round((now_s - left_s) * 1000) for slave, left_s in self._left_s.items()}
 
     def alone_ms(self) -> int:
-        """Return the time in ms for which no slave has been connected; 0 if one is connected."""
+        """Return the time in ms for which no slave has been connected; 0 if a slave is connected."""
         return 0 if self._following else round((self._clock.monotonic_s() - self._alone_since_s) * 1000)

@@ -49,7 +49,7 @@ class GroupTransferService:
         self.holds(slave, held_offset_bytes)
 
     def left(self, slave: object) -> None:
-        """Remove a slave that has disconnected. Records that it has reported remain readable."""
+        """Remove a slave that has disconnected. Records that the slave has reported remain readable."""
         self._slaves.pop(slave, None)
 
     def holds(self, slave: object, held_offset_bytes: int) -> bool:

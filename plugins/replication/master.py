@@ -264,7 +264,8 @@ class HaMasterService:
         self._schedule_tick()
 
     def has_room(self, silent: int = 0) -> bool:
-        """Return whether a further connection may be accepted; :meth:`may_follow` decides later whether it may replicate.
+        """Return whether a further connection may be accepted; :meth:`may_follow` decides later whether the slave may
+        replicate.
 
         Args:
             silent: number of accepted connections that have sent no byte yet.
@@ -272,7 +273,7 @@ class HaMasterService:
         return len(self.connections) + silent < self._max_slaves + HA_PENDING_MAX
 
     def may_follow(self) -> bool:
-        """Return whether the limit of slaves allows another one."""
+        """Return whether the limit of slaves allows another slave."""
         return sum(connection.is_following for connection in self.connections) < self._max_slaves
 
     def wake(self) -> None:
@@ -359,7 +360,8 @@ class SlaveConnection(asyncio.Protocol):
 
     @property
     def identity(self) -> str:
-        """Name by which a slave is recognized when it reconnects: its address, or the host of a RocketMQ slave's connection."""
+        """Name by which a master recognizes a slave that reconnects: the slave's address, or the host of a RocketMQ slave's
+        connection."""
         slave = self.link.slave
         return slave.address if slave is not None and slave.address else self.peer.rpartition(":")[0]
 

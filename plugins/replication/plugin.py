@@ -1,4 +1,4 @@
-"""Registers replication. A broker that has no slaves and is not a slave does not import the rest of the folder."""
+"""Registers replication. A broker that has no slaves and is not a slave imports only this module of the folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class ReplicationPlugin:
 
 
 def _make(api: BrokerApi) -> Service | None:
-    """Return the service; None for a master with ``ha.enable: false``, which does not replicate until it is restarted."""
+    """Return the service ``replication``; None for a master with ``ha.enable: false``, which does not replicate until a
+    restart."""
     if api.role.kind == ASYNC_MASTER and not api.settings.current.ha.enable:
         api.role.changed.subscribe(partial(_check, api.role))
         return None

@@ -254,7 +254,7 @@ class SlaveSynchronize:
             )
 
     async def _log_end(self, address: str) -> int:
-        """Return the physical offset of the end of the master's log; 0 if the master does not report it."""
+        """Return the physical offset of the end of the master's log; 0 if the master does not report this offset."""
         answer = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         table = (answer or {}).get("table")
         return int(table.get("commitLogMaxOffset", 0)) if isinstance(table, dict) else 0

@@ -100,7 +100,8 @@ class Reports:
         self._rest = b""
 
     def receive(self, data: bytes) -> list[Frame]:
-        """Add received bytes; return the newest complete report, if any. Raises ReplicationError for a negative offset."""
+        """Add received bytes of a slave; return the newest complete report, or an empty list. Raises ReplicationError for a
+        negative offset."""
         data = self._rest + data
         whole = len(data) - len(data) % _REPORT.size
         self._rest = data[whole:]
@@ -163,12 +164,12 @@ class Keys:
 
     @property
     def proof(self) -> bytes:
-        """Return the bytes by which the master proves that it knows the secret."""
+        """Return the bytes by which a master proves to a slave that it knows the shared secret."""
         return hmac.digest(self.master, _PROOF, "sha256")
 
 
 class Sealer:
-    """Encodes and seals the frames of one direction, in the order in which they are sent."""
+    """Encodes and seals the frames of one direction of a replication connection, in the order in which they are sent."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hashlib.blake2b(key=key, digest_size=_SEAL_BYTES)
@@ -187,7 +188,7 @@ class Sealer:
 
 
 class Unsealer:
-    """Decodes the sealed frames of one direction and checks their seals.
+    """Decodes the sealed frames of one direction of a replication connection, and checks their seals.
 
     Args:
         key: key of the direction.

@@ -81,5 +81,6 @@ def disks(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: 
 
 
 def _is_same_disk(one: DiskUsage, other: DiskUsage) -> bool:
-    """Return whether two measurements are of the same disk: equal size, and nearly equal use, as they were not simultaneous."""
+    """Return whether two measurements are of the same disk: equal size and nearly equal use. The use may differ because the
+    measurements were not simultaneous."""
     return one.total_bytes == other.total_bytes and abs(one.used_ratio - other.used_ratio) < _SAME_DISK

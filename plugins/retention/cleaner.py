@@ -240,7 +240,7 @@ class CleanCommitLogService:
     def _first_stored_ms(self, start_offset_bytes: int) -> int | None:
         """Return the store timestamp of a file's first record, in ms since 1970; None if the file does not begin with a record.
 
-        No record in the file before it is younger.
+        No record in the preceding file is younger.
         """
         head = self._files.log.slice(start_offset_bytes, rec.RECORD_MIN_BYTES)
         if head is None or rec.SIZE_AND_MAGIC.unpack_from(head)[1] not in (rec.MAGIC_V1, rec.MAGIC_V2):
@@ -283,7 +283,8 @@ class CleanCommitLogService:
     def expire_topics(self) -> None:
         """Raise the minimum queue offset in topics with their own retention past expired messages (``topic_retention``).
 
-        Call it once after a start, too, because a recovery sets the minimum to the first message that is still in the log.
+        Call this method once after a start, too, because a recovery sets the minimum to the first message that is still in the
+        log.
         """
         files = self._files
         retention_ms = files.settings.store.topic_retention_ms

@@ -111,7 +111,7 @@ class RetentionService:
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def alarms(self) -> list[Alarm]:
-        """Return the alarms of the last measurement of the disks, and those about messages deleted in the last hour."""
+        """Return the alarms of the last measurement of the disks, and the alarms about messages deleted in the last hour."""
         return [*self.cleaner.alarms, *self.cleaner.lost_alarms, *self.cleaner.forced_alarms]
 
     def stop(self) -> None:

@@ -68,7 +68,8 @@ class Unread(msgspec.Struct, frozen=True):
 
 
 def describe(unread: Collection[Unread]) -> str:
-    """Return a phrase that names the group with the most unread messages, and the number that the other groups have."""
+    """Return a phrase that names the group with the most unread messages, and the number of unread messages of the other
+    groups."""
     worst = max(unread, key=lambda one: one.messages)
     others = len(unread) - 1
     if not others:
@@ -129,7 +130,7 @@ class UnreadFinder:
         return max(0, self._offsets.query(topic, group, queue_id))
 
     def find(self, file: LogFile, found: FileContents, *, counts: bool) -> Iterator[None]:
-        """Add the messages and unread messages of a file to ``found``; each step of the iterator is one slice.
+        """Add the numbers of messages and of unread messages in a file to ``found``; each step of the iterator is one slice.
 
         Args:
             file: a file of the commit log.

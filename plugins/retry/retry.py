@@ -40,7 +40,7 @@ class SendBackPlan(msgspec.Struct, frozen=True):
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
         """Return the message to put: the record's body, flags and origin under the plan's topic and properties.
 
-        The caller then redirects it to its delay level with :func:`flintmq.plugins.delay.plugin.redirect_to_schedule`.
+        The caller then redirects the message to its delay level with :func:`flintmq.plugins.delay.plugin.redirect_to_schedule`.
         """
         stored = props.properties_to_string(self.properties).encode("utf-8", "replace")
         message = moved(record, self.topic, self.queue_id, dict(self.properties), stored)

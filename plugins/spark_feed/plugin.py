@@ -113,7 +113,7 @@ def make_dispatcher(context: DispatcherContext[object]) -> CommitLogDispatcher:
 
 
 def find_feed(api: BrokerApi) -> SparkFeed | None:
-    """Return the broker's dispatcher ``spark_feed``; None if it does not run."""
+    """Return the broker's dispatcher ``spark_feed``; None if this dispatcher does not run."""
     from flintmq.dispatchers.spark_feed.spark_feed import SparkFeed
 
     try:

@@ -158,7 +158,7 @@ class TimerService:
 
     @property
     def takes_messages(self) -> bool:
-        """Whether this broker stores messages that name a time until they are due, and delivers them."""
+        """Whether this broker keeps messages that name a time until they are due, and then delivers the messages."""
         role = self._api.role
         return self._is_on and role.takes_writes and role.broker_id == MASTER_ID
 

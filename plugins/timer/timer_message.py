@@ -65,7 +65,7 @@ class TimerRedirect:
         self._has_room = has_room
 
     def wanted_ms(self, properties: Mapping[str, str]) -> int | None:
-        """Return when a message is due, in ms since 1970; None if it names no time, or a time that has passed.
+        """Return when a message is due, in ms since 1970; None if the message names no time, or a time that has passed.
 
         Raises:
             RefusedError: MESSAGE_ILLEGAL for a time that cannot be read or lies too far ahead.

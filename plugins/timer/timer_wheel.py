@@ -31,7 +31,7 @@ due at once."""
 
 
 class TimerWheel:
-    """A collection of entries that returns each when it is due. Loop thread; each broker has its own.
+    """A timer wheel: a collection of entries that returns each entry when it is due. Loop thread; each broker has its own.
 
     Args:
         folder: holds the wheel's files; created when first needed.

@@ -67,7 +67,7 @@ class TracedPlaces:
 
 
 def marked_pieces(pieces: Sequence[memoryview]) -> list[bytes]:
-    """Return copies of those slices of an answer that seem to contain a traced message."""
+    """Return copies of those slices of a pull's answer that seem to contain a traced message."""
     return [piece for piece in map(bytes, pieces) if MARK in piece and _SAMPLED.search(piece) is not None]
 
 

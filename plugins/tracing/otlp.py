@@ -121,7 +121,7 @@ class SpanPusher:
         self._push_all()
 
     def _push_all(self) -> None:
-        """Push the waiting spans until none is left or a push fails."""
+        """Push the waiting spans until all are pushed or a push fails."""
         while self._waiting and not self._is_closed:
             some = [self._waiting.popleft() for _ in range(min(_PUSH_MAX, len(self._waiting)))]
             try:

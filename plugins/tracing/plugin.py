@@ -31,7 +31,7 @@ class TracingPlugin:
 
 
 def make_service(api: BrokerApi) -> Service | None:
-    """Return the service, or None if tracing is switched off.
+    """Return the service ``tracing``, or None if tracing is switched off.
 
     Raises:
         ConfigError: tracing is switched on, but the package that it needs is not installed.
@@ -53,7 +53,7 @@ def make_service(api: BrokerApi) -> Service | None:
 
 
 def make_step(api: BrokerApi) -> IntakeStep | None:
-    """Return the intake step, or None if tracing is switched off."""
+    """Return the intake step ``tracing``, or None if tracing is switched off."""
     if api.settings.current.tracing.otlp_endpoint is None:
         return None
     from flintmq.plugins.tracing.service import TracingService

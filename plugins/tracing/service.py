@@ -58,7 +58,7 @@ class TracingService:
         await self._api.work.background(self._pusher.stop)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return counts of traced and untraced messages and of their spans, for request 28."""
+        """Return the numbers of traced messages, untraced messages and spans, for request 28."""
         pusher = self._pusher
         return {
             "tracedMessages": str(self._tracer.followed),

@@ -85,7 +85,7 @@ def read_context(stored: bytes) -> TraceContext | None:
 
 
 def sampled_context(stored: bytes) -> TraceContext | None:
-    """Return the trace context of a message if it is well formed and sampled, else None.
+    """Return the trace context of a message if the context is well formed and sampled, else None.
 
     Args:
         stored: the message's properties, encoded as in its record.
@@ -118,7 +118,8 @@ def parse_traceparent(value: bytes) -> tuple[int, int, int]:
 
 
 def _state(values: list[bytes]) -> str:
-    """Return the joined values of the properties ``tracestate``, or the empty string if they are malformed (a W3C rule)."""
+    """Return the joined values of the properties ``tracestate``, or the empty string if the values are malformed (a W3C
+    rule)."""
     members = [member.strip(b" \t") for value in values for member in value.split(b",")]
     members = [member for member in members if member]
     joined = b",".join(members)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class _Traced(msgspec.Struct, eq=False):
-    """A traced message that was stored, and whose spans are not all finished."""
+    """A stored message that is traced, and has unfinished spans."""
 
     context: TraceContext
     noted: Noted | None
@@ -169,7 +169,7 @@ class MessageTracer:
             self._end(one, one.settled_ns)
 
     def close(self) -> None:
-        """Finish the spans of all messages under way, and stop following them."""
+        """Finish the spans of all traced messages under way, and stop following these messages."""
         now_ns = time.time_ns()
         for one in self._taken_to_answer(lambda _one: True):
             self._end(one, one.settled_ns or now_ns)

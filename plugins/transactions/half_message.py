@@ -92,9 +92,9 @@ def given_up_of(record: Record) -> MessageExtBrokerInner:
 
 
 def final_of(record: Record) -> MessageExtBrokerInner | None:
-    """Return the committed message; None if the half lacks its real topic.
+    """Return the committed message; None if the half message lacks its real topic.
 
-    Its stored properties are those of the half, unchanged.
+    The committed message has the half message's stored properties, unchanged.
     """
     place = real_place(record.properties)
     if place is None:
@@ -106,7 +106,7 @@ def final_of(record: Record) -> MessageExtBrokerInner | None:
 
 
 def real_place(properties: Mapping[str, str]) -> tuple[str, int] | None:
-    """Return the real topic and queue id of a half message; None if it lacks them."""
+    """Return the real topic and queue id of a half message; None if the message lacks the topic or the id."""
     topic, queue_id = properties.get(props.REAL_TOPIC), number_or(properties.get(props.REAL_QUEUE_ID), -1)
     return (topic, queue_id) if topic and queue_id >= 0 else None
 
@@ -138,7 +138,7 @@ def offsets_of_op(record: Record) -> list[int]:
 def check_header(record: Record, copy: DispatchRequest) -> dict[str, str]:
     """Return the header of CHECK_TRANSACTION_STATE (39).
 
-    It has the copy's offsets, which the producer repeats when it ends the transaction.
+    The header has the offsets of the half message's copy, which the producer repeats when it ends the transaction.
     """
     header = {
         "commitLogOffset": str(copy.commit_log_offset_bytes),

@@ -139,7 +139,8 @@ class TransactionsService:
         api.topics.deleted.subscribe(self.transactions.forget_topic)
 
     def _place(self, message: MessageExtBrokerInner) -> None:
-        """Set the queue of a committed message: one that its topic has now, or one in which it waits until it is due."""
+        """Set the queue of a committed message: either a queue that its topic has now, or a queue in which the message waits
+        until it is due."""
         message.queue_id = self._api.topics.queue_inside(message.topic, message.queue_id)
         self._api.intake.steps.take(message)
 

@@ -30,7 +30,7 @@ class TransactionStore:
 
     @property
     def readable_offset_bytes(self) -> int:
-        """Physical offset up to which records can be read. All acknowledged records are before it, or soon will be."""
+        """Physical offset up to which records can be read. All acknowledged records are before this offset, or soon will be."""
         return self._log.marks.readable
 
     @property

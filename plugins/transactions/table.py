@@ -73,7 +73,7 @@ class TransactionTable:
         return self._copies.get(identity, -1) > half_queue_offset
 
     def newest_copy(self, identity: Identity) -> int:
-        """Return the half queue offset of an open transaction's newest copy; -1 if it has no copy."""
+        """Return the half queue offset of an open transaction's newest copy; -1 if the transaction has no copy."""
         return self._copies.get(identity, -1)
 
     def was_ended(self, identity: Identity) -> bool:
@@ -83,7 +83,7 @@ class TransactionTable:
     def offsets_to_end(self, identity: Identity, half_queue_offset: int) -> list[int]:
         """Return the half queue offsets for which op records must be written when a producer ends the transaction.
 
-        The newest copy is among them, so that no broker asks a producer about it again.
+        The offset of the newest copy is among these offsets, so that no broker asks a producer about the copy again.
         """
         newest = self._copies.get(identity, half_queue_offset)
         return [half_queue_offset] if newest == half_queue_offset else [newest, half_queue_offset]
@@ -192,7 +192,7 @@ def _read_ops(store: TransactionStore, table: TransactionTable, ended: dict[Iden
 def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> list[int]:
     """Return the half queue offsets whose op records were lost in a crash.
 
-    An op record directly follows the committed message, so only the last record of the log can lack one.
+    An op record directly follows the committed message, so only the last record of the log can lack its op record.
     """
     last = store.last_record()
     if last is None or transaction_type(last.sys_flag) != TRANSACTION_COMMIT:
@@ -209,7 +209,8 @@ def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Id
 
 
 def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """Mark replaced half messages, and those of transactions that were ended at another of their half messages."""
+    """Mark as done the half messages that were replaced, and those whose transaction was ended with another of its half
+    messages."""
     named = {half_offset for offsets in ended.values() for half_offset in offsets}
     seen: dict[Identity, int] = {}
     for half_offset in range(table.position, store.max_queue_offset(TRANS_HALF_TOPIC)):
@@ -225,7 +226,7 @@ def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[I
 
 
 def _read_given_up(store: TransactionStore, table: TransactionTable) -> None:
-    """Read the newest transactions that were given up, except those that ended since or have a newer copy."""
+    """Read the newest transactions that were given up, except transactions that have ended since then or have a newer copy."""
     high = store.max_queue_offset(TRANS_CHECK_MAX_TIME_TOPIC)
     low = max(store.min_queue_offset(TRANS_CHECK_MAX_TIME_TOPIC), high - REMEMBERED_MAX)
     records = [store.record(TRANS_CHECK_MAX_TIME_TOPIC, offset) for offset in range(low, high)]

@@ -217,7 +217,7 @@ class TransactionalMessageService:
     # resume
 
     def resume(self, commit_log_offset_bytes: int) -> None:
-        """Reset the number of checks of a half message (request 323), even if it was given up.
+        """Reset the number of checks of a half message (request 323), even if the half message was given up.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the half message does not exist, or its transaction has ended.
