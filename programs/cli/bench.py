@@ -50,7 +50,7 @@ count_option = click.option(
 
 
 class Load(Measured):
-    """The options of ``send`` and ``consume``."""
+    """The options of ``flintmq bench send`` and ``flintmq bench consume``."""
 
     count: int | None
     connections: int
@@ -59,7 +59,7 @@ class Load(Measured):
 
 
 class LatencyLoad(Measured):
-    """The options of ``latency``."""
+    """The options of ``flintmq bench latency``."""
 
     rate: float
 

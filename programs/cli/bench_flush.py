@@ -179,7 +179,7 @@ def _progress() -> Iterator[Any]:
 
 
 def _check_plot(plot: Path | None) -> None:
-    """Raise CommandError if a picture cannot be drawn, before anything is measured."""
+    """Check, before anything is measured, that the picture of the results can be drawn. Raises CommandError if it cannot."""
     if plot is None:
         return
 
@@ -236,7 +236,7 @@ def _print_tables(made: FlushReport) -> None:
 
 
 def _print_estimates(columns: Mapping[str, str], found: Mapping[str, Mapping[str, Estimate]], title: str) -> None:
-    """Print a table with a row for each strategy. ``columns`` maps headings to names of figures."""
+    """Print a table with a row for each flush strategy. ``columns`` maps headings to names of figures."""
     rows = [
         (label, *(plus_minus(figures[name]) if name in figures else "-" for name in columns.values()))
         for label, figures in found.items()

@@ -53,7 +53,7 @@ def seconds_option(default: float, said: str) -> Callable[[F], F]:
 
 
 def topic_options(topic: str, queues: int) -> Callable[[F], F]:
-    """Return the options ``--topic`` and ``--queues``; the latter is the number of queues of a topic that is created."""
+    """Return the options ``--topic`` and ``--queues``. ``--queues`` is the number of queues of a topic that is created."""
 
     def add(command: F) -> F:
         command = click.option(
@@ -127,7 +127,7 @@ def measured_options(command: F) -> F:
 
 
 def settings_of(bench: Literal["send", "consume"], asked: Measured) -> BenchSettings:
-    """Return the settings of the load from the options."""
+    """Return the settings of the benchmark's load from its command-line options."""
     known: dict[str, Any] = {name: value for name, value in asked.items() if name in attrs.fields_dict(BenchSettings)}
     # A broker that the benchmark starts takes the credentials of clients from the settings of the broker itself.
     signing = access() if asked["namesrv"] is not None else access_to_own(asked["settings"])
@@ -161,7 +161,7 @@ def measure_in_turn(
 
 @contextlib.contextmanager
 def broker_to_measure(namesrv: str | None, pid: int | None, settings: Sequence[str]) -> Iterator[Target]:
-    """Yield the named broker, or a new broker with these settings, whose store is removed afterwards.
+    """Yield the running broker of ``--namesrv``, or start a new broker with the given settings and remove its store afterwards.
 
     Raises:
         CommandError: settings are given for a running broker, or the broker does not start.
@@ -184,7 +184,7 @@ def broker_to_measure(namesrv: str | None, pid: int | None, settings: Sequence[s
 
 
 def runner(loop: str) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Return a function that runs coroutines on the event loop with this name.
+    """Return a function that runs coroutines on the event loop with the given name.
 
     Raises:
         CommandError: the event loop is unknown, or uvloop is not installed.

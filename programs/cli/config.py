@@ -1,4 +1,4 @@
-"""``flintmq config show`` and ``import``."""
+"""``flintmq config show`` prints a configuration; ``flintmq config import`` translates a configuration of RocketMQ."""
 
 from __future__ import annotations
 

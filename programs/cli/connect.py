@@ -44,10 +44,10 @@ def access() -> Access:
 
 
 def access_to_own(settings: Sequence[str] = ()) -> Access:
-    """Return the credentials and the TLS settings for a FlintMQ that was started with some settings.
+    """Return the credentials and the TLS settings of a client for a FlintMQ server that was started with the given settings.
 
-    The client uses TLS if the server does, and trusts its certificate. It signs with the credentials of the command line, or
-    else with those of the server's own broker.
+    The client uses TLS if the server uses TLS, and trusts the server's certificate. The client signs with the credentials of
+    the command line, or else with the credentials of the server's own broker.
 
     Raises:
         ConfigError: a setting is not valid; see also :func:`access`.
@@ -92,13 +92,13 @@ def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
 
 
 def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    """Run a function with an administration client; see :func:`with_client`."""
+    """Run a function with an administration client, and close the client; see :func:`with_client`."""
     return with_client(lambda client: work(AdminClient(client=client)))
 
 
 class Silent:
-    """Collects the brokers that do not answer while a command asks several, so that the answers of others are shown. One event
-    loop."""
+    """Collects the brokers that do not answer a command, so that the command can show the answers of the other brokers. For use
+    on one event loop."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, RemotingError] = {}
@@ -121,7 +121,7 @@ class Silent:
         return answer
 
     def check(self) -> None:
-        """Raise the first broker's error if no broker has answered."""
+        """Raise the error of the first broker that did not answer, if no broker has answered."""
         if self._reasons and not self._answered:
             raise next(iter(self._reasons.values()))
 
@@ -134,7 +134,7 @@ class Silent:
 
 
 async def until_first(*work: Coroutine[Any, Any, object]) -> None:
-    """Run coroutines together until one ends, and cancel the others. Raises that coroutine's error."""
+    """Run coroutines at the same time until the first of them ends, and cancel the rest. Raises the error of the first."""
     tasks = [asyncio.ensure_future(part) for part in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -97,7 +97,8 @@ def consume(
 
 
 class Printer:
-    """Prints messages until there are enough, or until none arrives for the timeout. Loop thread."""
+    """Prints messages until the requested number is printed, or until no message arrives within the timeout. For the loop
+    thread."""
 
     def __init__(self, count: int | None, timeout_s: float | None, form: str) -> None:
         self._count = count
@@ -113,7 +114,8 @@ class Printer:
         return self._count is not None and self.printed >= self._count
 
     async def take(self, message: MessageExt) -> bool:
-        """Print a message, in a thread if it is long. Return False, without printing it, if enough were printed."""
+        """Print a message, in another thread if the message is long. Return False, without printing the message, if the
+        requested number of messages is already printed."""
         async with self._turn:
             if self.is_full:
                 return False
@@ -126,13 +128,13 @@ class Printer:
             return True
 
     async def take_unless_full(self, message: MessageExt) -> None:
-        """Print a member's message. A message beyond the requested number waits until the consumer closes, and stays
-        unconsumed."""
+        """Print a message that a member of a consumer group received. A message beyond the requested number waits until the
+        consumer closes, and stays unconsumed."""
         if not await self.take(message):
             await asyncio.Event().wait()
 
     async def wait(self) -> None:
-        """Wait until enough messages were printed, or none has arrived for the timeout."""
+        """Wait until the requested number of messages is printed, or no message has arrived within the timeout."""
         while not self.is_full:
             self._came.clear()
             try:
@@ -143,7 +145,7 @@ class Printer:
 
 
 async def _read(reader: PullConsumer, topic: str, tags: str, where: str, timestamp_ms: int, printer: Printer) -> None:
-    """Pull all queues at the same time. No offsets are stored."""
+    """Print messages that are pulled from all queues of a topic at the same time. No consumer offsets are stored."""
 
     async def follow(queue: MessageQueue) -> None:
         if where == FROM_LAST:

@@ -157,7 +157,7 @@ OnProgress = Callable[[str, int], None]
 
 @attrs.define
 class DemoResult:
-    """The result of one strategy."""
+    """The result of the demo with one flush strategy."""
 
     strategy: str
     messages: int
@@ -173,7 +173,7 @@ class DemoResult:
 
 @attrs.frozen
 class _Sent:
-    """An acknowledged message."""
+    """A message of the demo that the broker has acknowledged."""
 
     number: int
     lane: int
@@ -181,21 +181,21 @@ class _Sent:
 
 
 def body_of(strategy: str, number: int) -> bytes:
-    """Return the body of a message: some 130 bytes that no other message has."""
+    """Return the body of one of the demo's messages: some 130 bytes that no other message has."""
     return f'{{"order": {number}, "strategy": "{strategy}", "check": {number * 2654435761 % 2**32:#010x}}}'.ljust(
         128
     ).encode()
 
 
 def key_of(number: int) -> str:
-    """Return the key of a message."""
+    """Return the message key of the demo's message with the given number."""
     return f"order-{number}"
 
 
 async def run_strategy(
     strategy: str, name_server: str, messages: int, progress: OnProgress, access: Access = ANYONE
 ) -> DemoResult:
-    """Send, consume, look up and verify messages. Failures are in the result's ``problems``."""
+    """Send, consume, look up and verify messages with one flush strategy. Failures are in the result's ``problems``."""
     result = DemoResult(strategy, messages)
     client = ClientInstance(name_server, **access.options())
     try:
@@ -305,7 +305,7 @@ def verify(strategy: str, sent: list[_Sent], came: list[MessageExt], problems: l
 
 
 async def _look_up(admin: AdminClient, strategy: str, sent: list[_Sent], result: DemoResult) -> None:
-    """Look up some messages by key and by id, and add problems to the result."""
+    """Look up some of the sent messages by key and by id, and add a problem to the result for each wrong answer."""
     for chosen in random.sample(sent, min(LOOK_UPS, len(sent))):
         body = body_of(strategy, chosen.number)
         by_key = await admin.query_by_key(TOPIC, key_of(chosen.number))

@@ -1,4 +1,4 @@
-"""The examples at the end of each command's help, which can be run as they are.
+"""The examples at the end of each command's help. Every example can be run unchanged.
 
 They use the folders, files and topics of the README. The tests parse every line.
 """

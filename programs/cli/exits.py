@@ -54,12 +54,12 @@ class CommandError(Exception):
 
 
 def passed_on(code: int | None) -> ExitCode:
-    """Return the exit code of a command whose child process ended with this code before it was ready."""
+    """Return the exit code of a command whose child process ended before it was ready, from the child's exit code."""
     return ExitCode(code) if code and code in set(ExitCode) else ExitCode.FAILED
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """Return the exit code for an error."""
+    """Return the exit code of ``flintmq`` for an exception."""
     if isinstance(error, CommandError):
         return error.code
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), ExitCode.FAILED)

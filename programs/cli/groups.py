@@ -279,7 +279,7 @@ def reset(
 
 
 def _place(topic: str, text: str) -> MessageQueue:
-    """Return the queue of a text ``BROKER:QUEUE``. Raises CommandError."""
+    """Return the queue that a text ``BROKER:QUEUE`` names. Raises CommandError if the text has another form."""
     broker, _, number = text.rpartition(":")
     if not broker or not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise CommandError(f"--queue '{text[:80]}' is not BROKER:QUEUE, such as broker-a:0", ExitCode.USAGE)
@@ -287,7 +287,8 @@ def _place(topic: str, text: str) -> MessageQueue:
 
 
 def _ask_to_move(known: GroupView, topic: str, moves: Sequence[Move]) -> None:
-    """Show the changes and ask. Raises CommandError if the answer is no, or if stdin is not a terminal."""
+    """Show how a group's offsets would change, and ask for confirmation. Raises CommandError if the answer is no, or if stdin
+    is not a terminal."""
     text = f"{known.name} in {topic}: {_in_words(moves)}"
     if not sys.stdin.isatty():
         raise CommandError(f"{text}; confirm it with --yes, or see each queue with --dry-run", ExitCode.USAGE)

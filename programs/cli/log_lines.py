@@ -12,14 +12,14 @@ _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class OwnOutput(logging.Handler):
-    """Base class of the log handlers that a command sets up; it distinguishes them from handlers of others."""
+    """Base class of the log handlers that a command sets up. The class distinguishes them from log handlers of other code."""
 
     is_json = False
     file: Path | None = None
     """Absolute path of the file that the log handler writes; None if the handler writes to stderr."""
 
     def name_lines(self, name: str) -> None:
-        """Add a process's name to each line; an empty name is left out."""
+        """Add a process's name to each log line; an empty name is left out."""
         if self.is_json:
             from flintmq.core.log_events import JsonFormatter
 
@@ -29,7 +29,8 @@ class OwnOutput(logging.Handler):
 
 
 class _Lines(logging.Formatter):
-    """Escapes lines of libraries, whose loggers do not escape them. A peer may influence the text of asyncio's errors."""
+    """Formats log lines and escapes control characters in lines of libraries, whose loggers do not escape them. A peer may
+    influence the text of asyncio's errors."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
         return escape_all(super().formatMessage(record), "" if record.name.startswith("flintmq") else "\n").replace(

@@ -13,7 +13,7 @@ from flintmq.programs.cli.log_lines import OwnOutput
 
 
 class _Stderr(OwnOutput, logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to the current ``sys.stderr``."""
+    """A log handler that writes to the current ``sys.stderr``."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -65,7 +65,7 @@ def _outputs() -> list[OwnOutput]:
 
 
 def log_arguments() -> list[str]:
-    """Return the options with which another process logs like this one, to the same place."""
+    """Return the command-line options with which another process logs in this process's format to the same place."""
     level = logging.getLevelName(logging.getLogger("flintmq").level).lower()
     found = ["--log-level", level]
     for output in _outputs():

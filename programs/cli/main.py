@@ -23,7 +23,8 @@ COMPLETE_VARIABLE: Final = "_FLINTMQ_COMPLETE"
 
 
 class _Flintmq(LazyGroup):
-    """FlintMQ's commands and those of plugins. Using the latter loads plugins."""
+    """The group of FlintMQ's commands and plugins' commands. Plugins are loaded when a command is not one of FlintMQ's, and to
+    list all commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *_plugin_commands()]
@@ -40,7 +41,7 @@ class _Flintmq(LazyGroup):
 def _plugin_commands() -> dict[str, click.Command]:
     """Return the commands of installed plugins and of those in ``FLINTMQ_PLUGINS``.
 
-    A plugin that cannot be loaded causes a warning and lacks its commands; other commands still work.
+    A plugin that cannot be loaded causes a warning, and its commands are missing; other commands still work.
     """
     import importlib_metadata
 
@@ -112,7 +113,7 @@ def _run(words: list[str]) -> int:
 
 
 def _usage(error: Exception) -> int | None:
-    """Report a wrong command line, and return the exit code; None for any other error.
+    """Report a wrong command line and return the exit code; return None for any other error.
 
     A group that is called without a command prints its help instead.
     """

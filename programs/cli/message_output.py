@@ -84,7 +84,8 @@ def _message_json(message: MessageExt) -> Iterator[str]:
 def json_with_body(
     fields: dict[str, Any], parts: Iterator[bytes], *, is_text: bool, in_hex: bool = False
 ) -> Iterator[str]:
-    """Yield some members and a body as a line of JSON, in parts. The body is text, ``body_base64`` or ``body_hex``."""
+    """Yield the parts of a line of JSON with the given members and a message's body. The body is text, ``body_base64`` or
+    ``body_hex``."""
     yield json_text(fields)[:-1]
     if is_text:
         yield ', "body": "'
@@ -118,7 +119,7 @@ def _body_error(message: MessageExt) -> tuple[str, bool]:
 
 
 def is_utf8(parts: Iterator[bytes]) -> bool:
-    """Return whether a body is UTF-8. All parts are consumed."""
+    """Return whether the parts of a body are UTF-8 together. The iterator of parts is read to its end."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     is_text = True
     for part in parts:
@@ -152,7 +153,7 @@ def body_text(message: MessageExt, max_bytes: int) -> tuple[str, str]:
 
 
 def base64_text(body: bytes) -> str:
-    """Return bytes that are not text in a form for people."""
+    """Return bytes that are not text as ``base64:…`` for people."""
     return f"base64:{base64.b64encode(body).decode()}"
 
 

@@ -49,7 +49,7 @@ class SettingOption(FileTextOption):
         self.setting = setting
 
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
-        """Return the text in brackets in the help, which includes the setting's default."""
+        """Return the text in brackets that the help shows for an option, with the default of the option's setting."""
         # The settings are imported here, because only the help needs them.
         from flintmq.config.loading.schema import KEYS
         from flintmq.config.loading.show import display
@@ -110,7 +110,7 @@ def access_variable(name: str) -> str:
 
 
 def note_access(ctx: object, parameter: Any, value: Any) -> None:
-    """Store an option's value in :data:`given_access`, unless it comes from the environment."""
+    """Store the value of an access option in :data:`given_access`, unless the value comes from the environment."""
     text = "1" if value is True else str(value)
     if value and text != os.environ.get(parameter.envvar):
         given_access[parameter.envvar] = text
@@ -134,7 +134,7 @@ def access(command: F) -> F:
 
 
 def name_servers(command: F) -> F:
-    """Add the option ``--namesrv`` and those for credentials and TLS to a client's command."""
+    """Add the option ``--namesrv`` and the options for credentials and TLS to a client's command."""
     return click.option(
         "--namesrv",
         "-n",
@@ -148,7 +148,8 @@ def name_servers(command: F) -> F:
 
 
 def log_level(default: str, *, with_file: bool = False) -> Callable[[F], F]:
-    """Add ``--log-level``, ``--log-format`` and maybe ``--log-file`` to a command. They take effect before it runs."""
+    """Add ``--log-level``, ``--log-format`` and maybe ``--log-file`` to a command. These options take effect before the command
+    runs."""
 
     def given(command: F) -> F:
         if with_file:
@@ -210,7 +211,8 @@ def as_timestamp_ms(_ctx: object, parameter: click.Parameter, text: str | None) 
 
 
 def where(text: str, option: str) -> tuple[Where, int]:
-    """Return where consuming begins, and the time in milliseconds since 1970 if it begins at a time. Raises CommandError."""
+    """Return the position at which consuming begins, and the time in milliseconds since 1970 if consuming begins at a time.
+    Raises CommandError."""
     if text in NAMES and text != FROM_TIMESTAMP:
         return begin_of(text)
     try:

@@ -131,7 +131,7 @@ def print_table(
 
 
 def _natural_width(table: Table) -> int:
-    """Return the width of a table without broken cells."""
+    """Return the number of columns that a table needs if no cell is broken into lines."""
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -272,13 +272,13 @@ _NAME: Final = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
 def _heading(key: str) -> str:
-    """Return a member's key as words for people."""
+    """Return the name of a JSON member as words for people."""
     key = key.removesuffix("_ms") if key.endswith(("_at_ms", "timestamp_ms")) else key
     return WORDS.get(key) or (key.replace("_", " ") if _NAME.fullmatch(key) else key)
 
 
 def _value(key: str, value: Any) -> str:
-    """Return a member's value for people, with yes and no, and local times."""
+    """Return the value of a JSON member for people, with yes and no for booleans, and local times."""
     if value in (None, [], {}):
         return "none"
     if isinstance(value, bool):

@@ -29,7 +29,7 @@ class OutputThread:
 
     If the buffer is full, lines are dropped until half of it is written. Then ``lost`` is called with their number.
 
-    A forked process has no such thread; it writes lines directly.
+    A forked process does not have this thread, and writes lines directly.
 
     Args:
         name: the output's name, for people.
@@ -64,7 +64,7 @@ class OutputThread:
 
     @property
     def blocked_s(self) -> float:
-        """Seconds since the current write began; 0 if there is none. Any thread."""
+        """Seconds since the current write began; 0 if no write is under way. Any thread."""
         since_s = self._since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
@@ -85,7 +85,7 @@ class OutputThread:
             self._queue.put(line)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything is written. Any thread but this one.
+        """Wait until all queued lines are written. Any thread except the output thread.
 
         Returns:
             False if the timeout passed first.
@@ -101,7 +101,7 @@ class OutputThread:
         return True
 
     def end(self) -> None:
-        """End the thread after it has written the waiting lines. Any thread; does not wait."""
+        """End the output thread after it has written the waiting lines. Any thread; does not wait."""
         self._queue.put(None)
 
     def _note_lost(self, lines: int) -> None:

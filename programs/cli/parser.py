@@ -47,7 +47,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the access options."""
+        """Write the sections of a command's help: first its options, then the access options."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": [], ACCESS_SECTION: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -90,11 +90,11 @@ class Group(Command, click.Group):
             ) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which the commands were added."""
+        """Return the names of the subcommands in the order in which they were added."""
         return list(self.commands)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, then the commands."""
+        """Write the sections of a group's help: first the options, then the subcommands."""
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
@@ -126,12 +126,12 @@ class LazyGroup(Group):
         self._words = words
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
+        """Return the names of the subcommands in the order of the table."""
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; None if there is none with this name. Its help is its docstring or else the table's
-        text."""
+        """Import and return the subcommand with the given name; None if the table lacks the name. The command's help is its
+        docstring or else the table's text."""
         if cmd_name in self._table and cmd_name not in self.commands:
             place, text = self._table[cmd_name]
             words = f"{self._words} {cmd_name}".strip()
@@ -147,7 +147,7 @@ class LazyGroup(Group):
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and first lines of the table; nothing is imported."""
+        """Write the names of the subcommands and the first lines of their help, from the table. No subcommand is imported."""
         with formatter.section("Commands"):
             formatter.write_dl(self.rows(ctx))
 

@@ -64,7 +64,8 @@ async def _ask(addresses: Sequence[str], timeout_s: float) -> list[dict[str, Any
 
 
 async def _answer(client: RemotingClient, address: str, timeout_s: float) -> dict[str, Any]:
-    """Return when a server answered. A refusal counts, because it shows that the server runs."""
+    """Return the address of a server, the milliseconds until it answered, or its error. A refusal counts as an answer, because
+    it shows that the server runs."""
     began_s = time.perf_counter()
     try:
         await client.invoke(address, request(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_s * 1000)

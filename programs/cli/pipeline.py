@@ -177,7 +177,7 @@ def demo(folder: Path | None, messages: int, as_json: bool) -> None:
 
 
 def orders(count: int) -> Iterator[bytes]:
-    """Yield bodies of orders, some of which are not valid JSON."""
+    """Yield bodies of messages with orders as JSON. Some of the bodies are not valid JSON."""
     for number in range(count):
         if number % BROKEN_EVERY == BROKEN_EVERY - 1:
             yield b'{"id": '
@@ -187,7 +187,7 @@ def orders(count: int) -> Iterator[bytes]:
 
 
 def make_store(folder: Path, count: int) -> Path:
-    """Start a broker, send the orders to it, and stop it; return the pipeline's file.
+    """Start a broker, send messages with orders to it, and stop it. Return the file of the demo's pipeline.
 
     Raises:
         CommandError: the broker does not start, or does not stop properly.

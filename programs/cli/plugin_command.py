@@ -33,7 +33,7 @@ _EXPECTED = (
 
 
 class PluginCommand(Command):
-    """A plugin's command under the name it was registered with. Any failure that is not expected names the plugin.
+    """A plugin's command under its registered name. An error that is not expected names the plugin.
 
     Args:
         registered: the command and its plugin. The plugin's own object stays as it is.
@@ -59,7 +59,7 @@ class PluginCommand(Command):
             self.params += [one for one in reversed(access) if one.name not in names]
 
     def invoke(self, ctx: click.Context) -> object:
-        """Call the plugin's function. Raises ``PluginError`` if that raises something unexpected."""
+        """Call the function of a plugin's command. Raises ``PluginError`` if the function raises an unexpected error."""
         try:
             return super().invoke(ctx)
         except _EXPECTED:
@@ -71,8 +71,8 @@ class PluginCommand(Command):
 def load_commands(configured: tuple[PluginRef, ...]) -> dict[str, click.Command]:
     """Return the commands of plugins, keyed by name, and warn of plugins and commands that cannot be used.
 
-    All plugins are loaded together, which decides between plugins that register the same name. If that fails, each plugin is
-    loaded alone, to find those at fault and use the others.
+    All plugins are loaded together, which decides between plugins that register the same name. If the common loading fails,
+    each plugin is loaded alone, to find the plugins at fault and to use the commands of the rest.
 
     Args:
         configured: plugins to load in addition to the installed ones.

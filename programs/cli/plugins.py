@@ -154,7 +154,8 @@ def _check_plugins(loaded: LoadedConfig, file: Path, command: str) -> int:
 
 
 async def check_start(loaded: LoadedConfig, command: str) -> None:
-    """Create everything that a command creates before it is ready, with a store in a temporary folder, and release it.
+    """Create and release all objects that a server command creates before the server is ready, with a store in a temporary
+    folder.
 
     Raises:
         ConfigError, PluginError, StoreError: the command's own start would raise the same error.

@@ -40,8 +40,8 @@ async def waiting_in(
 ) -> list[Waiting]:
     """Return the unconsumed messages in some current or former queues of a topic at a broker.
 
-    Only groups count that subscribe to the topic or have offsets in it, without the system's. If there is none, all messages
-    are unconsumed.
+    A message is unconsumed if a user's group that subscribes to the topic, or has offsets in the topic, has not consumed it. If
+    no such group exists, all messages are unconsumed.
 
     Raises:
         RefusedError: the account lacks the permission.

@@ -82,7 +82,7 @@ def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
 
 
 class BrokerCount(click.ParamType[int]):
-    """A number of brokers; ``auto`` is one per core that this process may use."""
+    """The type of an option for a number of brokers; ``auto`` is one per core that this process may use."""
 
     name = "count"
 
@@ -224,9 +224,11 @@ def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Se
 
 
 def _by_our_name(setting: str) -> str:
-    """Return a ``--set`` option with RocketMQ's key replaced by FlintMQ's, if the key differs for each broker.
+    """Return a ``--set`` option in which FlintMQ's key replaces RocketMQ's, if the setting has a different value at each
+    broker.
 
-    Each broker sets these keys under FlintMQ's names, and the same key under two names is an error.
+    ``flintmq run --brokers`` sets such a setting under FlintMQ's key for each broker. The same setting
+    under two keys is an error.
     """
     name, _, value = setting.partition("=")
     keys = aliases().get(name, ())
@@ -302,7 +304,7 @@ def broker(
 
 
 def _of_broker(store: str | None, port: int | None, host: str | None) -> dict[str, object]:
-    """Return the settings of a broker's options, keyed by setting."""
+    """Return the values of the options ``--store``, ``--port`` and ``--host``, keyed by the setting that each option sets."""
     return {"store.path": store, "listen.port": port, "listen.host": host}
 
 
@@ -312,11 +314,12 @@ def _as_words(words: Mapping[str, str]) -> str:
 
 
 def _told(name_server: NameServer) -> str:
-    """Return a name server's word in the READY line."""
+    """Return the word ``namesrv=HOST:PORT`` of the READY line."""
     return f"namesrv={host_port(reachable_host(name_server.host), name_server.port)}"
 
 
 def _reached_from_here(name_server: NameServer) -> str:
-    """Return the address at which processes of this machine reach a name server, also if it listens on all interfaces."""
+    """Return the address at which processes of this machine reach a name server, even if the name server listens on all
+    interfaces."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name_server.host, name_server.host)
     return host_port(host, name_server.port)

@@ -24,12 +24,12 @@ class ServiceManager:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """Return the service manager in the environment, and remove it from the environment, as child processes are not its
-        service."""
+        """Return the service manager that the environment names. The variable is removed from the environment, because child
+        processes are not the service manager's services."""
         return cls(os.environ.pop(VARIABLE, ""))
 
     def tell(self, *lines: str) -> None:
-        """Send lines such as ``READY=1``. If that fails, only a warning is logged."""
+        """Send lines such as ``READY=1`` to the service manager. A failure only causes a warning."""
         if not self.address:
             return
         where = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address

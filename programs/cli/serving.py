@@ -60,7 +60,7 @@ class StopSignals:
             signal.signal(number, handler if error is not None else signal.SIG_IGN)
 
     def stop(self, *_signal: object) -> None:
-        """Request the stop. For the loop thread and signal handlers."""
+        """Request the stop of this process. For the loop thread and signal handlers."""
         self.wanted = True
         if self._loop is not None:
             # RuntimeError: the event loop is closed, so everything has already stopped.
@@ -68,7 +68,7 @@ class StopSignals:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> None:
-        """Return when the stop has been requested, even if that was before the loop ran."""
+        """Wait until the stop of this process is requested. A request from before the loop ran counts."""
         self._loop = asyncio.get_running_loop()
         if not self.wanted:
             await self._event.wait()
@@ -144,7 +144,8 @@ def with_name_server(loaded: LoadedConfig, own: str) -> LoadedConfig:
 
 
 def with_environment(loaded: LoadedConfig) -> LoadedConfig:
-    """Return the configuration of a single broker. Without configured name servers it has those of NAMESRV_ADDR."""
+    """Return the configuration of a single broker. If the configuration names no name servers, the broker uses those of
+    ``NAMESRV_ADDR``."""
     if not loaded.config.namesrv.addresses and "NAMESRV_ADDR" in os.environ:
         return loaded.with_overrides([f"namesrv.addresses={os.environ['NAMESRV_ADDR']}"])
     return loaded

@@ -42,7 +42,8 @@ def _errors_of(stream: TextIO) -> str:
 
 
 class _Stream(io.TextIOBase):
-    """Replaces a stream of the process. Whole lines go to the thread at once, the rest at ``flush``. Any thread."""
+    """Replaces stdout or stderr of the process. Whole lines go to the output thread at once, an unfinished line at ``flush``.
+    Any thread."""
 
     def __init__(self, stream: TextIO, thread: OutputThread) -> None:
         self._stream = stream
@@ -60,7 +61,7 @@ class _Stream(io.TextIOBase):
 
     @property
     def buffer(self) -> object:
-        """The original stream's buffer, for code that writes bytes and may wait."""
+        """The buffer of the original stream, for code that writes bytes and may wait."""
         return self._stream.buffer
 
     def fileno(self) -> int:
@@ -175,22 +176,22 @@ class ServingOutput:
         return self
 
     def start(self) -> None:
-        """Do nothing: the threads belong to the process."""
+        """Do nothing when the broker starts its services: the process owns the output threads."""
 
     def stop(self) -> None:
-        """Do nothing."""
+        """Do nothing when the broker stops its services: the process owns the output threads."""
 
     @property
     def lost_lines(self) -> int:
-        """Lines that were lost since the process began to serve. Any thread."""
+        """Number of log lines that were lost since the process began to serve. Any thread."""
         return sum(thread.lost_lines for thread in self._threads)
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the figure ``logLinesLost``."""
+        """Return the runtime figure ``logLinesLost``, the number of lost log lines."""
         return {"logLinesLost": str(self.lost_lines)}
 
     def metrics(self) -> Iterator[Measurement]:
-        """Yield the number of lost lines of each output."""
+        """Yield a metric for each output: the number of lost log lines."""
         meaning = "Lines of stdout, stderr or the log file that are lost, because nobody took them."
         for thread in self._threads:
             yield Measurement(

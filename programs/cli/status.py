@@ -66,7 +66,8 @@ async def _brokers(admin: AdminClient) -> list[tuple[BrokerMemory, BrokerReport 
 
 
 async def _ask(admin: AdminClient, broker: BrokerMemory) -> BrokerReport | None:
-    """Fetch a broker's figures, and return the report of a FlintMQ broker. If it does not answer, its error is set."""
+    """Fetch a broker's figures, and return the report of a FlintMQ broker. If the broker does not answer, its ``error`` is
+    set."""
     try:
         broker.info = await admin.runtime_info(broker.address)
         return await report_of(admin, broker.address) if is_flintmq(broker) else None

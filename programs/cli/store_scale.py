@@ -158,7 +158,8 @@ def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
 
 
 def _end(store: Path) -> int | None:
-    """Return the physical offset at which to stop reading while a broker runs, from its feed; None if there is none.
+    """Return the physical offset at which to stop reading the store of a running broker. Return None if no broker runs, or if
+    the broker's dispatcher spark_feed has written no feed.
 
     Without a feed the newest bytes of the log may look damaged.
     """

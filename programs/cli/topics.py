@@ -215,7 +215,8 @@ def create(
 
 
 def _print_made(topic: str, broker: str | None, made: list[TopicConfig], as_json: bool) -> None:
-    """Print a topic's current properties. If brokers differ, JSON has null, and the text has all values."""
+    """Print the current properties of a topic. For a property that differs between brokers, the JSON has null, and the text has
+    all values."""
     nums = sorted({config.read_queue_nums for config in made})
     permissions = sorted({_permission(config) for config in made})
     orders = sorted({config.order for config in made})
