@@ -29,7 +29,8 @@ NO_BROKER: Final = Alarm(
 
 
 def told_alarms(broker: BrokerMemory) -> tuple[PlacedAlarm, ...]:
-    """Return a broker's last reported alarms. A RocketMQ broker reports none, so they come from its figures and offsets."""
+    """Return the last alarms that a broker reported. A RocketMQ broker reports no alarms, so its alarms are computed from its
+    figures and offsets."""
     try:
         found = alarms_of(broker.info) if ALARMS in broker.info else list(_of_silent(broker))
     except FlintError as error:

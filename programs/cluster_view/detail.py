@@ -43,12 +43,12 @@ TOPICS_MAX: Final = 32
 async def ask_each(
     brokers: Sequence[BrokerMemory], ask: Callable[[BrokerMemory], Awaitable[T]], *missing: int
 ) -> tuple[list[tuple[BrokerMemory, T]], tuple[str, ...]]:
-    """Ask several brokers at the same time.
+    """Ask several brokers at the same time, and collect their answers and errors.
 
     Args:
         brokers: the brokers to ask.
         ask: asks one broker.
-        missing: response codes with which a broker says that it lacks the subject.
+        missing: response codes with which a broker says that it lacks the topic or group.
 
     Returns:
         The brokers that answered with their answers, and error texts of the others.
@@ -70,7 +70,7 @@ async def ask_each(
 async def broker_detail(admin: AdminClient, row: BrokerView) -> BrokerView:
     """Return a broker with its settings. A FlintMQ broker adds their origins, its last start and its quarantine.
 
-    They are left out if the broker does not report them.
+    The origins, the last start and the quarantine are left out if the broker does not report them.
     """
     try:
         report = await report_of(admin, row.address) if row.is_flintmq else None

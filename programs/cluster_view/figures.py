@@ -10,13 +10,14 @@ _SPAN: Final = re.compile(r"(\d+) (day|hour|minute|second)")
 
 
 def number(info: Mapping[str, str], name: str) -> int:
-    """Return a whole number from the figures; 0 if it is missing or not a number."""
+    """Return a whole number from a broker's runtime figures; 0 if the figure is missing or not a number."""
     text = info.get(name, "").strip()
     return int(text) if text.lstrip("-").isdecimal() else 0
 
 
 def first(text: str) -> float:
-    """Return the first of several numbers, which is the rate over the shortest time; 0 if there is none."""
+    """Return the first number of a text; 0 if the text has none. In a list of rates, the first number is the rate over the
+    shortest time."""
     try:
         return round(float(text.split()[0]), 2)
     except (IndexError, ValueError):
@@ -24,7 +25,7 @@ def first(text: str) -> float:
 
 
 def main_figures(info: Mapping[str, str]) -> dict[str, Any]:
-    """Return the broker figures that ``flintmq status`` and the views share, keyed by their JSON names."""
+    """Return the broker figures that ``flintmq status``, ``flintmq top`` and the console share, keyed by their JSON names."""
     return {
         "put_per_s": first(info.get("putTps", "")),
         "get_per_s": first(info.get("getTransferedTps", "")),
@@ -55,9 +56,9 @@ def replication_of(info: Mapping[str, str]) -> dict[str, Any]:
 
 
 def put_latency_99_ms(info: Mapping[str, str]) -> float | None:
-    """Return the 99th percentile of append times in the last whole minute; None if the broker does not report it.
+    """Return the 99th percentile of a broker's append times in the last whole minute; None if the broker does not report it.
 
-    Brokers report 0 if nothing was appended; that is None too.
+    Brokers report 0 if nothing was appended. The result for 0 is also None.
     """
     return first(info.get("putLatency99", "")) or None
 

@@ -24,7 +24,7 @@ for the longest time."""
 
 @attrs.frozen
 class Sample:
-    """Figures at one time; None for unknown ones."""
+    """Figures of a cluster or a group at one time. A figure is None if it is unknown."""
 
     at_s: float
     put_per_s: float | None
@@ -34,14 +34,14 @@ class Sample:
 
 
 class History:
-    """The samples of the last ten minutes. Loop thread only."""
+    """The samples of a cluster's and its groups' figures over the last ten minutes. For the loop thread only."""
 
     def __init__(self) -> None:
         self._cluster = _samples()
         self._groups: OrderedDict[str, deque[Sample]] = OrderedDict()
 
     def watch(self, group: str) -> None:
-        """Keep a group's figures from now on."""
+        """Record the figures of a group from now on."""
         self._groups.setdefault(group, _samples())
         self._groups.move_to_end(group)
         while len(self._groups) > GROUPS_MAX:
@@ -82,7 +82,8 @@ class History:
         return tuple(self._cluster)
 
     def group(self, name: str) -> tuple[Sample, ...]:
-        """Return the samples of a group, oldest first. If there are many groups, they begin when the group was first viewed."""
+        """Return the samples of a group, oldest first. In a cluster with many groups, a group is sampled only after it was
+        first viewed."""
         return tuple(self._groups.get(name, ()))
 
 

@@ -23,7 +23,7 @@ TIMEOUT_MS: Final = 3_000
 
 @attrs.frozen
 class Asked:
-    """A member's answer, or the reason why there is none."""
+    """The answer of a group's member, or the reason why the member did not answer."""
 
     client_id: str
     info: ConsumerRunningInfo | None
@@ -31,13 +31,13 @@ class Asked:
 
 
 async def ask_members(admin: AdminClient, group: str, addresses: Mapping[str, str], members_max: int) -> list[Asked]:
-    """Ask members for their queues and subscriptions, a few at a time.
+    """Ask the members of a group for their queues and subscriptions, a few members at a time.
 
     Args:
         admin: the administration client.
         group: the members' group.
         addresses: ``host:port`` of each member's broker, keyed by client id.
-        members_max: the most members to ask, in the order of their ids. Others get an error text.
+        members_max: maximum number of members to ask, in the order of their ids. The others get an error text.
 
     Returns:
         An answer for each member, in the order of their ids.
@@ -58,7 +58,7 @@ async def ask_members(admin: AdminClient, group: str, addresses: Mapping[str, st
 
 
 def conflicts_of(asked: Iterable[Asked]) -> tuple[Conflict, ...]:
-    """Return the conflicts between members; members without an answer are ignored."""
+    """Return the conflicts between the subscriptions of a group's members; members without an answer are ignored."""
     return find_conflicts({one.client_id: _behaviour(one.info) for one in asked if one.info is not None})
 
 

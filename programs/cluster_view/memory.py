@@ -46,7 +46,8 @@ NOBODY: Final = ((), "", "", "")
 
 @attrs.define
 class BrokerMemory:
-    """The state of a master or slave. Its answers are kept when it stops answering, until the view drops it."""
+    """The state of a master or slave. When the broker stops answering, its last answers are kept until the view drops the
+    broker."""
 
     cluster: str
     name: str
@@ -84,15 +85,16 @@ class BrokerMemory:
 
     @property
     def answers(self) -> bool:
-        """Whether its last request was answered."""
+        """Whether the broker is registered and answered the last request."""
         return self.is_registered and not self.error
 
     def due(self, kind: str, now_s: float, interval_s: float) -> bool:
-        """Return whether a kind of request is due."""
+        """Return whether it is time to send a kind of request to the broker."""
         return now_s - self.asked_s.get(kind, NEVER) >= interval_s
 
     def age_s(self, kind: str, now_s: float) -> float | None:
-        """Return the age in seconds of the last answer to a kind of request; None if there is none."""
+        """Return the age in seconds of the broker's last answer to a kind of request; None if the broker has not answered
+        one."""
         asked_s = self.asked_s.get(kind)
         return None if asked_s is None else max(0.0, now_s - asked_s)
 
@@ -102,11 +104,11 @@ class BrokerMemory:
 
     @property
     def queue_count(self) -> int:
-        """The number of groups' queues in the last answer about progress."""
+        """The number of queues, summed over groups, in the broker's last answer about the groups' progress."""
         return sum(len(group.queues) for group in self.progress.values())
 
     def topic_per_s(self, topic: str) -> float | None:
-        """Return the messages per second of a topic; None if unknown."""
+        """Return the number of messages per second that the broker stores in a topic; None if the rate is unknown."""
         rate = self.consumed_rates.per_s(topic)
         return self.topic_rates.per_s(topic) if rate is None else rate
 

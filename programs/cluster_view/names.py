@@ -24,7 +24,7 @@ def kind_of_topic(topic: str, places: Iterable[tuple[str, str]] = ()) -> Kind:
 
     Args:
         topic: the topic's name.
-        places: (broker, cluster) pairs that may hold it; each has system topics with its names.
+        places: (broker, cluster) pairs that may hold the topic. Each broker and cluster has system topics with its name.
     """
     if topic.startswith(RETRY_PREFIX):
         return "retry"

@@ -59,11 +59,11 @@ class Pace:
     """Maximum pause, in seconds, before a broker that does not answer is asked again. The pauses are 1, 2, 4, … seconds."""
 
     def tables_due_s(self, broker: BrokerMemory) -> float:
-        """Return the interval for the tables of a broker."""
+        """Return the interval between two requests for the tables of a broker, in seconds."""
         return max(self.tables_s, 0.005 * (len(broker.topics) + len(broker.groups)))
 
     def progress_due_s(self, broker: BrokerMemory) -> float:
-        """Return the interval for the groups' progress at a broker."""
+        """Return the interval between two requests for the groups' progress at a broker, in seconds."""
         return max(self.progress_s, 0.004 * broker.queue_count)
 
 
@@ -80,12 +80,12 @@ class Poller:
         self._pace = pace
 
     async def poll(self, broker: BrokerMemory, *, speaks: bool, all_due: bool = False) -> None:
-        """Send the due requests; an error is stored in ``broker.error``.
+        """Send the requests to a broker that are due. An error is stored in ``broker.error``.
 
         Args:
             broker: the broker, whose state is updated.
-            speaks: whether to ask it about topics and groups.
-            all_due: send all requests except for look-ups, regardless of their interval.
+            speaks: whether to ask the broker about topics and groups.
+            all_due: send all requests, regardless of their interval, except for requests about one topic or group.
         """
         now_s = self._now_s()
         if broker.failures and not all_due:
@@ -110,7 +110,7 @@ class Poller:
         return self._admin.client.clock.monotonic_s()
 
     async def look(self, broker: BrokerMemory, wanted: Callable[[str], bool]) -> None:
-        """Fetch everything about topics and groups except for topics' offsets, for a single view.
+        """Fetch a broker's figures, topics and groups once, without the offsets of topics.
 
         Args:
             broker: the broker, whose state is updated.
@@ -153,7 +153,7 @@ class Poller:
                 broker.consumed_rates.note(topic, total, now_s)
 
     async def _look_up(self, broker: BrokerMemory) -> None:
-        """Look up topics and groups in turns, as many as the time since the last turn allows."""
+        """Ask a broker about its topics and groups one after another, as many as the allowed rate of requests permits."""
         now_s = self._now_s()
         since_s = min(now_s - broker.asked_s.get("lookup", NEVER), 5.0)
         budget = round(since_s * self._pace.lookups_per_s)
@@ -205,7 +205,8 @@ class Poller:
         broker.connected[group] = Connected(client_ids, found.consume_type, found.message_model, words, self._now_s())
 
     async def _look_up_beginning(self, broker: BrokerMemory, group: str, found: ConsumerConnection) -> None:
-        """Look up topics to which a group subscribes without an offset; the request for all groups omits them."""
+        """Fetch a group's progress in topics to which the group subscribes without an offset. The request for the progress of
+        all groups omits such topics."""
         known = broker.progress.get(group)
         without = {
             topic

@@ -25,7 +25,8 @@ class Meter:
     per_s: float | None = None
 
     def note(self, total: int, at_s: float) -> None:
-        """Add a new total. A smaller total than before starts again, as after a restart."""
+        """Add a new reading of the total. After a smaller total than before, as after a restart, the rate is computed from new
+        readings only."""
         if total < self.total:
             self.total, self.at_s, self.per_s = total, at_s, None
         elif at_s - self.at_s >= RATE_MIN_S:
@@ -34,13 +35,13 @@ class Meter:
 
 
 class Meters:
-    """Rates, keyed by name; names that are no longer reported are dropped."""
+    """Rates of several totals, keyed by name. Names that are no longer reported are dropped."""
 
     def __init__(self) -> None:
         self._meters: dict[str, Meter] = {}
 
     def note(self, name: str, total: int, at_s: float) -> None:
-        """Add a new total for a name."""
+        """Add a new reading of the total with the given name."""
         known = self._meters.get(name)
         if known is None:
             self._meters[name] = Meter(total, at_s)
@@ -48,19 +49,19 @@ class Meters:
             known.note(total, at_s)
 
     def keep(self, names: Iterable[str]) -> None:
-        """Drop all other names."""
+        """Drop the rates whose names are not among the given ones."""
         wanted = set(names)
         self._meters = {name: meter for name, meter in self._meters.items() if name in wanted}
 
     def per_s(self, name: str) -> float | None:
-        """Return the rate of a name; None if it was not read twice yet."""
+        """Return the rate with the given name; None before the second reading of its total."""
         meter = self._meters.get(name)
         return None if meter is None else meter.per_s
 
 
 @attrs.define
 class GroupProgress:
-    """A group's progress at one broker."""
+    """The progress of a group at one broker."""
 
     per_s: float
     """Messages per second that the group received recently, as the broker reports them."""
@@ -77,7 +78,7 @@ class GroupProgress:
         return [(queue, now_s - since_s) for queue, (_, since_s) in self.standing.items() if now_s - since_s >= least_s]
 
     def lag_by_topic(self) -> dict[str, int]:
-        """Return the number of waiting messages, keyed by topic."""
+        """Return the number of messages that the group has still to consume, keyed by topic."""
         lags: dict[str, int] = {}
         for queue in self.standing:
             lags[queue.topic] = lags.get(queue.topic, 0) + lag_of(self.queues[queue])
@@ -85,12 +86,12 @@ class GroupProgress:
 
 
 def lag_of(queue: OffsetWrapper) -> int:
-    """Return the number of messages in a queue that wait for a group."""
+    """Return the number of messages in a queue that a group has still to consume."""
     return lag_messages(queue.broker_queue_offset, queue.consumer_offset)
 
 
 def advance(known: GroupProgress | None, stats: Iterable[ConsumeStats], now_s: float) -> GroupProgress:
-    """Return a group's progress after a new reading.
+    """Return a group's progress at a broker after a new reading.
 
     Args:
         known: the previous progress; None at the first reading.
@@ -119,7 +120,7 @@ def advance(known: GroupProgress | None, stats: Iterable[ConsumeStats], now_s: f
 
 
 def ends_by_topic(groups: Mapping[str, GroupProgress]) -> dict[str, int]:
-    """Return the sum of queue ends for each consumed topic, to compute a rate from."""
+    """Return the sum of the queues' maximum offsets for each consumed topic. Two such sums give the rate of a topic."""
     ends: dict[str, dict[int, int]] = {}
     for group in groups.values():
         for queue, figures in group.queues.items():

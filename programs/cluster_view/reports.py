@@ -15,7 +15,7 @@ _STOPS: Final = {
 
 
 def start_facts(report: BrokerReport) -> Iterator[tuple[str, str]]:
-    """Yield what the last start found and did, as labels and sentences in the order of the events."""
+    """Yield the findings and actions of a broker's last start, as labels and sentences in the order of the events."""
     start = report.start
     yield "the broker before stopped", _STOPS.get(start.last_stop, start.last_stop)
     yield (
@@ -45,12 +45,12 @@ def _cut(cut: RemovedPart | None) -> str:
 
 
 def needs_a_look(report: BrokerReport) -> bool:
-    """Return whether the last start found a store that was not closed in order."""
+    """Return whether a broker's last start found a store that was not closed in order."""
     return report.start.last_stop != "clean" or report.start.cut is not None or report.start.hole_count > 0
 
 
 def in_a_line(report: BrokerReport) -> str:
-    """Return the findings of the last start in one sentence."""
+    """Return the findings of a broker's last start in one sentence."""
     start = report.start
     words = [f"stopped {_STOPS.get(start.last_stop, start.last_stop)}"]
     if start.cut is not None:

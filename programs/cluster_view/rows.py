@@ -17,7 +17,7 @@ from flintmq.programs.cluster_view.values import BrokerView, GroupView, PlacedAl
 
 
 def broker_row(broker: BrokerMemory, now_s: float, alarms: tuple[PlacedAlarm, ...]) -> BrokerView:
-    """Return a broker's row, without its settings."""
+    """Return a broker's row for a list of brokers, without the broker's settings."""
     info, told = broker.info, figures.main_figures(broker.info)
     error = broker.error
     if not broker.answers:
@@ -48,7 +48,7 @@ def broker_row(broker: BrokerMemory, now_s: float, alarms: tuple[PlacedAlarm, ..
 
 
 def topic_rows(speakers: Sequence[BrokerMemory], now_s: float) -> dict[str, TopicView]:
-    """Return all topics without their queues, keyed by name."""
+    """Return the rows of all topics without the topics' queues, keyed by topic."""
     holders: dict[str, list[BrokerMemory]] = {}
     for broker in speakers:
         for topic in broker.topics:
@@ -96,7 +96,7 @@ def _topic_row(
 
 
 def group_rows(speakers: Sequence[BrokerMemory], now_s: float, stuck_s: float) -> dict[str, GroupView]:
-    """Return all groups without their queues and members, keyed by name.
+    """Return the rows of all groups without their queues and members, keyed by group.
 
     Args:
         speakers: the brokers whose answers about groups are used.

@@ -26,7 +26,7 @@ def as_json(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a broker's answer as dicts, lists and scalars, with the names of its fields here."""
+    """Return a broker's answer as dicts, lists and scalars, keyed by the names of the Python attributes."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(inner) for name, inner in msgspec.structs.asdict(value).items()}
     if isinstance(value, (tuple, list)):
@@ -71,7 +71,7 @@ class Overview:
 
 @attrs.frozen(kw_only=True)
 class PlacedAlarm:
-    """An alarm with its broker."""
+    """An alarm and the broker that reports it."""
 
     id: str
     """Stable identifier of the alarm, such as ``disk.full``, for programs."""
@@ -92,7 +92,7 @@ class PlacedAlarm:
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """A setting of a broker."""
+    """A setting of a broker, with its value and the value's origin."""
 
     name: str
     """The setting's name: FlintMQ's key for a FlintMQ broker, RocketMQ's name for another broker."""

@@ -59,7 +59,7 @@ class ClusterView:
         await self.close()
 
     async def close(self) -> None:
-        """Stop the background requests. Idempotent."""
+        """Stop the view's background requests. Idempotent."""
         tasks = [*self._polls.values(), *([self._background] if self._background is not None else [])]
         self._background = None
         for task in tasks:
@@ -124,19 +124,19 @@ class ClusterView:
     # --- details ---
 
     async def broker(self, name: str, broker_id: int = 0) -> BrokerView | None:
-        """Return a broker with its settings; None if there is none with this name and id."""
+        """Return a broker with its settings; None if no broker has the given name and id."""
         row = next((one for one in await self.brokers() if (one.name, one.broker_id) == (name, broker_id)), None)
         return None if row is None else await detail.broker_detail(self._admin, row)
 
     async def topic(self, name: str) -> TopicView | None:
-        """Return a topic with its queues; None if there is none with this name."""
+        """Return a topic with its queues; None if no broker has the topic."""
         row = (await self._looked())[0].get(name)
         if row is None:
             return None
         return await detail.topic_detail(self._admin, row, [one for one in self._speakers() if name in one.topics])
 
     async def group(self, name: str) -> GroupView | None:
-        """Return a group with its queues and members; None if there is none with this name."""
+        """Return a group with its queues and members; None if no broker knows the group."""
         row = (await self._looked())[1].get(name)
         if row is None:
             return None
@@ -146,10 +146,10 @@ class ClusterView:
     # --- inside ---
 
     async def refresh(self, *, all_due: bool = False) -> None:
-        """Send the due requests.
+        """Send the requests that are due to the name server and to each broker.
 
         Args:
-            all_due: send all requests except for those in turns, as after a change.
+            all_due: send all requests, as after a change, except for requests about one topic or group.
         """
         async with self._turn:
             now_s = self._now_s()
@@ -174,7 +174,7 @@ class ClusterView:
             await asyncio.sleep(TICK_S)
 
     async def _turn_once(self) -> None:
-        """Send the due requests, unless the view was not used for a while."""
+        """Send the requests that are due, unless the view was not used for a while."""
         if self._now_s() - self._looked_s < self._pace.idle_s:
             await self.refresh()
 
