@@ -98,7 +98,7 @@ class TopApp(App[None]):
         self._drawing = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
-        """Yield the widgets from top to bottom."""
+        """Yield the widgets of the main screen from top to bottom."""
         yield Static("asking …", id="overview", markup=False)
         yield Static("", id="alarms", markup=False)
         for title in self.KINDS:
@@ -107,7 +107,7 @@ class TopApp(App[None]):
         yield Footer(show_command_palette=False)
 
     async def on_mount(self) -> None:
-        """Create the tables and start to refresh them."""
+        """Create the columns of the tables, and start the periodic refresh."""
         for title, kind in self.KINDS.items():
             table = self._table(title)
             for column in kind.columns:
@@ -118,7 +118,7 @@ class TopApp(App[None]):
         self.run_worker(self.look())
 
     async def look(self) -> None:
-        """Refresh the screen from the view, unless it is paused. Refreshes do not overlap."""
+        """Refresh the main screen from the view, unless the refresh is paused. Refreshes do not overlap."""
         if self._paused or self._drawing.locked():
             return
         async with self._drawing:
@@ -149,7 +149,7 @@ class TopApp(App[None]):
             self._fill(kind, self._seen.values[title])
 
     def _fill(self, kind: Kind[Any], values: Sequence[Any]) -> None:
-        """Fill a table; the cursor follows its row."""
+        """Fill a table with new rows. The cursor stays on the row of the same broker, topic or group."""
         table, by = self._table(kind.title), self._sorted_by[kind.title]
         found = chosen(kind, values, wanted=self._wanted, sorted_by=by, with_system=self._with_system)
         shown = found[:ROWS_MAX]
@@ -171,27 +171,28 @@ class TopApp(App[None]):
     # --- keys ---
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key has an effect on the current screen. Most keys need the tables."""
+        """Return whether a key has an effect on the current screen. Most keys only have an effect on the screen with the
+        tables."""
         return len(self.screen_stack) == 1 or action not in _OF_THE_TABLES
 
     def action_filter(self) -> None:
-        """Show the input field for the filter."""
+        """Show the input field for the filter of names."""
         field = self.query_one("#filter", Input)
         field.styles.display = "block"
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Apply the filter while it is typed."""
+        """Apply the filter of names while the user types it."""
         self._wanted = event.value
         self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Close the input field and return to the tables."""
+        """Close the filter's input field and return to the tables."""
         event.input.styles.display = "none"
         self._table(GROUPS.title).focus()
 
     def action_clear(self) -> None:
-        """Clear the filter."""
+        """Clear the filter of names, so that the tables show all rows."""
         field = self.query_one("#filter", Input)
         field.value = ""
         field.styles.display = "none"
@@ -206,7 +207,7 @@ class TopApp(App[None]):
             self._draw()
 
     def action_pause(self) -> None:
-        """Pause or resume the refreshes."""
+        """Pause or resume the periodic refresh."""
         self._paused = not self._paused
         self._draw()
 
@@ -230,13 +231,13 @@ class TopApp(App[None]):
         self.push_screen(DetailScreen(parts, self._refresh_s))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Show the details of a row."""
+        """Show the details of the broker, topic or group in the selected row."""
         name = event.row_key.value
         if name is not None and event.data_table.id is not None:
             self.push_screen(DetailScreen(self._asking(event.data_table.id, name), self._refresh_s))
 
     def _asking(self, title: str, name: str) -> Callable[[], Awaitable[list[Part]]]:
-        """Return a function that fetches the details of a row."""
+        """Return a function that fetches the details of the broker, topic or group in a row."""
         view = self._view
         gone = [Part(f"{title.removesuffix('s')} {name} is there no more", (), ())]
 

@@ -35,12 +35,12 @@ def _facts(title: str, **facts: str) -> Part:
 
 
 def _when(timestamp_ms: int | None) -> str:
-    """Return a local time; ``-`` for none."""
+    """Return a time as local time; ``-`` if the time is missing."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms else UNKNOWN
 
 
 def broker_parts(broker: BrokerView) -> list[Part]:
-    """Return a broker's state, alarms, plugins and settings."""
+    """Return tables with a broker's state, alarms, plugins and settings."""
     facts = _facts(
         f"broker {name_text(broker.name)}:{broker.broker_id}",
         address=broker.address,
@@ -72,7 +72,7 @@ def broker_parts(broker: BrokerView) -> list[Part]:
 
 
 def topic_parts(topic: TopicView) -> list[Part]:
-    """Return a topic's state, its queues and its groups."""
+    """Return tables with a topic's state, its queues and its groups."""
     facts = _facts(
         f"topic {printable(topic.name, _VALUE_MAX_CHARS)}",
         brokers=", ".join(topic.brokers),
@@ -97,7 +97,7 @@ def topic_parts(topic: TopicView) -> list[Part]:
 
 
 def group_parts(group: GroupView) -> list[Part]:
-    """Return a group's state, conflicts, stuck queues, queues with their owners, and members."""
+    """Return tables with a group's state, conflicts, stuck queues, queues with their owners, and members."""
     facts = _facts(
         f"group {printable(group.name, _VALUE_MAX_CHARS)}",
         lag=f"{count_text(group.lag)} (of it to be tried again: {count_text(group.retry_lag)})",
@@ -152,7 +152,7 @@ def group_parts(group: GroupView) -> list[Part]:
 
 
 def alarm_parts(overview: Overview) -> list[Part]:
-    """Return all errors and alarms with their full texts."""
+    """Return tables with all errors and alarms of a cluster, with their full texts."""
     rows = [("error", "", "", error) for error in overview.errors]
     rows += [
         (alarm.level, alarm.id, f"{alarm.subject} {alarm.broker}".strip(), f"{alarm.message} {_key(alarm.key)}".strip())

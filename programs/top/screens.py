@@ -20,7 +20,7 @@ from flintmq.programs.top.details import Part
 
 
 class DetailScreen(Screen[None]):
-    """Shows parts below each other, refreshed periodically; the escape key closes it.
+    """Shows titled tables below each other, refreshed periodically. The escape key closes the screen.
 
     Args:
         ask: fetches the parts.
@@ -41,21 +41,21 @@ class DetailScreen(Screen[None]):
         self._asking = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
-        """Yield the widgets."""
+        """Yield the widgets of the screen with details."""
         yield Static("PAUSED", id="paused")
         with VerticalScroll():
             yield Static("asking …", id="parts", markup=False)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Start to refresh the screen."""
+        """Start the periodic refresh of the screen with details."""
         self.query_one("#paused").display = False
         self.query_one(VerticalScroll).focus()
         self.set_interval(self._refresh_s, self.look)
         self.run_worker(self.look())
 
     async def look(self) -> None:
-        """Refresh the screen, unless it is paused. Refreshes do not overlap."""
+        """Refresh the screen with details, unless the refresh is paused. Refreshes do not overlap."""
         if self._paused or self._asking.locked():
             return
         async with self._asking:
@@ -66,13 +66,13 @@ class DetailScreen(Screen[None]):
             self.query_one("#parts", Static).update(Group(*(_shown(part) for part in parts)))
 
     def action_pause(self) -> None:
-        """Pause or resume the refreshes."""
+        """Pause or resume the periodic refresh of the screen with details."""
         self._paused = not self._paused
         self.query_one("#paused").display = self._paused
 
 
 def _shown(part: Part) -> RenderableType:
-    """Return a part as a table. Markup in cells is not interpreted."""
+    """Return a titled table of text as a table for the terminal. Markup in cells is not interpreted."""
     table = Table(
         box=box.SIMPLE_HEAD if any(part.headings) else None,
         show_header=any(part.headings),

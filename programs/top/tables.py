@@ -60,7 +60,7 @@ class Column(Generic[T]):
 
 @attrs.frozen
 class Kind(Generic[T]):
-    """A table of values of one kind. The first sortable column is not necessarily the first column."""
+    """A table of ``flintmq top``: brokers, topics or groups. The first sortable column is not necessarily the first column."""
 
     title: str
     columns: tuple[Column[T], ...]
@@ -71,12 +71,12 @@ class Kind(Generic[T]):
 
     @property
     def orders(self) -> list[str]:
-        """The headings of the sortable columns."""
+        """The headings of the table's sortable columns."""
         return [column.heading for column in self.columns if column.order is not None]
 
 
 def _falling(value: float | None) -> tuple[bool, float]:
-    """Return the sort key for numbers in descending order, with unknown ones last."""
+    """Return a sort key that puts larger numbers first and unknown numbers last."""
     return (value is None, -(value or 0))
 
 
@@ -89,7 +89,7 @@ def _broker_state(broker: BrokerView) -> str:
 
 
 def _known(broker: BrokerView, text: str) -> str:
-    """Return a figure's text; a dash if the broker has never answered."""
+    """Return the text of a broker's figure; a dash if the broker has never answered."""
     return UNKNOWN if broker.age_s is None else text
 
 
@@ -156,7 +156,7 @@ GROUPS: Final = Kind[GroupView](
 def chosen(
     kind: Kind[T], values: Sequence[T], *, wanted: str = "", sorted_by: str = "", with_system: bool = False
 ) -> list[T]:
-    """Return the values that a table shows, in order.
+    """Return the values that a table shows, filtered and sorted.
 
     Args:
         kind: the kind of the table.
@@ -176,7 +176,8 @@ def chosen(
 
 
 def overview_text(overview: Overview, state: str) -> str:
-    """Return the top line. The most important figures come first, because a narrow terminal cuts the line."""
+    """Return the top line of ``flintmq top``. The most important figures come first, because a narrow terminal cuts the
+    line."""
     away = f" ({overview.brokers_missing} away)" if overview.brokers_missing else ""
     latency = "" if overview.put_latency_99_ms is None else f"p99 {overview.put_latency_99_ms:.1f} ms  "
     clusters = name_text(", ".join(overview.clusters)) or "no cluster"
@@ -193,7 +194,7 @@ def alarm_text(alarm: PlacedAlarm) -> str:
 
 
 def alarm_lines(overview: Overview, room: int) -> list[str]:
-    """Return errors and alarms in at most ``room`` lines; the last line has the number of further ones."""
+    """Return a cluster's errors and alarms in at most ``room`` lines; the last line has the number of further ones."""
     lines = [f"ERROR {printable(error, 1_000)}" for error in overview.errors]
     lines += [alarm_text(alarm) for alarm in overview.alarms]
     if len(lines) > room:
