@@ -41,7 +41,7 @@ FOLDER: Final = Path(__file__).parent
 
 
 class Console:
-    """The objects that all pages share. Loop thread only.
+    """The objects that all pages of the console share. For the loop thread only.
 
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
@@ -88,7 +88,7 @@ class Console:
 
 
 def make_app(console: Console, host_names: Sequence[str] = ()) -> Starlette:
-    """Return the ASGI application.
+    """Return the console's ASGI application.
 
     Args:
         console: the shared objects; the caller closes them.
@@ -108,7 +108,7 @@ def make_app(console: Console, host_names: Sequence[str] = ()) -> Starlette:
 
 
 async def _healthz(_request: Request) -> Response:
-    """Answer that the console runs, regardless of the cluster."""
+    """Answer that the console runs, whatever the state of the cluster."""
     return PlainTextResponse("ok\n")
 
 
@@ -131,7 +131,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 def _templates() -> jinja2.Environment:
-    """Return the template environment. It escapes every value, and a missing value is an error."""
+    """Return the environment of the page templates. It escapes every value, and a missing value is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

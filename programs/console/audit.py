@@ -20,7 +20,7 @@ _TEXT_MAX_CHARS: Final = 1_000
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A change, or an attempt to change something."""
+    """A change that a user made, or tried to make, through the console."""
 
     at_ms: int
     who: str
@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 @attrs.define
 class AuditLog:
-    """The last 500 changes. Loop thread only.
+    """The log of the last 500 changes that users made through the console. For the loop thread only.
 
     Args:
         clock: the clock for the times of changes.
@@ -64,11 +64,11 @@ class AuditLog:
         return self._file.with_name(self._file.name + ".1")
 
     def entries(self) -> list[Entry]:
-        """Return the changes, newest first."""
+        """Return the recorded changes, newest first."""
         return list(reversed(self._kept))
 
     def note(self, who: str, client: str, action: str, subject: str, result: str) -> None:
-        """Record a change. If the file cannot be written, the error is logged, and the page still shows the change."""
+        """Record a change. If the audit file cannot be written, the error is logged, and the page still shows the change."""
         texts = (text[:_TEXT_MAX_CHARS] for text in (who, client, action, subject, result))
         entry = Entry(self._clock.now_ms(), *texts)
         self._kept.append(entry)
@@ -98,7 +98,7 @@ class AuditLog:
 
 
 def _decoded(line: bytes) -> Entry | None:
-    """Return the entry in a line; None if a crash or a full disk cut the line off."""
+    """Return the recorded change in a line of the audit file; None if a crash or a full disk cut the line off."""
     try:
         return msgspec.json.decode(line, type=Entry)
     except (msgspec.MsgspecError, UnicodeError):

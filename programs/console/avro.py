@@ -96,7 +96,7 @@ class Schema:
         self._note_names(self._schema, "", 0)
 
     def read(self, body: bytes) -> Any:
-        """Return the value of a whole body. Raises AvroError."""
+        """Return the value of a whole Avro body. Raises AvroError."""
         self._body, self._at, self._left = body, 0, VALUES_MAX
         self._until_s = time.thread_time() + TIME_MAX_S
         try:
@@ -160,7 +160,7 @@ class Schema:
         return self._complex(named, space, depth)
 
     def _count(self) -> None:
-        """Count a value. Raises AvroError if there are too many values or decoding takes too long."""
+        """Count one more decoded value. Raises AvroError if there are too many values or decoding takes too long."""
         self._left -= 1
         if self._left < 0:
             raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
@@ -196,7 +196,7 @@ class Schema:
         return branches[index]
 
     def _blocks(self) -> Any:
-        """Yield once for each entry of an array or map. Entries of zero bytes count too."""
+        """Yield once for each entry of an Avro array or map, and count the entry, even if the entry has no bytes."""
         while True:
             count = self._long()
             if count < 0:

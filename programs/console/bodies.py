@@ -32,7 +32,7 @@ _ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 @attrs.frozen
 class ShownBody:
-    """A body as text for a page."""
+    """A message body as text for a page."""
 
     form: Form
     """The form in which the body is shown; never ``auto``."""
@@ -45,9 +45,9 @@ class ShownBody:
 
 
 def shown_body(body: bytes, form: Form = "auto", schema: str = "") -> ShownBody:
-    """Return a body in a form, or in another one with the reason if the body does not have that form.
+    """Return a body as text in the requested form. If the body does not have this form, return another form with the reason.
 
-    It takes at most some tenths of a second and some 20 MiB, whatever the body. Pages call it in a thread.
+    The conversion takes at most some tenths of a second and some 20 MiB, whatever the body. Pages run it in a thread.
 
     Args:
         body: the decompressed body, or the first :data:`READ_MAX_BYTES` of it.
@@ -89,7 +89,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def _exact(text: str) -> float:
-    """Return a number exactly as written. Raises ValueError if a float cannot represent it, as another number would mislead."""
+    """Return a number of a JSON text exactly as written. Raises ValueError if a float cannot represent the number, because a
+    rounded number would mislead."""
     number = float(text)
     if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
         raise ValueError(f"{text[:40]} has too many digits to be shown exactly")
@@ -134,13 +135,13 @@ def _value(form: Form, body: bytes, value: Any) -> ShownBody:
 
 
 def _bounded(text: str) -> tuple[str, bool]:
-    """Return text of at most the length for a page, with control characters made visible, and whether it was cut."""
+    """Return text for a page, cut at the given length and with control characters made visible, and whether it was cut."""
     shown = visible(text[:_SHOWN_MAX_CHARS])
     return shown[:_SHOWN_MAX_CHARS], max(len(text), len(shown)) > _SHOWN_MAX_CHARS
 
 
 def _text(body: bytes, problem: str = "") -> ShownBody | None:
-    """Return a body as text; None if it is not text."""
+    """Return a body as text; None if the body is not text."""
     part = body[:SHOWN_MAX_BYTES]
     try:
         text = part.decode("utf-8")

@@ -34,7 +34,7 @@ class Line:
 
 @attrs.frozen
 class Drawn:
-    """A drawn line with its texts."""
+    """A line of a chart, with its texts."""
 
     label: str
     parts: tuple[str, ...]

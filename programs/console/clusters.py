@@ -39,11 +39,11 @@ def is_denied(error: FlintError) -> bool:
 
 
 class ClusterAccess:
-    """The client of one account, shared by its sessions. Loop thread only.
+    """The client of one account, shared by the account's sessions. For the loop thread only.
 
     Args:
-        clusters: creates it, and closes it when its last session has ended.
-        key: the access's key in ``clusters``.
+        clusters: creates this object, and closes it when the account's last session has ended.
+        key: the key of this object in ``clusters``.
         account: the access key; empty for unsigned requests.
         client: the client, which signs its requests.
     """
@@ -63,22 +63,22 @@ class ClusterAccess:
 
     @property
     def view(self) -> ClusterView:
-        """The account's view of the cluster. It asks brokers while pages use it, and for 20 s more."""
+        """The account's view of the cluster. The view sends requests to brokers while pages use it, and for 20 s more."""
         assert self._view is not None, "open_view comes first"
         return self._view
 
     async def open_view(self) -> None:
-        """Create :attr:`view` if it does not exist. Idempotent."""
+        """Create the account's view of the cluster if the view does not exist. Idempotent."""
         if self._view is None:
             self._view = ClusterView(self.admin, PACE)
             await self._view.__aenter__()
 
     def hold(self) -> None:
-        """Keep the access open until :meth:`release`."""
+        """Keep the account's client open until a call of :meth:`release`."""
         self._holders += 1
 
     def release(self) -> None:
-        """End a hold; the last one closes the access."""
+        """End the effect of one call of :meth:`hold`. After the last one, the account's client is closed."""
         self._holders -= 1
         if self._holders <= 0:
             self._clusters.close_soon(self)
@@ -87,7 +87,7 @@ class ClusterAccess:
         """Check that a broker and the name server accept the account.
 
         Raises:
-            RefusedError: they refuse; :func:`is_denied` says whether because of the account.
+            RefusedError: a broker or the name server refuses; :func:`is_denied` says whether because of the account.
             RemotingError: no name server answers, or no broker.
         """
         masters = list((await self.admin.masters()).values())[:_ASKED_MAX]
@@ -110,7 +110,7 @@ class ClusterAccess:
             raise RemotingError("no broker is registered that could check the account")
 
     async def is_taken(self) -> bool:
-        """Return whether the brokers accept the account, by their last answer. It is renewed after ten seconds.
+        """Return whether the brokers accepted the account when they were last asked. They are asked again after ten seconds.
 
         The caller waits for the brokers only the first time, or if the last answer is a minute old.
 
@@ -145,7 +145,7 @@ class ClusterAccess:
             self._checking = None
 
     async def close(self) -> None:
-        """Close the client's connections."""
+        """Close the connections of the account's client."""
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.gather(self._checking, return_exceptions=True)
@@ -155,7 +155,7 @@ class ClusterAccess:
 
 
 class Clusters:
-    """The clients of all accounts in use. Loop thread only.
+    """The clients of all accounts that are in use, one per account. For the loop thread only.
 
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
@@ -172,19 +172,20 @@ class Clusters:
 
     @property
     def accounts(self) -> Mapping[str, ClusterAccess]:
-        """The open accesses, by key."""
+        """The open clients of accounts, keyed by a hash of access key and secret key."""
         return self._open
 
     def anonymous(self) -> ClusterAccess:
-        """Return the access without an account, for clusters without access control. It stays open."""
+        """Return the client without an account, for clusters without access control. The client stays open."""
         return self._find("", "", None)
 
     def any_taken(self) -> ClusterAccess:
-        """Return an access for the console's own requests: a logged-in account's, or else the one without an account."""
+        """Return a client for the console's own requests: the client of a logged-in account, or else the client without an
+        account."""
         return next((one for one in self._open.values() if one.account), None) or self.anonymous()
 
     def signed(self, access_key: str, secret_key: str) -> ClusterAccess:
-        """Return the access of an account; the same object for the same keys. It is not checked yet."""
+        """Return the client of an account, without checking the account. The same keys give the same object."""
         # The key of the table is a hash: a debugger or a traceback that shows the table must not show the secret.
         key = hashlib.sha256(f"{access_key}\0{secret_key}".encode("utf-8", "replace")).hexdigest()
         return self._find(key, access_key, AclSigner(access_key, Secret(secret_key)))
@@ -201,7 +202,7 @@ class Clusters:
         return access
 
     def close_soon(self, access: ClusterAccess) -> None:
-        """Close an access that has no session."""
+        """Close the client of an account that has no session."""
         if self._open.get(access.key) is access:
             del self._open[access.key]
         task = asyncio.ensure_future(access.close())
@@ -209,6 +210,6 @@ class Clusters:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close all accesses."""
+        """Close the clients of all accounts."""
         opened, self._open = list(self._open.values()), {}
         await asyncio.gather(*(access.close() for access in opened), *self._closing)

@@ -28,7 +28,7 @@ WRITE_TIMEOUT_S: Final = 30.0
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol for one connection, with timeouts. Loop thread only."""
+    """uvicorn's protocol for one connection of a browser, with timeouts. For the loop thread only."""
 
     _deadline: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
@@ -36,14 +36,14 @@ class Connection(H11Protocol):
     """Time since which the console has waited for the browser to send or receive; None while the console does not wait."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Start to wait for a request."""
+        """Start the timeout for the first request of a new connection, and close another connection if there are too many."""
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             _cut_slowest(one for one in self.connections if one is not self)
         self._note_turn()
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes."""
+        """Process bytes that the browser has sent, or answer 503 if too many requests are in progress."""
         is_full = len(self.tasks) >= REQUESTS_MAX
         # At the limit, the slowest request of another connection is cut. Its task ends within the next iterations of the loop.
         if is_full:
@@ -53,19 +53,19 @@ class Connection(H11Protocol):
         self._note_turn()
 
     def on_response_complete(self) -> None:
-        """Continue with the peer's next request, if it has arrived."""
+        """Continue with the browser's next request, if that request has already arrived."""
         super().on_response_complete()
         self._note_turn()
 
     def pause_writing(self) -> None:
-        """Start the timeout for a peer that does not take its answer."""
+        """Start the timeout for a browser that does not read its answer."""
         super().pause_writing()
         if self._writing is None:
             self._writing = self.loop.call_later(WRITE_TIMEOUT_S, self.cut)
             self.waits_since_s = self.loop.time()
 
     def resume_writing(self) -> None:
-        """End the timeout of :meth:`pause_writing`, because the peer has read a part of its answer."""
+        """End the timeout of :meth:`pause_writing`, because the browser has read a part of its answer."""
         super().resume_writing()
         if self._writing is not None:
             self._writing.cancel()
@@ -81,16 +81,16 @@ class Connection(H11Protocol):
 
     @property
     def has_request(self) -> bool:
-        """Whether a request has begun and is not answered yet."""
+        """Whether a request of the browser has begun and is not answered yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def cut(self) -> None:
-        """Close the connection at once."""
+        """Close the connection with the browser at once."""
         self.waits_since_s = None
         self.transport.abort()
 
     def _note_turn(self) -> None:
-        """Start or cancel the timeout for a whole request."""
+        """Start or cancel the timeout within which a browser must send a whole request."""
         state = self.conn.their_state
         is_begin = self.cycle is None or bool(self.conn.trailing_data[0])
         is_peers_turn = state in (h11.IDLE, h11.SEND_BODY)
@@ -108,7 +108,7 @@ class Connection(H11Protocol):
 
 
 def _cut_slowest(connections: Iterable[Connection]) -> bool:
-    """Close the connection that has been silent for longest. Return whether there was one."""
+    """Close the connection that has been silent for longest. Return whether a connection was closed."""
     silent = [one for one in connections if one.waits_since_s is not None]
     if not silent:
         return False

@@ -31,7 +31,7 @@ FILE_BYTES: Final = KEPT * _RECORD.size
 
 @attrs.define
 class Hours:
-    """The samples of the last day; their times are in seconds since 1970. Loop thread only.
+    """The samples of a cluster's figures over the last day; their times are in seconds since 1970. For the loop thread only.
 
     Args:
         clock: the clock.
@@ -64,7 +64,7 @@ class Hours:
                 self._kept[place] = sample
 
     def note(self, sample: Sample) -> None:
-        """Store the sample of this minute, with the current time. A write error is logged once."""
+        """Store a sample of the cluster's figures for this minute, with the current time. A write error is logged once."""
         now_s = self._clock.now_ms() / 1000
         place = _place(now_s)
         self._kept[place] = kept = attrs.evolve(sample, at_s=now_s)
@@ -87,16 +87,16 @@ class Hours:
             self._is_failing = False
 
     def since(self, span_s: float) -> tuple[Sample, ...]:
-        """Return the samples of the last ``span_s`` seconds, oldest first."""
+        """Return the samples of the cluster's figures in the last ``span_s`` seconds, oldest first."""
         now_s = self._clock.now_ms() / 1000
         found = [one for one in self._kept.values() if 0 <= now_s - one.at_s <= span_s]
         return tuple(sorted(found, key=lambda one: one.at_s))
 
     async def record(self, access: Callable[[], ClusterAccess]) -> None:
-        """Ask the brokers each minute, until cancelled; no page needs to be open.
+        """Take a sample of the cluster's figures each minute, until cancelled. No page needs to be open.
 
         Args:
-            access: returns the access to ask the brokers with.
+            access: returns the client that asks the brokers.
         """
         while True:
             await self._record_once(access())
@@ -125,7 +125,7 @@ def _encoded(sample: Sample) -> bytes:
 
 
 def _decoded(record: bytes) -> Sample | None:
-    """Return the sample in a record; None for an empty place or a record that a crash cut off."""
+    """Return the sample in a record of the history file; None for an empty record or a record that a crash cut off."""
     figures, checksum = _RECORD.unpack(record)
     if zlib.crc32(figures) != checksum:
         return None

@@ -1,4 +1,4 @@
-"""Long lists: filters, sorts and pages them."""
+"""Divides long lists of the console into pages, after filtering and sorting them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS: Final = 100
 
 @attrs.frozen
 class Listed(Generic[T]):
-    """One page of a list."""
+    """One page of a long list, such as the list of topics."""
 
     rows: tuple[T, ...]
     total: int

@@ -29,12 +29,12 @@ STOP_TIMEOUT_S: Final = 3
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: the process handles signals and stops the server."""
+        """Leave the signal handlers unchanged: the process handles signals and stops the server."""
         yield
 
 
 class ConsoleServer:
-    """A running console, from ``__aenter__`` to ``__aexit__``. Loop thread only.
+    """A running console, from __aenter__ to __aexit__. For the loop thread only.
 
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
@@ -107,7 +107,8 @@ class ConsoleServer:
         return self
 
     async def warn_if_exposed(self) -> None:
-        """Log warnings if others than this machine's users can read or change data. For an address that is not loopback."""
+        """Log warnings if users of other machines can read or change data. Call this method only if the console's address is
+        not loopback."""
         if self._settings.certificate is None:
             log.warning(
                 "console.plain",
@@ -139,7 +140,7 @@ async def _end(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises RemotingConnectError."""
+    """Return a socket that listens at the console's address. Raises RemotingConnectError if that is not possible."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=128)

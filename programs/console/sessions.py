@@ -51,7 +51,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions. Loop thread only.
+    """The sessions of all logged-in users. For the loop thread only.
 
     Args:
         clock: ends sessions after 30 minutes without a request, and after 12 hours.
@@ -66,15 +66,15 @@ class Sessions:
         return len(self._by_id)
 
     def token(self, browser_id: str) -> str:
-        """Return the token that this browser's forms must contain."""
+        """Return the token that forms from a browser with the given id must contain."""
         return hmac.new(self._key, browser_id.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
 
     def token_fits(self, browser_id: str, token: str) -> bool:
-        """Return whether a form's token is this browser's, in constant time."""
+        """Return whether a form's token belongs to the browser with the given id. The comparison takes constant time."""
         return hmac.compare_digest(self.token(browser_id).encode(), token.encode("utf-8", "replace"))
 
     def begin(self, access: ClusterAccess) -> str:
-        """Start a session, and return the id for the cookie."""
+        """Start a session of an account, and return the id for the browser's cookie."""
         while len(self._by_id) >= SESSIONS_MAX:
             _, oldest = self._by_id.popitem(last=False)
             oldest.access.release()
@@ -84,7 +84,7 @@ class Sessions:
         return browser_id
 
     def find(self, browser_id: str) -> Session | None:
-        """Return the session of a cookie, and mark it as used; None if there is none."""
+        """Return the session of a browser and mark the session as used; None if the browser has no session."""
         self._forget_old()
         session = self._by_id.get(browser_id)
         if session is not None:
@@ -93,7 +93,7 @@ class Sessions:
         return session
 
     def end(self, browser_id: str) -> None:
-        """End a session. Does nothing for an id without one."""
+        """End the session of a browser. Do nothing if the browser has no session."""
         session = self._by_id.pop(browser_id, None)
         if session is not None:
             session.access.release()
@@ -116,7 +116,7 @@ class Sessions:
 
 @attrs.frozen
 class Confirmation:
-    """A preview that its viewer may confirm once."""
+    """A preview of a change that its viewer may confirm once."""
 
     id: str
     fields: Mapping[str, str]
@@ -124,7 +124,8 @@ class Confirmation:
 
 
 class Confirmations:
-    """Previews that wait for a confirmation: once, from the same browser, with the same fields. Loop thread only.
+    """Previews of changes that wait for a confirmation: once, from the same browser, with the same fields. For the loop thread
+    only.
 
     Args:
         clock: drops previews after 15 minutes.
@@ -149,7 +150,7 @@ class Confirmations:
         return confirmation
 
     def take(self, confirmation_id: str, browser_id: str, path: str, fields: Mapping[str, str]) -> bool:
-        """Return whether a form confirms a preview; if so, the confirmation is used up."""
+        """Return whether a form confirms a preview. The preview cannot be confirmed a second time."""
         began_s, seen_by, shown_for, shown = self._waiting.get(confirmation_id, (float("-inf"), "", "", {}))
         if self._clock.monotonic_s() - began_s >= CONFIRM_S or (seen_by, shown_for) != (browser_id, path):
             return False
@@ -166,7 +167,8 @@ class _Failures:
 
 
 class Throttle:
-    """Slows down guessing: after the third failed login, an address waits 1, 2, 4, … 60 s. Loop thread only.
+    """Slows down guessing of secret keys: after the third failed login, an address waits 1, 2, 4, … 60 s. For the loop thread
+    only.
 
     Args:
         clock: measures the waits.

@@ -29,7 +29,7 @@ _NO_POOL: Final = str(2**31 - 1)
 
 
 def of(figures: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the known figures of a store as labels and texts, in the order of the page."""
+    """Return the known figures of a broker's store as labels and texts, in the order of the page."""
     found = []
     for name, (label, kind) in _LABELS.items():
         text = figures.get(name, "").strip()

@@ -51,7 +51,7 @@ class FormError(Exception):
 
 
 class Visitor:
-    """A request with its sender. Loop thread only.
+    """A request to the console, with the visitor who sent it. For the loop thread only.
 
     Args:
         console: the shared objects.
@@ -82,15 +82,15 @@ class Visitor:
 
     @cached_property
     def view(self) -> ClusterView:
-        """The visitor's view of the cluster."""
+        """The view of the cluster with the visitor's account."""
         return self.access.view
 
     def query(self, name: str, default: str = "") -> str:
-        """Return a parameter of the address, without surrounding blanks."""
+        """Return a parameter of the page's address, without surrounding blanks."""
         return str(self.request.query_params.get(name, default)).strip()
 
     def field(self, name: str) -> str:
-        """Return a field of the form, without surrounding blanks; empty if it is missing."""
+        """Return a field of the submitted form, without surrounding blanks; empty if the field is missing."""
         return self.fields.get(name, "").strip()
 
     def number(self, name: str, text: str, low: int, high: int) -> int:
@@ -100,18 +100,18 @@ class Visitor:
         return int(text)
 
     def render(self, template: str, status: int = 200, /, **values: Any) -> Response:
-        """Return a page for this visitor."""
+        """Return a page from a template for this visitor."""
         return render(
             self.console, self.request, template, status, self.browser_id, account=self.account, visitor=self, **values
         )
 
     def confirmation(self, path: str, **fields: object) -> Confirmation:
-        """Return a confirmation for the form of a preview. A page with ``confirmed`` accepts it once."""
+        """Return a confirmation for the form of a preview. A page with ``confirmed`` accepts the confirmation once."""
         given = {name: str(value) for name, value in fields.items()}
         return self.console.confirmations.begin(self.browser_id, path, given)
 
     def audit(self, action: str, subject: str, result: str) -> None:
-        """Record a change by the visitor."""
+        """Record a change that the visitor made or tried to make."""
         client = self.request.client
         self.console.audit.note(self.account or "anyone", client.host if client else "?", action, subject, result)
 
@@ -122,7 +122,7 @@ Handler = Callable[[Visitor], Awaitable[Response]]
 def render(
     console: Console, request: Request, template: str, status: int, browser_id: str, /, **values: Any
 ) -> Response:
-    """Return a page, with the cookie if the browser lacks it."""
+    """Return a page from a template. The answer sets the browser's cookie if the browser does not have it."""
     text = console.templates.get_template(template).render(
         token=console.sessions.token(browser_id),
         path=request.url.path,
@@ -137,12 +137,13 @@ def render(
 
 
 def set_cookie(response: Response, browser_id: str, *, is_secure: bool) -> None:
-    """Set the cookie with the browser's id. Scripts and foreign pages' requests cannot use it, and it ends with the browser."""
+    """Set the cookie with the browser's id. Scripts and requests of foreign pages cannot use the cookie, which lasts until the
+    browser is closed."""
     response.set_cookie(COOKIE, browser_id, httponly=True, samesite="strict", secure=is_secure, path="/")
 
 
 def browser_id_of(request: Request) -> str:
-    """Return the id in the cookie, or a new one."""
+    """Return the browser's id from the cookie, or a new id."""
     found = request.cookies.get(COOKIE, "")
     return found if 0 < len(found) <= _ID_MAX_CHARS and found.isascii() else new_id()
 
@@ -171,7 +172,7 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def page(path: str, handler: Handler, *, changes: bool = False, confirmed: bool = False) -> Route:
-    """Return a page's route.
+    """Return the route of one page of the console.
 
     Args:
         path: the page's path.
@@ -217,7 +218,8 @@ async def _checked_form(console: Console, request: Request, browser_id: str) -> 
 
 
 async def _access(console: Console, browser_id: str) -> ClusterAccess | None:
-    """Return the visitor's access; None if it must log in. Raises RemotingError if no broker answers."""
+    """Return the client of the visitor's account; None if the visitor must log in. Raises RemotingError if no broker
+    answers."""
     session = console.sessions.find(browser_id)
     access = console.clusters.anonymous() if session is None else session.access
     if await access.is_taken():
@@ -251,7 +253,7 @@ def segment(text: str) -> str:
 def problem(
     console: Console, request: Request, browser_id: str, text: str, status: int, visitor: Visitor | None = None
 ) -> Response:
-    """Return the page for a request that cannot be fulfilled."""
+    """Return the page that says why a request cannot be fulfilled."""
     account = visitor.account if visitor is not None else ""
     return render(
         console,
@@ -269,7 +271,7 @@ def problem(
 def failed(
     console: Console, request: Request, browser_id: str, error: FlintError, visitor: Visitor | None = None
 ) -> Response:
-    """Return the page for a cluster that does not answer or that refuses."""
+    """Return the page that says that the cluster does not answer, or why it refuses a request."""
     if isinstance(error, RefusedError) and is_denied(error):
         who = (
             f"the account {visitor.account}" if visitor is not None and visitor.account else "requests without account"

@@ -104,7 +104,7 @@ async def login(request: Request) -> Response:
 
 
 async def logout(visitor: Visitor) -> Response:
-    """End the visitor's session."""
+    """Log the visitor out by ending the session."""
     visitor.console.sessions.end(visitor.browser_id)
     return RedirectResponse("/login", 303)
 

@@ -96,7 +96,7 @@ async def save(visitor: Visitor) -> Response:
 
 
 async def deletion(visitor: Visitor) -> Response:
-    """Show the consequences of deleting an account."""
+    """Show the consequences of deleting an account, and ask for confirmation."""
     key = visitor.query("key")
     lost = [f"Clients that sign with {key} would be refused from then on, at every broker."]
     if key == visitor.account:

@@ -52,7 +52,8 @@ async def backlog(visitor: Visitor) -> Response:
 
 
 async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
-    """Return the number of messages at each level of each broker, and error texts of the brokers that could not be asked."""
+    """Return the number of delayed messages at each delay level of each broker, and error texts of the brokers that could not
+    be asked."""
     admin = visitor.access.admin
     found, errors = [], []
     for broker in await visitor.view.brokers():
@@ -77,7 +78,7 @@ async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
 
 
 async def _half(visitor: Visitor) -> tuple[int | None, str]:
-    """Return the most half messages that can be unsettled, or None with the reason why it is unknown."""
+    """Return the maximum number of half messages that can be unsettled, or None with the reason why the number is unknown."""
     try:
         stats = await visitor.access.admin.consume_stats(HALF_GROUP, TRANS_HALF_TOPIC)
     except FlintError as error:
@@ -89,7 +90,7 @@ async def _half(visitor: Visitor) -> tuple[int | None, str]:
 
 
 async def dead_letters(visitor: Visitor) -> Response:
-    """Show a group's dead letters from an offset on, with a form to replay them."""
+    """Show a group's dead letters from a queue offset on, with a form to replay the dead letters."""
     group = visitor.query("group")
     queue, low, high = await _queue(visitor, group, visitor.query("queue"))
     first = visitor.number("The offset", visitor.query("from") or str(low), 0, 2**62)
@@ -112,7 +113,7 @@ async def dead_letters(visitor: Visitor) -> Response:
 
 
 async def replay_preview(visitor: Visitor) -> Response:
-    """Show what a replay would do, and ask for confirmation."""
+    """Show the effect of replaying dead letters, and ask for confirmation."""
     group, (queue, first, count) = visitor.query("group"), await _part(visitor, visitor.query)
     known = await visitor.view.group(group)
     place = f"{queue.broker_name}:{queue.queue_id}"
@@ -154,7 +155,8 @@ def _origin(dead: MessageExt) -> str:
 
 
 async def _queue(visitor: Visitor, group: str, place: str) -> tuple[MessageQueue, int, int]:
-    """Return a queue of a group's dead letters with its first and last offset: the queue ``BROKER:QUEUE``, or the first one."""
+    """Return a queue of a group's dead letters, and the queue's first and last offset. Without a name ``BROKER:QUEUE``, it is
+    the first queue."""
     if not group:
         raise FormError("Name a group.")
     try:
@@ -170,7 +172,7 @@ async def _queue(visitor: Visitor, group: str, place: str) -> tuple[MessageQueue
 
 
 async def _part(visitor: Visitor, given: object) -> tuple[MessageQueue, int, int]:
-    """Return the queue, the first offset and the number of messages to replay."""
+    """Return the queue, the first queue offset and the number of the dead letters to replay."""
     assert callable(given)
     queue, low, high = await _queue(visitor, given("group"), given("queue"))
     first = visitor.number("The offset", given("from"), 0, 2**62)

@@ -1,4 +1,5 @@
-"""Pages to move groups, and to send or consume messages again. Each shows a preview and asks for confirmation."""
+"""Pages to move consumer groups to other offsets, and to send messages again or let a client consume them again. Each page
+shows a preview and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ NAME_MAX_CHARS: Final = 255
 
 
 async def reset_preview(visitor: Visitor) -> Response:
-    """Show the changes in each queue, or in one, if a group were moved."""
+    """Show how a group's offset in one queue or in each queue of a topic would change, and ask for confirmation."""
     group, topic = _names(visitor.query("group"), visitor.query("topic"))
     place, choice = visitor.query("queue"), visitor.query("to")
     to_ms = -1 if choice == "offset" else _time_of(choice, visitor.query("time"))
@@ -57,7 +58,7 @@ async def reset_preview(visitor: Visitor) -> Response:
 
 
 async def reset(visitor: Visitor) -> Response:
-    """Move a group in a topic or in one queue, and show its new offsets."""
+    """Move a group to other offsets in a topic or in one queue, and show the new offsets."""
     group, topic, place = visitor.field("group"), visitor.field("topic"), visitor.field("queue")
     admin = visitor.access.admin
     subject = f"{group} in {topic}{f' {place}' if place else ''} to {visitor.field('offset') or visitor.field('to_ms')}"
@@ -90,7 +91,7 @@ async def reset(visitor: Visitor) -> Response:
 
 
 def _queue(topic: str, place: str) -> MessageQueue:
-    """Return the queue of a text ``BROKER:QUEUE``. Raises FormError."""
+    """Return the queue that a text ``BROKER:QUEUE`` names. Raises FormError if the text has another form."""
     broker, _, number = place.rpartition(":")
     if not broker or not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise FormError(f"A queue is written BROKER:QUEUE, such as broker-a:0, not '{place[:80]}'.")
@@ -114,7 +115,7 @@ def _time_of(choice: str, text: str) -> int:
 
 
 async def resend_preview(visitor: Visitor) -> Response:
-    """Show who would get a message, and ask for confirmation."""
+    """Show who would get a message that is sent or consumed again, and ask for confirmation."""
     found = await found_message(visitor, visitor.query("id"))
     how, group = visitor.query("how"), visitor.query("group")
     clients: Sequence[str] = ()
@@ -175,14 +176,15 @@ async def resend(visitor: Visitor) -> Response:
 
 
 def _real_topic(found: MessageExt) -> str:
-    """Return a message's original topic; a dead letter or delayed message lies in another topic."""
+    """Return the topic to which a message was first sent. The topic of a dead letter or a delayed message is another one."""
     if found.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return str(found.properties.get(props.RETRY_TOPIC, found.topic))
     return str(found.properties.get(props.REAL_TOPIC, found.topic))
 
 
 async def _broker_of(visitor: Visitor, found: MessageExt) -> str:
-    """Return the address of the broker that has a message: its own if it is registered, else the only master's."""
+    """Return the address of the broker that has a message. If the broker is not registered, return the only master's
+    address."""
     masters = list((await visitor.access.admin.masters()).values())
     if found.store_host in masters:
         return str(found.store_host)

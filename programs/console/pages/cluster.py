@@ -104,7 +104,7 @@ async def broker(visitor: Visitor) -> Response:
 
 
 async def topics(visitor: Visitor) -> Response:
-    """List the topics of a kind."""
+    """List the topics of one kind, such as users' topics."""
     kind = _kind(visitor)
     rows = [one for one in await visitor.view.topics() if kind in (one.kind, "all")]
     found = listed(
@@ -132,7 +132,7 @@ def _kind(visitor: Visitor) -> str:
 
 
 async def topic(visitor: Visitor) -> Response:
-    """Show one topic with its queues and groups."""
+    """Show one topic with its queues and the groups that consume it."""
     name = visitor.query("name")
     found = await visitor.view.topic(name)
     if found is None:

@@ -30,7 +30,7 @@ PERMISSIONS: Final = {"rw": READ_WRITE, "r": READ, "w": WRITE}
 
 @attrs.frozen
 class Change:
-    """A difference of one setting at a broker."""
+    """The change of one setting of a topic or group at one broker."""
 
     broker: str
     setting: str
@@ -40,7 +40,7 @@ class Change:
 
 @attrs.frozen(kw_only=True)
 class Managed(Generic[Config]):
-    """The differences between topics and groups for these pages."""
+    """The differences between topics and groups for the pages that create, change and delete them."""
 
     noun: str
     words: str
@@ -67,14 +67,14 @@ class Managed(Generic[Config]):
     there."""
 
     async def configs(self, visitor: Visitor, name: str) -> dict[str, Config | None]:
-        """Return the configuration of a name at each broker; None for a broker without it. Raises RemotingError."""
+        """Return the configuration of a topic or group at each broker; None for a broker without it. Raises RemotingError."""
         masters = await visitor.access.admin.masters()
         if not masters:
             raise RemotingError("no master is registered with the name server")
         return {broker: await self.read(visitor.access.admin, name, where) for broker, where in masters.items()}
 
     def checked(self, name: str) -> str:
-        """Return a name after checking that it may be created or changed. Raises FormError."""
+        """Return the name of a topic or group after checking that it may be created or changed. Raises FormError."""
         _refuse_of_system(bool(name) and self.kind_of(name) == "system", f"The {self.noun} {name}")
         if not name or len(name) > NAME_MAX_CHARS or not name.isprintable():
             raise FormError(f"Give the {self.noun} a name of at most {NAME_MAX_CHARS} characters.")
@@ -100,7 +100,7 @@ async def topic_form(visitor: Visitor) -> Response:
 
 
 async def topic_deletion(visitor: Visitor) -> Response:
-    """Show the consequences of deleting a topic."""
+    """Show the consequences of deleting a topic, and ask for confirmation."""
     name = visitor.query("name")
     found = await visitor.view.topic(name)
     if found is None:
@@ -138,7 +138,7 @@ async def group_form(visitor: Visitor) -> Response:
 
 
 async def group_deletion(visitor: Visitor) -> Response:
-    """Show the consequences of deleting a group."""
+    """Show the consequences of deleting a group, and ask for confirmation."""
     name = visitor.query("name")
     found = await visitor.view.group(name)
     if found is None:
@@ -175,7 +175,7 @@ async def delete_group(visitor: Visitor) -> Response:
 
 
 async def _preview(kind: Managed[Config], visitor: Visitor) -> Response:
-    """Show the changes at each broker, and ask for confirmation."""
+    """Show the changes of a topic or group at each broker, and ask for confirmation."""
     name, wanted = kind.checked(visitor.query("name")), kind.wish(visitor, visitor.query)
     had = await kind.configs(visitor, name)
     then = kind.then(wanted)
@@ -204,7 +204,7 @@ async def _preview(kind: Managed[Config], visitor: Visitor) -> Response:
 
 
 async def _change(kind: Managed[Config], visitor: Visitor) -> Response:
-    """Create or change a topic or a group at every broker. Settings that the form lacks stay unchanged."""
+    """Create or change a topic or a group at every broker. Settings that are not in the form stay unchanged."""
     name, wanted = kind.checked(visitor.field("name")), kind.wish(visitor, visitor.field)
     had = await kind.configs(visitor, name)
 

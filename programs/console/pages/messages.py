@@ -48,7 +48,7 @@ def time_ms(text: str) -> int:
 
 
 async def search(visitor: Visitor) -> Response:
-    """Show the search form and its results."""
+    """Show the form for a search of messages, and the search's results."""
     topic, by, text = visitor.query("topic"), visitor.query("by", "time"), visitor.query("text")
     async with visitor.console.looking:
         found, errors = await _found(visitor, topic, by, text)
@@ -71,7 +71,8 @@ async def search(visitor: Visitor) -> Response:
 async def _found(
     visitor: Visitor, topic: str, by: str, text: str
 ) -> tuple[Sequence[MessageExt] | None, tuple[str, ...]]:
-    """Return the found messages with beginnings of bodies (None without a search), and error texts."""
+    """Return the messages that a search found, with the beginnings of their bodies, and error texts. Without a search, return
+    None for the messages."""
     if by == "id" and text:
         return await _by_id(visitor, topic, text), ()
     if by == "key" and text and topic:
@@ -105,8 +106,8 @@ def previewed(message: MessageExt) -> MessageExt:
 
 
 async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt]:
-    """Return the message with a sender's id, if a topic is given, or else with a broker's id. Both kinds of ids may look
-    alike."""
+    """Return the message with an id. With a topic, the id is looked up as a sender's, then as a broker's. Without a topic, it
+    is looked up only as a broker's."""
     admin = visitor.access.admin
     if topic:
         found = await admin.query_by_key(topic, text, max_num=FOUND_MAX, unique=True, keep=previewed)
@@ -129,7 +130,7 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
 
 
 def preview(message: MessageExt) -> str:
-    """Return the beginning of a body as text; if it cannot be read, the reason."""
+    """Return the beginning of a message's body as text or, if the body cannot be read, the reason."""
     if message.body_error not in ("", CUT):
         return f"cannot be read: {message.body_error}"
     part = message.body[:_PREVIEW_BYTES]
@@ -138,12 +139,13 @@ def preview(message: MessageExt) -> str:
 
 
 def address(message: MessageExt, path: str = "/message", **more: str) -> str:
-    """Return the address of a message's page, with its topic, because some brokers' ids contain another address."""
+    """Return the address of a message's page. The address contains the topic, because the message ids of some brokers contain
+    another address."""
     return to(path, id=message.offset_msg_id, topic=message.topic, **more)
 
 
 async def found_message(visitor: Visitor, message_id: str) -> MessageExt:
-    """Return the message with a broker's id. Raises FormError if there is none."""
+    """Return the message with an id that a broker made. Raises FormError if no broker has the message."""
     if not _OFFSET_ID.fullmatch(message_id):
         raise FormError(f"'{message_id[:80]}' is not a broker's message id, which has 32 or 56 hexadecimal digits.")
     try:
@@ -157,7 +159,7 @@ async def found_message(visitor: Visitor, message_id: str) -> MessageExt:
 
 
 async def message(visitor: Visitor) -> Response:
-    """Show one message."""
+    """Show the page of one message."""
     return await _show(visitor, visitor.query("id"), visitor.query("as", "auto"), "")
 
 
@@ -197,7 +199,7 @@ async def _show(visitor: Visitor, message_id: str, form: str, schema: str) -> Re
 
 @attrs.frozen
 class Consumption:
-    """A group's progress relative to a message."""
+    """Whether the offset of a group is past a message."""
 
     group: str
     state: str
@@ -205,7 +207,8 @@ class Consumption:
 
 
 async def _consumers(visitor: Visitor, found: MessageExt, groups: dict[str, GroupView]) -> list[Consumption]:
-    """Return, for each group of the topic, whether it is past the message. Brokers know offsets, not outcomes."""
+    """Return, for each group of a message's topic, whether the group's offset is past the message. Brokers know offsets, but
+    not whether consuming succeeded."""
     admin = visitor.access.admin
     row = next((one for one in await visitor.view.topics() if one.name == found.topic), None)
     states = []
@@ -253,7 +256,7 @@ async def _traces(visitor: Visitor, found: MessageExt) -> list[tuple[str, str]]:
 
 
 def _trace(fields: Sequence[str], groups: dict[str, str]) -> tuple[str, str] | None:
-    """Return a trace line as an event and its details; None for an unknown format."""
+    """Return an event of the message trace and the event's details as texts; None for an unknown format."""
     if fields[0] == "Pub" and len(fields) >= 14:
         return f"sent by a producer of {fields[3]}", f"at ms {fields[1]}, took {fields[10]} ms, success: {fields[13]}"
     if fields[0] == "SubBefore" and len(fields) >= 8:
@@ -267,7 +270,7 @@ def _trace(fields: Sequence[str], groups: dict[str, str]) -> tuple[str, str] | N
 
 
 async def body(visitor: Visitor) -> Response:
-    """Send the whole body as a file. The message does not influence the file's name and type."""
+    """Send the whole body of a message as a file. The message does not influence the file's name and type."""
     async with visitor.console.looking:
         found = await found_message(visitor, visitor.query("id"))
         try:
@@ -290,7 +293,7 @@ async def body(visitor: Visitor) -> Response:
 
 
 class _Download(StreamingResponse):
-    """An answer that sends a body as fast as its reader takes it."""
+    """An answer that sends a message's body as fast as the browser takes it."""
 
     def __init__(self, parts: Iterator[bytes], ended: Callable[[], None], **more: Any) -> None:
         super().__init__(parts, **more)
