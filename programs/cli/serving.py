@@ -85,7 +85,7 @@ class FenceWatch:
         """Why the store is fenced; None if the store is not fenced."""
 
     def stop_at_end_of(self, descriptor: int, told: Callable[[bytes], None] | None = None) -> None:
-        """Stop this process when a pipe ends, which means that its parent process has gone. Loop thread.
+        """Stop this process when a pipe ends, which means that its parent process has gone. For the loop thread.
 
         Args:
             descriptor: the pipe's descriptor.

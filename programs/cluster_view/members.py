@@ -58,7 +58,8 @@ async def ask_members(admin: AdminClient, group: str, addresses: Mapping[str, st
 
 
 def conflicts_of(asked: Iterable[Asked]) -> tuple[Conflict, ...]:
-    """Return the conflicts between the subscriptions of a group's members; members without an answer are ignored."""
+    """Return the conflicts between the members of a group, such as different subscriptions. Members without an answer are
+    ignored."""
     return find_conflicts({one.client_id: _behaviour(one.info) for one in asked if one.info is not None})
 
 

@@ -68,7 +68,7 @@ class Pace:
 
 
 class Poller:
-    """Sends the due requests to one broker at a time. Loop thread only.
+    """Sends requests to one broker at a time, each when its interval has passed. For the loop thread only.
 
     Args:
         admin: the administration client.

@@ -21,7 +21,7 @@ PATIENCE_S: Final = 1.5
 
 
 class ClusterView:
-    """A view of all brokers that a name server lists, FlintMQ's and RocketMQ's. Loop thread only.
+    """A view of all brokers that a name server lists, FlintMQ's and RocketMQ's. For the loop thread only.
 
     In an ``async with`` statement it sends requests in the background, so that lists are returned at once. It pauses if it is
     not used for a minute. Without ``async with``, a list waits for the due requests. Details of a topic, group or broker are
