@@ -67,7 +67,7 @@ class ServedChild:
         self._running.close()
 
     def _first_line(self, process: subprocess.Popen[bytes]) -> str | None:
-        """Return the first line of the process's output; None if it does not arrive in time."""
+        """Return the first line of the process's output; None if the line does not arrive in time."""
         assert process.stdout is not None
         deadline_s = time.monotonic() + self._start_timeout_s
         found = b""

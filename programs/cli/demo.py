@@ -1,4 +1,4 @@
-"""``flintmq demo``: sends messages with every flush strategy, consumes them and checks each, in some seconds."""
+"""``flintmq demo`` sends messages with every flush strategy, consumes them and checks each message, in some seconds."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ async def _send(
 
 
 async def _queues(producer: Producer) -> tuple[MessageQueue, ...]:
-    """Return the topic's queues. A name server learns of a new topic shortly after its broker."""
+    """Return the queues of the demo's topic. A name server learns of a new topic shortly after its broker."""
     for _ in range(50):
         queues = await producer.queues(TOPIC)
         if len(queues) >= QUEUES:

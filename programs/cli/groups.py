@@ -69,7 +69,7 @@ groups = ListingGroup(list_)
 
 
 def _warn_of_contradictions(row: dict[str, Any]) -> None:
-    """Warn of members with conflicting subscriptions: their group may miss messages."""
+    """Warn of members with conflicting subscriptions, because a group with such members may miss messages."""
     for text in row["contradictions"]:
         warn(f"members of {row['group']} contradict each other, so it may miss messages: {text}")
 

@@ -1,4 +1,4 @@
-"""The format of log lines, for all outputs."""
+"""The format of log lines, for log outputs of every kind."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _plugin_commands() -> dict[str, click.Command]:
 @options.log_level("warning")
 @click.pass_context
 def app(ctx: click.Context) -> None:
-    """Print the help if no command is named."""
+    """Print the help of ``flintmq`` if no command is named."""
     if ctx.invoked_subcommand is None:
         print_text(ctx.get_help())
 
@@ -87,7 +87,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (see :mod:`flintmq.programs.cli.exits`).
 
     Args:
-        arguments: the command line without the program's name; None for this process's.
+        arguments: the command line without the program's name; None for this process's command line.
     """
     options.given_access.clear()
     exits.take_any_text()

@@ -1,7 +1,6 @@
 """Prints messages: as a line or a table for people, as JSON for programs, or only the bytes of the body.
 
-The sender decides about a message's content and how large its compressed body becomes. Bodies are therefore decompressed in
-parts.
+The sender decides how large a compressed body becomes when it is decompressed. Bodies are therefore decompressed in parts.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ def message_fields(message: MessageExt) -> dict[str, Any]:
 
 
 def print_message(message: MessageExt, form: str) -> None:
-    """Print a message whose body is still compressed. Any thread, but one at a time.
+    """Print a message whose body is still compressed. Any thread, but only one thread at a time.
 
-    A long body is decompressed and written in parts, so it takes little memory.
+    A long body is decompressed and written in parts, so printing takes little memory.
 
     Args:
         message: a message of a client with ``bodies_stay_packed``.
@@ -74,8 +73,8 @@ def _print_raw(message: MessageExt) -> None:
 
 
 def _message_json(message: MessageExt) -> Iterator[str]:
-    """Yield a message as JSON in parts. The body is ``body`` if it is UTF-8, else ``body_base64``. An unreadable body has a
-    reason."""
+    """Yield a message as JSON in parts. The body is the member ``body`` if the body is UTF-8, else ``body_base64``. An
+    unreadable body has a reason."""
     error, is_text = _body_error(message)
     fields = message_fields(message) | ({"body_error": error} if error else {})
     yield from json_with_body(fields, iter([message.body]) if error else body_parts(message), is_text=is_text)
@@ -109,7 +108,7 @@ def json_with_body(
 
 
 def _body_error(message: MessageExt) -> tuple[str, bool]:
-    """Return why a body cannot be read (empty if it can), and whether it is UTF-8. The body is read in parts."""
+    """Return why a body cannot be read (empty if it can), and whether the body is UTF-8. The body is read in parts."""
     if message.body_error and message.body_error != PACKED:
         return message.body_error, False
     try:
@@ -136,7 +135,7 @@ def _decodes(decoder: codecs.IncrementalDecoder, part: bytes, *, final: bool = F
 
 
 def body_text(message: MessageExt, max_bytes: int) -> tuple[str, str]:
-    """Return the beginning of a body as text or as ``base64:...``, and the reason why it cannot be read, if any."""
+    """Return the beginning of a body as text or as ``base64:...``, and the reason if the body cannot be read."""
     error = "" if message.body_error == PACKED else message.body_error
     body, is_whole = message.body[:max_bytes], len(message.body) <= max_bytes
     if not error:

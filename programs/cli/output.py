@@ -36,7 +36,7 @@ LINE_MAX_CHARS = 64 * 1024
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on one line, and flush it."""
+    """Print one JSON document on one line, and flush the output."""
     print(json_text(value), flush=True)
 
 
@@ -68,7 +68,8 @@ def safe(text: object, max_chars: int = CELL_MAX_CHARS) -> str:
 
 
 def print_line(text: object, *, file: TextIO | None = None) -> None:
-    """Print text on one line (see :func:`safe`) and flush it. On a terminal that is too narrow, it is broken between words."""
+    """Print text on one line (see :func:`safe`) and flush it. On a terminal that is too narrow, the text is broken between
+    words."""
     line = safe(text, LINE_MAX_CHARS)
     width = terminal_width(stderr=file is sys.stderr)
     if width is not None and width < len(line) <= CELL_MAX_CHARS:
@@ -203,12 +204,12 @@ def _cell(value: object) -> str:
 
 
 def lag_text(lag: int | None) -> str:
-    """Return a lag in messages for people; ``-`` if it is not known."""
+    """Return a lag in messages for people; ``-`` if the lag is not known."""
     return "-" if lag is None else f"{lag:,}"
 
 
 def print_done(text: str, as_json: bool, **done: object) -> None:
-    """Print a result as a sentence or as JSON."""
+    """Print a command's result as a sentence or as JSON."""
     if as_json:
         print_json(done)
     else:
@@ -226,7 +227,7 @@ def span_text(seconds: int) -> str:
 
 
 def when(timestamp_ms: int) -> str:
-    """Return a local time for people; ``-`` for 0."""
+    """Return a time in milliseconds since 1970 as local time for people; ``-`` for 0."""
     return f"{datetime.fromtimestamp(timestamp_ms / 1000):%Y-%m-%d %H:%M:%S}" if timestamp_ms > 0 else "-"
 
 
@@ -252,7 +253,7 @@ def progress_bars(done_column: ProgressColumn) -> Iterator[Callable[[str, int, i
 
 
 def print_found(found: dict[str, Any], as_json: bool) -> None:
-    """Print a result as JSON, or for people as indented lines."""
+    """Print a command's result as JSON, or for people as indented lines."""
     if as_json:
         print_json(found)
         return
@@ -289,7 +290,7 @@ def _value(key: str, value: Any) -> str:
 
 
 def _lines(value: Any, indent: str = "", *, is_foreign: bool = False) -> Iterator[str]:
-    """Yield a nested result as indented lines."""
+    """Yield a command's nested result as indented lines."""
     if isinstance(value, dict):
         for key, member in value.items():
             name = str(key) if is_foreign else _heading(str(key))

@@ -27,7 +27,8 @@ _RETRY_MS: Final = 1_000
 class OutputThread:
     """Takes lines from any thread and writes them in order.
 
-    If the buffer is full, lines are dropped until half of it is written. Then ``lost`` is called with their number.
+    If the buffer is full, lines are dropped until half of the buffer is written. After this, ``lost`` is called with the number
+    of dropped lines.
 
     A forked process does not have this thread, and writes lines directly.
 

@@ -60,7 +60,7 @@ class Command(click.Command):
 
 
 def _as_typed(value: Any, parameter: click.Parameter, context: click.Context) -> Any:
-    """Return text that the locale could not decode, decoded as UTF-8. Raises UsageError if it is not UTF-8."""
+    """Return text that the locale could not decode, decoded as UTF-8. Raises UsageError if the text is not UTF-8."""
     if isinstance(value, tuple):
         return tuple(_as_typed(one, parameter, context) for one in value)
     if not isinstance(value, str) or value.isascii():
@@ -100,7 +100,7 @@ class Group(Command, click.Group):
 
 
 class ListingGroup(Group):
-    """A group that runs its command ``list``, with the same options, if no command is named."""
+    """A group of commands that runs its command ``list``, with the same options, if no command is named."""
 
     def __init__(self, listing: click.Command) -> None:
         super().__init__(params=listing.params, callback=self._list, invoke_without_command=True)
@@ -113,7 +113,7 @@ class ListingGroup(Group):
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported at their first use.
+    """A group of commands, whose modules are imported at their first use.
 
     Args:
         table: the commands in the order of the help.

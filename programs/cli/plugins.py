@@ -189,7 +189,7 @@ def assembled(loaded: LoadedConfig, file: Path | None, builtins: Iterable[object
 
 @contextmanager
 def _scratch(loaded: LoadedConfig) -> Iterator[LoadedConfig]:
-    """Yield the configuration with its store in a temporary folder, which is removed at the end."""
+    """Yield the configuration with its store in a temporary folder. The folder is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="flintmq-check-") as folder:
         yield attrs.evolve(loaded, config=_in(Path(folder), loaded.config))
 

@@ -36,9 +36,9 @@ from flintmq.remoting.server.descriptors import raise_limit
 class StopSignals:
     """Turns any number of SIGTERM, SIGINT and SIGHUP into one request to stop. Main thread; a context manager.
 
-    SIGHUP arrives when a terminal is closed; it stops RocketMQ's processes in order as well. If it is ignored at the process's
-    start, as by nohup(1), it stays ignored. After an orderly stop all three are ignored, so a second Ctrl-C while the
-    interpreter exits has no effect.
+    SIGHUP arrives when a terminal is closed; the signal stops RocketMQ's processes in order as well. If SIGHUP is ignored at
+    the process's start, as by nohup(1), it stays ignored. After an orderly stop, the three signals are ignored, so a second
+    Ctrl-C while the interpreter exits has no effect.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class StopSignals:
 
 
 class FenceWatch:
-    """A plugin that ends the process when the store is fenced, so that its supervisor restarts it."""
+    """A plugin that ends the process when the store is fenced, so that the process's supervisor starts it again."""
 
     plugin_name = "fence_watch"
 

@@ -92,7 +92,7 @@ class _Stream(io.TextIOBase):
 class ServingOutput:
     """The outputs of this process while it serves, from :meth:`begin` to :meth:`end`. Main thread, unless noted.
 
-    It is also a plugin of the broker: its service provides figures and an alarm.
+    The object is also a plugin of the broker. The plugin's service provides figures and an alarm.
     """
 
     plugin_name = "serving_output"

@@ -115,7 +115,7 @@ def _supervised(info: dict[str, str]) -> dict[str, Any]:
 
 
 def _feed(info: dict[str, str]) -> dict[str, Any]:
-    """Return the figures of the dispatcher spark_feed; empty if it is not in use."""
+    """Return the figures of the dispatcher spark_feed; empty if the broker does not use this dispatcher."""
     if "sparkFeedEndOffset" not in info:
         return {}
     feed: dict[str, Any] = {
