@@ -68,7 +68,8 @@ async def ask_each(
 
 
 async def broker_detail(admin: AdminClient, row: BrokerView) -> BrokerView:
-    """Return a broker with its settings. A FlintMQ broker adds their origins, its last start and its quarantine.
+    """Return a broker with its settings. For a FlintMQ broker, also return the settings' origins, the last start and the
+    quarantine.
 
     The origins, the last start and the quarantine are left out if the broker does not report them.
     """
@@ -200,7 +201,7 @@ def _connected(found: ConsumerConnection, words: str) -> Connected:
 async def _progress(
     admin: AdminClient, group: str, broker: BrokerMemory, wanted: Collection[str], topic: str
 ) -> ConsumeStats:
-    """Return a group's progress at a broker, also in topics that it only subscribes to."""
+    """Return a group's progress at a broker, including topics to which the group only subscribes."""
     found = await admin.consume_stats_at(group, broker.address, topic)
     known = {queue.topic for queue in found.offset_table}
     missing = sorted(one for one in wanted if one not in known) if not topic else []
@@ -212,12 +213,12 @@ async def _progress(
 async def find_group(
     admin: AdminClient, name: str, brokers: Sequence[BrokerMemory], topic: str = ""
 ) -> GroupView | None:
-    """Return a group as :func:`group_detail` does, without a previous row; None if no broker knows it.
+    """Return a group as :func:`group_detail` does, without a previous row; None if no broker knows the group.
 
     Args:
         admin: the administration client.
         name: the group's name.
-        brokers: answering brokers, one of each set; their ``groups`` show which of them know the group.
+        brokers: answering brokers, one of each broker set; their ``groups`` show which of them know the group.
         topic: see :func:`group_detail`.
     """
     knowing = [broker for broker in brokers if name in broker.groups]

@@ -66,7 +66,7 @@ def _word(is_broadcasting: bool, is_online: bool, is_asked: bool) -> State:
 
 
 def remembered_state(group: str, brokers: Iterable[BrokerMemory]) -> GroupState:
-    """Return the state of a group from the last answers of its brokers. Brokers that do not answer now do not count."""
+    """Return the state of a group from the last answers of its brokers. A broker that does not answer now is left out."""
     answering = [broker for broker in brokers if broker.answers]
     return state_of(
         (one for broker in answering for one in broker.progress_of(group)),

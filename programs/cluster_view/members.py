@@ -64,7 +64,7 @@ def conflicts_of(asked: Iterable[Asked]) -> tuple[Conflict, ...]:
 
 
 def subscriptions_of(info: ConsumerRunningInfo) -> tuple[MemberSubscription, ...]:
-    """Return a member's subscriptions, sorted, without its retry topic, which clients add automatically."""
+    """Return a member's subscriptions, sorted, without the group's retry topic, which clients add automatically."""
     return tuple(
         MemberSubscription(topic=one.topic, expression_type=one.expression_type or TAG, expression=one.sub_string)
         for one in sorted(info.subscription_set, key=lambda one: one.topic)

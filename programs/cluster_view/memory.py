@@ -99,7 +99,7 @@ class BrokerMemory:
         return None if asked_s is None else max(0.0, now_s - asked_s)
 
     def progress_of(self, group: str) -> list[GroupProgress]:
-        """Return a group's progress in topics with offsets and in topics to which it only subscribes."""
+        """Return a group's progress in topics with offsets and in topics to which the group only subscribes."""
         return [one for one in (self.progress.get(group), self.beginning.get(group)) if one is not None]
 
     @property

@@ -153,7 +153,7 @@ class Poller:
                 broker.consumed_rates.note(topic, total, now_s)
 
     async def _look_up(self, broker: BrokerMemory) -> None:
-        """Ask a broker about its topics and groups one after another, as many as the allowed rate of requests permits."""
+        """Ask a broker about single topics and groups in turn, as many as the allowed rate of requests permits."""
         now_s = self._now_s()
         since_s = min(now_s - broker.asked_s.get("lookup", NEVER), 5.0)
         budget = round(since_s * self._pace.lookups_per_s)

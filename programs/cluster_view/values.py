@@ -105,7 +105,7 @@ class Setting:
 
 @attrs.frozen(kw_only=True)
 class BrokerView:
-    """The state of a master or slave."""
+    """The state of a master or slave, with its figures, alarms and settings."""
 
     cluster: str
     name: str
@@ -151,7 +151,7 @@ class BrokerView:
 
 @attrs.frozen(kw_only=True)
 class QueueView:
-    """A queue of a topic."""
+    """A queue of a topic at one broker."""
 
     broker: str
     queue_id: int
@@ -207,7 +207,7 @@ class StuckQueue:
 
 @attrs.frozen(kw_only=True)
 class GroupQueue:
-    """A group's progress in a queue."""
+    """A group's progress in one queue of a topic."""
 
     topic: str
     broker: str
@@ -225,7 +225,7 @@ class GroupQueue:
 
 @attrs.frozen(kw_only=True)
 class MemberSubscription:
-    """A subscription of a member."""
+    """The subscription of a group's member to a topic."""
 
     topic: str
     expression_type: str
@@ -234,7 +234,7 @@ class MemberSubscription:
 
 @attrs.frozen(kw_only=True)
 class Member:
-    """A consumer of a group."""
+    """A consumer that is a member of a group."""
 
     client_id: str
     address: str

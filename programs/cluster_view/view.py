@@ -23,11 +23,11 @@ PATIENCE_S: Final = 1.5
 class ClusterView:
     """A view of all brokers that a name server lists, FlintMQ's and RocketMQ's. For the loop thread only.
 
-    In an ``async with`` statement it sends requests in the background, so that lists are returned at once. It pauses if it is
-    not used for a minute. Without ``async with``, a list waits for the due requests. Details of a topic, group or broker are
-    always fetched on demand.
+    In an ``async with`` statement, the view sends requests in the background, so that lists are returned at once. The view
+    pauses if nobody uses it for a minute. Without ``async with``, the return of a list waits for the due requests. Details of
+    a topic, group or broker are always fetched on demand.
 
-    No method raises because a server does not answer: its row contains the error, and the other rows are returned.
+    No method raises because a server does not answer: the server's row contains the error, and all rows are returned.
 
     Args:
         admin: the administration client, which stays open.
@@ -70,7 +70,7 @@ class ClusterView:
     # --- lists ---
 
     async def overview(self) -> Overview:
-        """Return the figures of the cluster."""
+        """Return the figures of the cluster, with its alarms and errors."""
         topics, groups = await self._looked()
         now_s = self._now_s()
         brokers = await self.brokers()
@@ -107,18 +107,18 @@ class ClusterView:
         )
 
     async def brokers(self) -> tuple[BrokerView, ...]:
-        """Return all brokers, without their settings."""
+        """Return all brokers of the cluster, without the brokers' settings."""
         await self._looked()
         now_s = self._now_s()
         ordered = sorted(self._brokers.values(), key=lambda one: (one.cluster, one.name, one.broker_id))
         return tuple(rows.broker_row(broker, now_s, told_alarms(broker)) for broker in ordered)
 
     async def topics(self) -> tuple[TopicView, ...]:
-        """Return all topics without queues, including the system's."""
+        """Return all topics without their queues, including the system's topics."""
         return tuple((await self._looked())[0].values())
 
     async def groups(self) -> tuple[GroupView, ...]:
-        """Return all groups without queues and members, including the system's."""
+        """Return all groups without their queues and members, including the system's groups."""
         return tuple((await self._looked())[1].values())
 
     # --- details ---
