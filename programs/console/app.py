@@ -79,7 +79,7 @@ class Console:
         self._recorder = asyncio.create_task(self.hours.record(self.clusters.any_taken), name="history of the console")
 
     async def close(self) -> None:
-        """Stop recording and close all connections to the cluster."""
+        """Stop the recording of samples, and close all connections to the cluster."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.cancel()

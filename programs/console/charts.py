@@ -34,7 +34,7 @@ class Line:
 
 @attrs.frozen
 class Drawn:
-    """A line of a chart, with its texts."""
+    """A line of a chart as points to draw, with the texts of its figures."""
 
     label: str
     parts: tuple[str, ...]
@@ -46,7 +46,7 @@ class Drawn:
 
 @attrs.frozen
 class Chart:
-    """A chart with its text alternative."""
+    """A chart of figures over time, with a text for people who cannot see it."""
 
     title: str
     unit: str
@@ -70,7 +70,8 @@ class Chart:
 
 
 def span_of(samples: Sequence[Sample], now_s: float) -> float:
-    """Return the seconds that a chart of some samples covers: the smallest predefined span that contains them."""
+    """Return the number of seconds that a chart of the given samples covers: the smallest predefined span that contains
+    them."""
     age_s = now_s - samples[0].at_s if samples else 0.0
     return next((span_s for span_s in _SPANS_S if age_s <= span_s), SPAN_S)
 

@@ -73,7 +73,7 @@ class Connection(H11Protocol):
             self.waits_since_s = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers of a closed connection."""
+        """Cancel the timeouts of a closed connection."""
         super().connection_lost(exc)
         for timer in (self._deadline, self._writing):
             if timer is not None:

@@ -52,7 +52,7 @@ class Guard:
         self._host_names = frozenset(name.lower().rstrip(".") for name in host_names) | {"localhost"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with a refusal, or pass it to the next application."""
+        """Answer a request with a refusal, or pass the request to the next application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -34,7 +34,7 @@ class _Server(uvicorn.Server):
 
 
 class ConsoleServer:
-    """A running console, from __aenter__ to __aexit__. For the loop thread only.
+    """A running console, from ``__aenter__`` to ``__aexit__``. For the loop thread only.
 
     Args:
         name_servers: ``host:port;host:port`` of the cluster.

@@ -99,7 +99,7 @@ class Sessions:
             session.access.release()
 
     def end_all_of(self, access: ClusterAccess) -> None:
-        """End all sessions of an account."""
+        """End all sessions of one account."""
         for browser_id in [one for one, session in self._by_id.items() if session.access is access]:
             self.end(browser_id)
 
@@ -192,7 +192,7 @@ class Throttle:
         return max(0.0, failures.last_s + wait_s - now_s)
 
     def failed(self, address: str) -> None:
-        """Record a failed login."""
+        """Record a failed login from an address."""
         now_s = self._clock.monotonic_s()
         if int(now_s // 60) != self._minute:
             self._minute, self._failed_this_minute = int(now_s // 60), 0

@@ -98,7 +98,7 @@ def measured(value: float, unit: str) -> str:
 
 
 def shown(text: object) -> str:
-    """Return foreign text on one line. Unprintable characters become ``\\u....``, and long text is cut.
+    """Return text from clients on one line. Unprintable characters become ``\\u....``, and long text is cut.
 
     Characters that change the direction of writing are escaped too, because they could make a name look like another.
     """
@@ -109,12 +109,13 @@ def shown(text: object) -> str:
 
 
 def told(text: object) -> str:
-    """Return a sentence that may contain foreign text on one line, with unprintable characters escaped."""
+    """Return a sentence on one line, which may contain text from clients, with unprintable characters escaped."""
     return printable(str(text), _TOLD_MAX_CHARS)
 
 
 def most(rows: Iterable[T], count: int = ROWS_MAX) -> list[T]:
-    """Return the first rows of a table, because clients decide how many queues, members and names there are."""
+    """Return only the first rows of a table, because clients of the cluster decide how many queues, members and names there
+    are."""
     return list(itertools.islice(rows, count))
 
 

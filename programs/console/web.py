@@ -246,7 +246,7 @@ def to(path: str, **parameters: object) -> str:
 
 
 def segment(text: str) -> str:
-    """Return a name as a segment of a path."""
+    """Return a name as an escaped segment of a URL's path."""
     return quote(text, safe="")
 
 

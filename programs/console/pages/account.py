@@ -37,7 +37,7 @@ try again."""
 
 
 async def login_form(request: Request) -> Response:
-    """Show the login form."""
+    """Show the login form of the console."""
     console: Console = request.app.state.console
     after = safe_next(request.query_params.get("next", "/"))
     return render(console, request, "login.html", 200, browser_id_of(request), after=after, error="", access_key="")

@@ -140,7 +140,7 @@ async def resend_preview(visitor: Visitor) -> Response:
 
 
 async def resend(visitor: Visitor) -> Response:
-    """Send a copy of a message to its topic, or let one client consume it now."""
+    """Send a copy of a message to the message's topic, or let one client consume the message now."""
     found = await found_message(visitor, visitor.field("id"))
     admin, topic = visitor.access.admin, _real_topic(found)
     if visitor.field("how") == "client":

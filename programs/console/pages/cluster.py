@@ -89,7 +89,7 @@ async def overview(visitor: Visitor) -> Response:
 
 
 async def brokers(visitor: Visitor) -> Response:
-    """List the brokers."""
+    """List the brokers of the cluster."""
     return visitor.render("brokers.html", brokers=await visitor.view.brokers(), found=await visitor.view.overview())
 
 
@@ -142,7 +142,7 @@ async def topic(visitor: Visitor) -> Response:
 
 
 async def groups(visitor: Visitor) -> Response:
-    """List the consumer groups."""
+    """List the consumer groups of the cluster."""
     kind = "user" if visitor.query("kind") not in ("system", "all") else visitor.query("kind")
     rows = [one for one in await visitor.view.groups() if kind in (one.kind, "all")]
     found = listed(
@@ -175,7 +175,7 @@ async def group(visitor: Visitor) -> Response:
 
 
 async def alarms(visitor: Visitor) -> Response:
-    """List the current alarms."""
+    """List the current alarms of the cluster."""
     found = await visitor.view.overview()
     ordered = sorted(found.alarms, key=lambda one: (one.level != "critical", one.id, one.broker, one.subject))
     return visitor.render("alarms.html", found=found, alarms=ordered)

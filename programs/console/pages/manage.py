@@ -222,7 +222,7 @@ async def _change(kind: Managed[Config], visitor: Visitor) -> Response:
 
 
 async def _audited(visitor: Visitor, action: str, subject: str, result: str, work: Callable[[], Any]) -> None:
-    """Run a change and record its result, also if a broker refuses."""
+    """Run a change of a topic or group and record the result, also if a broker refuses the change."""
     try:
         await work()
     except FlintError as error:

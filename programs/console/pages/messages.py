@@ -40,7 +40,7 @@ _OFFSET_ID: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 
 def time_ms(text: str) -> int:
-    """Return a typed time in milliseconds since 1970; UTC if it names no zone. Raises FormError."""
+    """Return a time that the user typed, in milliseconds since 1970. A time without a zone is UTC. Raises FormError."""
     try:
         return parse_timestamp(text, zone=UTC)[0]
     except ConfigError as error:
