@@ -47,7 +47,7 @@ class Looks(Protocol):
 
 @attrs.frozen
 class _Seen:
-    """The state of a cluster at one time."""
+    """The data of a cluster that the tables show, fetched at one time."""
 
     overview: Overview
     values: dict[str, Sequence[Any]]
@@ -199,7 +199,7 @@ class TopApp(App[None]):
         self._table(GROUPS.title).focus()
 
     def action_sort(self) -> None:
-        """Sort the focused table by its next column."""
+        """Sort the focused table by the next of its sortable columns."""
         title = self.focused.id if isinstance(self.focused, DataTable) else None
         if title in self.KINDS:
             orders = self.KINDS[title].orders
@@ -217,7 +217,7 @@ class TopApp(App[None]):
         self._draw()
 
     def action_dark(self) -> None:
-        """Switch between dark and light colors."""
+        """Switch the screen between dark and light colors."""
         self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
 
     # --- details ---

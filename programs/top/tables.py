@@ -34,7 +34,7 @@ def count_text(count: float | None) -> str:
 
 
 def rate_text(per_s: float | None) -> str:
-    """Return a rate, with one decimal if it is small; a dash for None."""
+    """Return a rate as text, with one decimal if the rate is small; a dash for None."""
     if per_s is None:
         return UNKNOWN
     return f"{per_s:,.0f}" if per_s >= 100 or per_s == 0 else f"{per_s:.1f}"
@@ -49,7 +49,7 @@ def age_text(age_s: float | None) -> str:
 
 @attrs.frozen
 class Column(Generic[T]):
-    """A column: its heading, its text for a value, and its sort key."""
+    """A column of a table: its heading, its text for a value, and its sort key."""
 
     heading: str
     text: Callable[[T], str]
