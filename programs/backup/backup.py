@@ -46,7 +46,7 @@ _TRIES: Final = 5
 
 
 class DamagedLogError(StoreFormatError):
-    """The store's log is damaged below the position, so no backup was made."""
+    """No backup was made, because the store's commit log is damaged below the position up to which it would be copied."""
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +78,7 @@ class BackupResult:
     """Number of log files that were removed from the backup."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the result as JSON."""
+        """Return the result of a backup as JSON."""
         made = self.manifest
         return {
             "store": made.store,
@@ -173,7 +173,8 @@ class _Backup:
         )
 
     def _check_reaches_queues(self, position: Position) -> None:
-        """Check that the log reaches the newest message in a queue. If not, files of it are elsewhere or lost.
+        """Check that the log reaches the newest message in a queue. If the log ends earlier, some of its files are elsewhere or
+        lost.
 
         Raises:
             DamagedLogError: the log ends earlier. Names the remedy.
@@ -196,7 +197,7 @@ class _Backup:
     # --- the previous backup of the same store ---
 
     def _kept(self, epochs: Epochs | None, end: int) -> tuple[LoggedFile, ...]:
-        """Return the log files of the previous backup that stay in this one.
+        """Return the log files of the previous backup that the new backup keeps.
 
         Raises:
             StoreFormatError: the store does not continue that backup. Names the remedy.
@@ -234,7 +235,7 @@ class _Backup:
         return before.log
 
     def _check_not_cut(self, epochs: Epochs | None, end: int) -> None:
-        """Raise StoreFormatError if a recovery has truncated the log during the copy."""
+        """Raise StoreFormatError if a broker's recovery has truncated the store's log while the log was copied."""
         now = self._source.epochs()
         if epochs is None or now is None:
             return
@@ -250,7 +251,7 @@ class _Backup:
     # --- copies of the log's files ---
 
     def _copied(self, kept: tuple[LoggedFile, ...], position: Position) -> tuple[LoggedFile, ...]:
-        """Copy the files that the backup lacks, and return all of its log files."""
+        """Copy the log files that the backup lacks, and return all log files of the backup."""
         end = position.end_offset_bytes
         known = {file.start_offset_bytes: file for file in kept}
         begin = kept[-1].end_offset_bytes if kept else self._source.begin
@@ -295,7 +296,7 @@ class _Backup:
         }
 
     def _commit(self, manifest: Manifest, tables: Tables) -> None:
-        """Write the tables, sync all files, and then replace the manifest, which completes the backup."""
+        """Write the backup's tables, sync all files, and then replace the manifest, which completes the backup."""
         folder = tables_folder(self._plan.target, manifest.number)
         for name, data in tables.items():
             self._writer.write_file(folder / name, data)
@@ -303,7 +304,8 @@ class _Backup:
         self._writer.replace(manifest_path(self._plan.target), encode_manifest(manifest))
 
     def _tidy(self, manifest: Manifest) -> int:
-        """Remove files that belong to no backup, and return the number of log files among them."""
+        """Remove files in a backup's folder that belong to no backup, and return the number of log files among the removed
+        files."""
         target = self._plan.target
         wanted = {log_path(target, file.start_offset_bytes) for file in manifest.log}
         old = [path for path in listed(target / "log") if path not in wanted]
@@ -318,14 +320,15 @@ class _Backup:
 
 
 def _damage(walked: Walked, end: int) -> tuple[Damage, ...]:
-    """Return the damage in the copied log. Records that do not end at the position are damage too."""
+    """Return the damage in the copied commit log. If the copied records do not end at the backup's position, the rest up to the
+    position is damage too."""
     if walked.damage or walked.end_offset_bytes == end:
         return walked.damage
     return (Damage(walked.end_offset_bytes, end, NO_RECORD),)
 
 
 def _old_damage(before: Manifest | None, log: tuple[LoggedFile, ...]) -> Iterator[Damage]:
-    """Yield the damage of the previous backup that is also in this one."""
+    """Yield the damaged parts of the previous backup's log that are also in the log files of the new backup."""
     for one in before.damage if before is not None else ():
         if log and one.end_offset_bytes > log[0].start_offset_bytes:
             yield one
@@ -333,7 +336,7 @@ def _old_damage(before: Manifest | None, log: tuple[LoggedFile, ...]) -> Iterato
 
 @contextlib.contextmanager
 def _locked(plan: BackupPlan) -> Iterator[None]:
-    """Create a backup's folder, and hold its lock in the block."""
+    """Create a backup's folder, and hold the folder's lock while the ``with`` block runs."""
     target, store = plan.target.resolve(), plan.store.resolve()
     if target.is_relative_to(store) or store.is_relative_to(target):
         raise StoreFormatError(

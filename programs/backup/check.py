@@ -29,7 +29,7 @@ class CheckResult:
         return not self.findings
 
     def to_json(self) -> dict[str, object]:
-        """Return the result as JSON."""
+        """Return the result of a backup's check as JSON."""
         made = self.manifest
         return {
             "sound": self.is_sound,
@@ -99,7 +99,7 @@ def check_backup(target: Path, progress: Progress | None = None) -> CheckResult:
 
 
 def read_table(target: Path, manifest: Manifest, table: Table) -> bytes:
-    """Return a table's content.
+    """Return the content of a table in a backup.
 
     Raises:
         StoreFormatError: the content has changed since it was written.

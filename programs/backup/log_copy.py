@@ -43,7 +43,7 @@ class Walked(msgspec.Struct, frozen=True):
     """Damaged parts of the copied log, at most a thousand."""
 
     def unexpected(self, manifest: Manifest) -> tuple[Damage, ...]:
-        """Return the damage that is not in a backup's manifest."""
+        """Return the damaged parts of a copied log that are not in the backup's manifest."""
         known = [(one.start_offset_bytes, one.end_offset_bytes) for one in manifest.damage]
         found = [
             one
@@ -74,7 +74,8 @@ class LogCopy:
         self.total_bytes = 0
 
     def copy(self, file: SourceFile, known: LoggedFile | None, end: int, *, synced_to: int) -> LoggedFile:
-        """Copy the part of a file up to a position that the backup lacks, and return the file's new entry.
+        """Copy the part of a log file that the backup lacks, up to a position, and return the file's new entry for the
+        manifest.
 
         Args:
             file: the store's file.
@@ -110,7 +111,7 @@ class LogCopy:
                 self._progress(self.copied_bytes, self.total_bytes)
 
     def _read(self, fd: int, path: Path, begin: int, end: int) -> bytes:
-        """Return a part of a file; holes are not read."""
+        """Return the bytes of a part of a file. Holes of the file are returned as zeros and not read."""
         if _data_from(fd, begin, end) >= end:
             return bytes(end - begin)
         self._pace.take(end - begin)
@@ -133,7 +134,7 @@ class SegmentDigests:
         """Whether the part of the file that the previous backup has ends at the end of a segment."""
 
     def update(self, data: bytes) -> None:
-        """Add the next bytes."""
+        """Add the next bytes of a file to the digests of its segments."""
         view = memoryview(data)
         while view:
             part = view[: SEGMENT_BYTES - self._running_bytes]
@@ -145,12 +146,13 @@ class SegmentDigests:
                 self._running, self._running_bytes = new_digest(), 0
 
     def all(self) -> tuple[str, ...]:
-        """Return the digests up to here, including that of an incomplete last segment."""
+        """Return the digests of all segments of the bytes added until now, including that of an incomplete last segment."""
         return (*self._done, *((self._running.hexdigest(),) if self._running_bytes else ()))
 
 
 def _data_from(fd: int, begin: int, end: int) -> int:
-    """Return the next position at or after ``begin`` that has data; ``begin`` if the file system does not support that."""
+    """Return the next position at or after ``begin`` that has data; ``begin`` if the file system cannot tell where a file has
+    data."""
     try:
         return os.lseek(fd, begin, os.SEEK_DATA)
     except OSError as error:
@@ -159,7 +161,7 @@ def _data_from(fd: int, begin: int, end: int) -> int:
 
 
 def _sync(fd: int, path: Path) -> None:
-    """Sync the data that the store's broker has written to a file. Ignored on a read-only file system."""
+    """Sync the data that the store's broker has written to a file. A file on a read-only file system is not synced."""
     try:
         with contextlib.suppress(PermissionError):
             os.fsync(fd)
@@ -187,7 +189,7 @@ def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
 
 
 class DamagedBackupError(StoreFormatError):
-    """The previous backup is damaged, so no new one was made."""
+    """No new backup was made, because the previous backup in the folder is damaged."""
 
 
 def check_kept(target: Path, kept: tuple[LoggedFile, ...]) -> None:

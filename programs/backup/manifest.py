@@ -37,7 +37,7 @@ class LoggedFile(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A file of the store that is not part of the log."""
+    """A file in a backup that is not part of the commit log."""
 
     path: str
     """Path of the table's file, relative to the store, such as ``config/topics.json``."""
@@ -46,7 +46,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes of the log that are no record, copied on request."""
+    """A damaged part of the log: bytes that are no record. A backup copies them only on request."""
 
     start_offset_bytes: int
     end_offset_bytes: int
@@ -57,7 +57,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The content of a backup."""
+    """The content of a backup, as its manifest lists it."""
 
     number: int
     """Number of backups that were made in this backup's folder, including this one."""
@@ -88,7 +88,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """Return the digest of a segment or table."""
+    """Return the digest of a segment or table of a backup."""
     return new_digest(data).hexdigest()
 
 
@@ -161,7 +161,7 @@ def read_manifest(target: Path) -> Manifest | None:
 
 
 def _why_wrong(manifest: Manifest) -> str:
-    """Return why a manifest contradicts itself; empty if it does not."""
+    """Return the reason why a manifest contradicts itself, as text; empty if the manifest is consistent."""
     at = manifest.begin_offset_bytes
     for number, file in enumerate(manifest.log):
         is_last = number == len(manifest.log) - 1
@@ -177,5 +177,5 @@ def _why_wrong(manifest: Manifest) -> str:
 
 
 def segments(size_bytes: int) -> int:
-    """Return the number of segments of a file."""
+    """Return the number of segments of a file in a backup."""
     return -(-size_bytes // SEGMENT_BYTES)

@@ -56,7 +56,7 @@ class RestoreResult:
     """Damaged parts of the backup's log. The restore removed these parts from the new log, as a broker's start does."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the result as JSON."""
+        """Return the result of a restore as JSON."""
         return {
             "position": self.manifest.end_offset_bytes,
             "begin": self.manifest.begin_offset_bytes,
@@ -99,7 +99,7 @@ def restore_backup(
 def _copy(
     plan: RestorePlan, manifest: Manifest, writer: Writer, progress: Progress | None
 ) -> tuple[int, tuple[Damage, ...]]:
-    """Write log and tables, and return the number of records and the damage. Raises StoreError."""
+    """Write the log and the tables of a restored store, and return the number of records and the damage. Raises StoreError."""
     commit_log = plan.store / "commitlog"
     mark = commit_log / RESTORE_MARK
     writer.write_file(mark, b"")
@@ -141,7 +141,8 @@ def _refuse(plan: RestorePlan, damage: list[Damage]) -> None:
 
 
 def _new_epoch(data: bytes, manifest: Manifest) -> bytes:
-    """Return the store's epochs with a new one from the position on, because other messages will follow there."""
+    """Return the epochs of a restored store: those of the backup, and a new one from the position on, because other messages
+    will follow there."""
     try:
         epochs = Epochs.from_bytes(data)
     except ValueError as error:
@@ -151,7 +152,7 @@ def _new_epoch(data: bytes, manifest: Manifest) -> bytes:
 
 
 def _config(plan: RestorePlan, manifest: Manifest) -> BrokerConfig:
-    """Return the configuration with which queues and index are rebuilt."""
+    """Return the configuration with which the queues and the index of a restored store are rebuilt."""
     sizes = {key: size for key, size in manifest.sizes.items() if key not in plan.chosen}
     store: dict[str, Any] = {key.partition(".")[2]: size for key, size in sizes.items() if key.startswith("store.")}
     index: dict[str, Any] = {key.partition(".")[2]: size for key, size in sizes.items() if key.startswith("index.")}
@@ -168,7 +169,8 @@ def _config(plan: RestorePlan, manifest: Manifest) -> BrokerConfig:
 
 @contextlib.contextmanager
 def _new_folder(plan: RestorePlan) -> Iterator[None]:
-    """Create the store's folder. If the block raises, leave the folder empty, or missing if it was."""
+    """Create a store's folder for the ``with`` block. If the block raises, leave the folder empty, or remove it if it did not
+    exist before."""
     store, backup = plan.store.resolve(), plan.backup.resolve()
     if store.is_relative_to(backup) or backup.is_relative_to(store):
         raise StoreFormatError(

@@ -47,7 +47,7 @@ _PAUSE_S: Final = 0.02
 
 @attrs.frozen
 class SourceFile:
-    """A file of the commit log."""
+    """A file of the commit log of the store that is backed up."""
 
     path: Path
     start: int
@@ -99,7 +99,8 @@ class Source:
             raise StoreFormatError(f"{root}: no store lies there (no commitlog, no config)")
 
     def look(self) -> None:
-        """Update :attr:`files` with the current files of the log. Raises StoreFormatError if a file is missing in between."""
+        """Update :attr:`files` with the current files of the log. Raises StoreFormatError if a file between two others is
+        missing."""
         for tries_left in reversed(range(_TRIES)):
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
@@ -271,7 +272,7 @@ def _newest_unit(queue: Path) -> tuple[int, int] | None:
 
 
 class GoneError(StoreError):
-    """A file was deleted after it was listed."""
+    """A log file was deleted after the backup had listed it."""
 
 
 @contextlib.contextmanager

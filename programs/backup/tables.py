@@ -65,8 +65,8 @@ def _read(root: Path, names: tuple[str, ...], sleep: Callable[[float], object]) 
 
 
 def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
-    """Return the content of a JSON file once it is valid; None if there is no file. RocketMQ writes files in place, so this
-    waits."""
+    """Return the content of a JSON file as soon as it is valid; None if the file does not exist. RocketMQ writes its files in
+    place, so a file can be incomplete for a moment."""
     backup = path.with_name(path.name + ".bak")
     problem = ""
     for _ in range(_TRIES):

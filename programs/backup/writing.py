@@ -40,7 +40,8 @@ class Pace:
         self._due_s = monotonic()
 
     def take(self, size_bytes: int) -> None:
-        """Wait until more bytes may be copied. Time lost to a slow disk is not caught up."""
+        """Wait until a number of further bytes may be copied. The copy does not catch up on time that it lost to a slow
+        disk."""
         if self._bytes_per_s:
             now_s = self._monotonic()
             if self._due_s > now_s:
@@ -59,10 +60,10 @@ class Writer:
         self._unnamed: dict[Path, None] = {}
 
     def step(self, kind: str, path: Path) -> None:
-        """Do nothing; called before each change. Tests override it to interrupt a backup."""
+        """Do nothing; this method is called before each change of a file. Tests override it to interrupt a backup."""
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder and its parents."""
+        """Create a folder and its parents if they do not exist."""
         for path in reversed([folder, *folder.parents]):
             if not path.is_dir():
                 with self._changing("folder", path):
@@ -70,7 +71,7 @@ class Writer:
                 self._unnamed[path.parent] = None
 
     def write_file(self, path: Path, data: bytes) -> None:
-        """Write a small file."""
+        """Create or overwrite a small file with some bytes."""
         self.make_folder(path.parent)
         with self._changing("file", path), _opened(path) as fd:
             os.ftruncate(fd, 0)
@@ -99,7 +100,7 @@ class Writer:
             os.ftruncate(fd, size_bytes)
 
     def settle(self) -> None:
-        """Sync all changes to disk."""
+        """Sync all changed files and folders to disk."""
         for path in self._unsynced:
             with self._changing("sync", path), _opened(path) as fd:
                 os.fsync(fd)

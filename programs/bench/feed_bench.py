@@ -30,7 +30,7 @@ Run = Callable[[Coroutine[Any, Any, BenchResult]], BenchResult]
 
 @attrs.frozen
 class Contender:
-    """One of the measured brokers."""
+    """One of the brokers that the benchmark of ``spark_feed`` compares."""
 
     label: str
     name_server: str
@@ -38,7 +38,7 @@ class Contender:
 
 
 def overrides(label: str, folder: Path) -> list[str]:
-    """Return the settings of a broker that differ from the others'."""
+    """Return the settings in which a broker of the benchmark differs from the other brokers."""
     if label == WITHOUT:
         return ["dispatchers=consume_queue,index"]
     landing = [f"spark_feed.landing.path={folder / 'zone'}", "spark_feed.landing.roll_interval_ms=1s"]
@@ -70,7 +70,7 @@ def measure(
 
 
 def summary(found: Mapping[str, Sequence[BenchResult]], base: str) -> dict[str, Any]:
-    """Return the medians of all brokers and their ratios to ``base``."""
+    """Return the medians of all measured brokers, and the ratios of their medians to those of the broker ``base``."""
     values = {
         label: {name: [getattr(run, name) or 0.0 for run in runs] for name in _MEDIAN_DIGITS}
         for label, runs in found.items()

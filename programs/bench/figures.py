@@ -28,7 +28,8 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """The half width for a ±; of an asymmetric interval the wider side."""
+        """The half width of the confidence interval, for a text with ±. If the interval is asymmetric, the wider half
+        counts."""
         return max(self.high - self.mean, self.mean - self.low)
 
     def as_json(self) -> dict[str, float]:
@@ -36,7 +37,8 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of some rounds with its interval; for one round the interval has no upper bound."""
+    """Return the mean of the figures of some rounds, with its confidence interval. For one round the interval has no upper
+    bound."""
     mean, half = statistics.fmean(values), _half_width(values)
     return Estimate(mean, max(0.0, mean - half), mean + half)
 
@@ -55,7 +57,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
 
 
 def _half_width(values: Sequence[float]) -> float:
-    """Return half of the interval's width; infinity for one value."""
+    """Return half of a confidence interval's width; infinity for one value."""
     if len(values) < 2:
         return math.inf
     freedom = len(values) - 1
@@ -64,19 +66,20 @@ def _half_width(values: Sequence[float]) -> float:
 
 
 def _short(value: float) -> float:
-    """Return a value with five significant digits; -1 for infinity, which JSON cannot represent."""
+    """Return a number rounded to five significant digits; -1 for infinity, which JSON cannot represent."""
     return float(f"{value:.5g}") if math.isfinite(value) else -1.0
 
 
 def percentile_ms(sorted_latencies_s: Sequence[float] | array[float], share: float) -> float:
-    """Return the latency in ms that this share of requests does not exceed; 0 without requests."""
+    """Return the latency in ms that a given share of the requests does not exceed; 0 if no request was made."""
     if not sorted_latencies_s:
         return 0.0
     return round(sorted_latencies_s[min(len(sorted_latencies_s) - 1, int(len(sorted_latencies_s) * share))] * 1000, 4)
 
 
 class Measured(Protocol):
-    """The common attributes of results. Figures of :func:`ratios` are attributes with their names."""
+    """The common attributes of the results of benchmark runs. The figures that :func:`ratios` compares are attributes with the
+    figures' names."""
 
     @property
     def bench(self) -> str: ...
@@ -86,7 +89,8 @@ class Measured(Protocol):
 
 
 def ratios(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, Any]:
-    """Return the ratios of our medians to their medians, keyed by figure. A rate above 1 and a latency below 1 are better."""
+    """Return the ratios of the medians of our rounds to the medians of their rounds, keyed by figure. A rate above 1 and a
+    latency below 1 are better."""
     found: dict[str, Any] = {"bench": f"{ours[0].bench} ratio", "target": ours[0].target, "against": theirs[0].target}
     for name in ("rate", "p50_ms", "p99_ms", "p999_ms", "client_cpu_us", "broker_cpu_us"):
         mine = [value for result in ours if (value := getattr(result, name)) is not None]

@@ -25,7 +25,7 @@ FORMAT: Final = 1
 
 @attrs.frozen
 class FlushReport:
-    """The result of a run of all strategies."""
+    """The result of a benchmark of all flush strategies."""
 
     plan: FlushPlan
     environment: dict[str, Any]
@@ -98,7 +98,7 @@ def bench_flush(
 
 
 def _changed(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the settings that are not defaults, in the form of ``flintmq config show``."""
+    """Return the benchmark's settings that are not defaults, in the form of ``flintmq config show``."""
     return {row.key: row.value for row in rows(load_config(None, overrides, {})) if row.origin != "default"}
 
 
@@ -125,7 +125,7 @@ CDF_POINTS: Final = 400
 
 @attrs.frozen
 class FlushSummary:
-    """The summary of one strategy over all rounds."""
+    """The summary of one flush strategy over all rounds."""
 
     contender: Contender
     figures: Mapping[str, Estimate]
@@ -138,7 +138,7 @@ class FlushSummary:
     power_cut: PowerCut | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary as JSON."""
+        """Return the summary of a flush strategy as JSON."""
         return {
             "bench": "flush",
             "strategy": self.contender.label,
@@ -151,7 +151,7 @@ class FlushSummary:
 
 
 def summarize(plan: FlushPlan, rounds: Sequence[FlushRound], cuts: Mapping[str, PowerCut]) -> tuple[FlushSummary, ...]:
-    """Return the summaries in the order of the strategies."""
+    """Return the summaries of the flush strategies, in the order of the strategies."""
     of = {c.label: [one for one in rounds if one.label == c.label] for c in plan.contenders}
     first = of[plan.contenders[0].label]
     found = []
@@ -189,7 +189,7 @@ def _cdf(parts: Sequence[array[float]]) -> list[tuple[float, float]]:
 
 
 def doubts(plan: FlushPlan, rounds: Sequence[FlushRound], environment: Mapping[str, Any]) -> list[str]:
-    """Return reasons for which the figures may mislead, for people."""
+    """Return the reasons for which a benchmark's figures may mislead, as sentences for people."""
     found = []
     disk, cores = environment["disk"], environment["cores"] or 1
     if disk["filesystem"] in MEMORY_FILE_SYSTEMS:
@@ -222,7 +222,7 @@ SAME_MACHINE: Final = ("cpu", "cores", "memory_mib", "system", "disk.filesystem"
 
 @attrs.frozen
 class Difference:
-    """A fact that differs between two reports."""
+    """A fact, such as a version or a setting, that differs between two reports of ``flintmq bench flush``."""
 
     name: str
     first: Any
@@ -231,7 +231,7 @@ class Difference:
 
 @attrs.frozen
 class Compared:
-    """A figure of a strategy in two reports."""
+    """A figure of one flush strategy in two reports."""
 
     strategy: str
     figure: str
@@ -245,7 +245,7 @@ class Compared:
 
 @attrs.frozen
 class ReportDiff:
-    """The comparison of two reports."""
+    """The comparison of two reports of ``flintmq bench flush``."""
 
     same_machine: bool
     differences: tuple[Difference, ...]
@@ -256,7 +256,7 @@ class ReportDiff:
 
 
 def check_report(document: Any, name: str) -> Mapping[str, Any]:
-    """Return a report of ``--report``. Raises ValueError for another document."""
+    """Return a report that ``flintmq bench flush --report`` wrote. Raises ValueError for another document."""
     if not isinstance(document, dict) or document.get("report") != KIND:
         raise ValueError(f"{name} is not a report of '{KIND}'")
     if document.get("format") != FORMAT:
@@ -265,7 +265,7 @@ def check_report(document: Any, name: str) -> Mapping[str, Any]:
 
 
 def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportDiff:
-    """Compare two reports; the first one is the base."""
+    """Compare two reports of ``flintmq bench flush``; the first one is the base of the comparison."""
     facts, other_facts = _facts(first), _facts(second)
     differences = [
         Difference(name, facts.get(name), other_facts.get(name))

@@ -29,7 +29,7 @@ QUIET: Final = ("listen.port=0", "listen.vip=false", "listen.host=127.0.0.1")
 
 @attrs.frozen
 class FlushRound:
-    """The figures of one strategy in one round."""
+    """The figures of one flush strategy in one round of a benchmark."""
 
     label: str
     round_number: int
@@ -92,7 +92,7 @@ class Writers:
         self.uncommitted_bytes = 0
 
     async def run(self, seconds: float) -> float:
-        """Run the load with reset counters, and return its duration in seconds."""
+        """Load the broker after its counters are reset, and return the duration of the load in seconds."""
         self.latencies_s = array("d")
         self.errors = self.unsynced_bytes = self.uncommitted_bytes = 0
         begin_s = time.perf_counter()
@@ -137,7 +137,7 @@ class Writers:
 
 
 async def run_round(plan: FlushPlan, contender: Contender, number: int, place: int) -> FlushRound:
-    """Run one strategy once, and return the figures. The store is created in the plan's folder and removed.
+    """Measure one flush strategy in one round, and return its figures. The store is created in the plan's folder and removed.
 
     Raises:
         ConfigError, PluginError: the strategy is unknown, or a setting is not valid.
@@ -198,7 +198,7 @@ async def _measured(plan: FlushPlan, broker: Broker, contender: Contender, numbe
 
 @attrs.frozen
 class Contender:
-    """A strategy with settings, under a label."""
+    """A flush strategy with settings, which a benchmark measures under a label."""
 
     label: str
     """The strategy's name in tables: its text on the command line."""
@@ -236,17 +236,19 @@ class FlushPlan:
         return plain | {"settings": list(self.settings), "strategies": [c.label for c in self.contenders]}
 
     def order(self, round_number: int) -> tuple[Contender, ...]:
-        """Return the order of the contenders in a round. It rotates, so that none benefits from its position."""
+        """Return the order in which a round measures the flush strategies. The order rotates, so that no strategy benefits from
+        its position."""
         at = round_number % len(self.contenders)
         return self.contenders[at:] + self.contenders[:at]
 
     def overrides(self, contender: Contender) -> list[str]:
-        """Return the settings of a contender's broker or store, the caller's last."""
+        """Return the settings of the broker or store that measures a flush strategy. The strategy's own settings come last."""
         return [f"flush.strategy={contender.strategy}", *self.settings, *contender.settings]
 
 
 def parse_contender(text: str) -> Contender:
-    """Return the contender of a text, such as ``group_commit``, ``plugin/name`` or ``group_commit:interval_ms=1:...``.
+    """Return the flush strategy with settings that a text names, such as ``group_commit``, ``plugin/name`` or
+    ``group_commit:interval_ms=1:...``.
 
     Raises:
         ValueError: the name is missing, or a setting is not ``key=value``.

@@ -38,13 +38,14 @@ _pack_int = struct.Struct(">i").pack_into
 
 
 def body_of(size_bytes: int) -> bytes:
-    """Return a body of printable bytes."""
+    """Return the body of a message for a benchmark, in printable bytes."""
     pattern = bytes(range(33, 127))
     return (pattern * (size_bytes // len(pattern) + 1))[:size_bytes]
 
 
 class SendFrame:
-    """The frame of one slot among the requests in flight; each slot has its own opaque.
+    """The frame of one slot's send requests. A connection has one request of each slot in flight, and each slot has its own
+    opaque.
 
     Args:
         slot: the slot's number; the frame's opaque is ``OPAQUE_BASE + slot``.
@@ -67,7 +68,7 @@ class SendFrame:
         self._counters_at = [_only(frame, key.encode()) + len(head) for key in keys]
 
     def next(self, born_ms: bytes, counter: int) -> bytearray:
-        """Return the frame for the next send. The caller must copy it before the next call.
+        """Return the frame for the next send request. The caller must copy the frame before the next call.
 
         Args:
             born_ms: the time in ms, 13 digits.
@@ -84,7 +85,7 @@ class SendFrame:
         return frame
 
     def signed(self, born_ms: bytes, counter: int, body: bytes, opaque: int | None = None) -> bytearray:
-        """Return a newly encoded and signed frame with another body, and with another opaque if one is given."""
+        """Return a newly encoded and signed send frame with another body, and with another opaque if one is given."""
         keys = [f"{self._head}{(counter + n) & 0xFFFFFFFF:08X}" for n in range(self._batch)]
         command = _send_command(self._slot, self._queue, body, keys, int(born_ms))
         if opaque is not None:
@@ -120,7 +121,7 @@ def _send_command(
 
 
 class PullFrame:
-    """The frames of one queue's pulls.
+    """The frames of the pull requests for one queue.
 
     Args:
         slot: the slot's number, as in :class:`SendFrame`.
@@ -173,20 +174,21 @@ class PullFrame:
 
 
 def _only(frame: bytes, mark: bytes) -> int:
-    """Return the position of a mark that must occur exactly once."""
+    """Return the position of a mark in an encoded frame; the mark must occur exactly once."""
     if frame.count(mark) != 1:
         raise ValueError(f"{mark!r} is {frame.count(mark)} times in a frame of {len(frame)} bytes")
     return frame.index(mark)
 
 
 def slot_of(frame: bytes) -> int:
-    """Return the slot of an answer, whose header is JSON like the request's."""
+    """Return the number of the request slot that an answer belongs to. The answer's header must be JSON, as the request's
+    header is."""
     at = frame.index(_OPAQUE) + len(_OPAQUE)
     return int(frame[at : at + OPAQUE_DIGITS]) - OPAQUE_BASE
 
 
 def code_of(frame: bytes) -> int:
-    """Return an answer's response code."""
+    """Return the response code of an encoded answer."""
     found = _CODE.search(frame)
     if found is None:
         raise ValueError("an answer without a code")
@@ -194,7 +196,7 @@ def code_of(frame: bytes) -> int:
 
 
 def field_of(frame: bytes, name: bytes) -> int:
-    """Return a number in an answer's extFields."""
+    """Return a number in the extFields of an encoded answer."""
     mark = b'"%b":"' % name
     at = frame.index(mark) + len(mark)
     return int(frame[at : frame.index(b'"', at)])

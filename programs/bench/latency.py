@@ -35,7 +35,7 @@ DRAIN_S: Final = 1.0
 
 @attrs.frozen
 class LatencyResult:
-    """The result of one run."""
+    """The result of one measurement of latency."""
 
     bench: str
     target: str
@@ -130,7 +130,7 @@ class _Listener(LoadConnection):
         self.received = 0
 
     def begin(self) -> None:
-        """Send the first pull of every queue."""
+        """Send the first pull request of every queue."""
         self.write([frame.next(at) for frame, at in zip(self._frames, self._next, strict=True)])
 
     def answers(self, frames: list[bytes]) -> None:

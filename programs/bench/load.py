@@ -16,7 +16,7 @@ FOUND = b'{"code":0,'
 
 
 class Tally:
-    """The counts of all connections of a run. Loop thread."""
+    """The counts of requests of all connections of a benchmark run. Loop thread."""
 
     def __init__(self) -> None:
         self.counting = False
@@ -48,13 +48,13 @@ class Tally:
                 self.ended.set()
 
     def fail(self, error: BaseException) -> None:
-        """End the run with an error: a connection is lost, or nothing can be sent."""
+        """End the benchmark's run with an error, because a connection is lost or nothing can be sent."""
         self.failure = self.failure or error
         self.ended.set()
 
 
 class LoadConnection(asyncio.Protocol):
-    """A connection that decodes answers and reports its loss."""
+    """A benchmark's connection to a broker, which decodes answers and reports when the connection is lost."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -74,7 +74,7 @@ class LoadConnection(asyncio.Protocol):
             self.tally.fail(RemotingError(f"the connection was lost: {exc or 'closed by the broker'}"))
 
     def write(self, frames: list[bytes | bytearray]) -> None:
-        """Write frames in one call."""
+        """Write encoded requests to the connection in one call."""
         if self._transport is not None and frames:
             self._transport.write(b"".join(frames))
 
@@ -86,23 +86,23 @@ class LoadConnection(asyncio.Protocol):
             self.stop()
 
     def answers(self, frames: list[bytes]) -> None:
-        """Handle answers, and send the requests that follow them."""
+        """Handle a broker's answers, and send the requests that follow the answers."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Close the connection; buffered data is not sent."""
+        """Close the connection to the broker at once; buffered data is not sent."""
         self.stopped = True
         if self._transport is not None:
             self._transport.abort()
 
     async def close(self) -> None:
-        """Close the connection and wait until it is closed."""
+        """Close the connection to the broker, and wait until the connection is closed."""
         self.stop()
         await self.lost.wait()
 
 
 class WindowConnection(LoadConnection):
-    """A connection with one request of each slot in flight."""
+    """A benchmark's connection with a fixed number of slots, each with one request in flight."""
 
     def __init__(self, tally: Tally, slots: int) -> None:
         super().__init__(tally)
@@ -110,7 +110,7 @@ class WindowConnection(LoadConnection):
         self.born_ms = b""
 
     def begin(self) -> None:
-        """Send the first request of each slot."""
+        """Send the first request of each slot of the connection."""
         self._sent_at_s = [time.perf_counter()] * len(self._sent_at_s)
         self.born_ms = b"%d" % (time.time_ns() // 1_000_000)
         self.write([self.next(slot) for slot in range(len(self._sent_at_s))])
@@ -128,11 +128,11 @@ class WindowConnection(LoadConnection):
             self.write(out)
 
     def take(self, slot: int, frame: bytes, latency_s: float) -> None:
-        """Count a slot's answer."""
+        """Count the answer to the request that a slot has in flight."""
         raise NotImplementedError
 
     def next(self, slot: int) -> bytes | bytearray:
-        """Return a slot's next request."""
+        """Return the next request that a slot of the connection sends."""
         raise NotImplementedError
 
 
@@ -164,7 +164,8 @@ class SendConnection(WindowConnection):
 
 
 class PullConnection(WindowConnection):
-    """A connection that pulls several queues, with one pull per queue in flight. At a queue's end it starts from its beginning.
+    """A connection that pulls several queues, with one pull per queue in flight. After a queue's last message the connection
+    continues with the queue's first message.
 
     Args:
         tally: the counts of the run.

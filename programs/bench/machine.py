@@ -99,7 +99,8 @@ def written_bytes() -> int:
 
 
 def wait_until_quiet(timeout_s: float, share: float) -> bool:
-    """Wait until other processes use less than a share of the machine's processors. Return False if the time ran out.
+    """Wait until other processes use less than a share of the machine's processors. Return False if the machine was still busy
+    at the timeout.
 
     Args:
         timeout_s: the longest wait; 0 to skip the check.

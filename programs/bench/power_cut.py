@@ -42,7 +42,7 @@ _SMALL: Final = (
 
 @attrs.frozen
 class PowerCut:
-    """The result of simulated power cuts."""
+    """The result of the simulated power cuts for one flush strategy."""
 
     lost_messages: int | None
     """Number of acknowledged messages that the worst power cut lost; None if no power cut was possible."""
@@ -58,7 +58,7 @@ class PowerCut:
 
 @attrs.frozen
 class _Acknowledgement:
-    """An acknowledged put."""
+    """A put of messages that the broker has acknowledged."""
 
     journal: int
     """Number of operations on the simulated disk before the put was acknowledged."""
@@ -69,7 +69,7 @@ class _Acknowledgement:
 
 
 async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[object] = ()) -> PowerCut:
-    """Run a strategy on a simulated disk, and return the loss of a power cut.
+    """Measure a flush strategy on a simulated disk, and return how much of its acknowledged data a power cut loses.
 
     Args:
         plan: the load.
@@ -115,7 +115,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
 def _cut(
     disk: SimulatedDisk, acknowledged: list[_Acknowledgement], root: Path, config: BrokerConfig
 ) -> tuple[int, int, int]:
-    """Return the acknowledgement with the largest loss, the number of lost puts, and the number of power cuts."""
+    """Return the acknowledgement after which a power cut loses most, the number of lost puts, and the number of power cuts."""
     rng = random.Random(len(acknowledged))
     worst = max(range(len(acknowledged)), key=lambda at: acknowledged[at].unsynced_bytes)
     chosen = sorted({worst, len(acknowledged) - 1, *(rng.randrange(len(acknowledged)) for _ in range(RANDOM_CUTS))})

@@ -42,7 +42,7 @@ _ALL_TIME_MS: Final = 2**63 - 1
 
 @attrs.frozen
 class RecoverResult:
-    """The result of one run; times in seconds from the process's start to its READY line."""
+    """The result of one measurement of starts. Times are in seconds from the process's start to its READY line."""
 
     store: str
     log_bytes: int
@@ -63,12 +63,12 @@ class RecoverResult:
     """Median duration in µs of a search by time in a consume queue."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the result as JSON."""
+        """Return the result of the measured starts as JSON."""
         return {"bench": "recover", **attrs.asdict(self), "machine": machine_facts()}
 
 
 def bench_recover(store: Path, work: Path, config: BrokerConfig, delay_level_ms: dict[int, int]) -> RecoverResult:
-    """Measure starts and look-ups on copies of a store.
+    """Measure starts of brokers on copies of a store, and look-ups of messages in them.
 
     Args:
         store: the store; it is only read. No broker may run on it.
@@ -115,7 +115,7 @@ def bench_recover(store: Path, work: Path, config: BrokerConfig, delay_level_ms:
 
 
 def _ready_s(store: Path, config: BrokerConfig, *, kill: bool = False) -> float:
-    """Start a broker on a store, stop or kill it, and return the seconds until READY."""
+    """Start a broker on a store, then stop or kill the broker, and return the seconds until it printed READY."""
     sizes = {
         "store.commit_log_file_bytes": config.store.commit_log_file_bytes,
         "store.consume_queue_file_bytes": config.store.consume_queue_file_bytes,
@@ -135,7 +135,7 @@ def _ready_s(store: Path, config: BrokerConfig, *, kill: bool = False) -> float:
 
 
 def _sample(store: Path) -> list[tuple[str, int, str, int]]:
-    """Return (topic, queue id, key or unique id, store time) of random messages among the first ones."""
+    """Return (topic, queue id, key or unique id, store time) of random messages among a store's first messages."""
     found = []
     for record in messages(StoreFiles(store), Wanted(limit=_SAMPLE)):
         properties = record.properties
@@ -169,7 +169,7 @@ def _median_us(calls: Sequence[Callable[[], object]]) -> float:
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """Copy a folder; chunks of zeros become holes."""
+    """Copy a folder of a store; chunks of zeros in its files become holes."""
     shutil.copytree(source, target, copy_function=_copy_sparse_file)
 
 

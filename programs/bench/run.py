@@ -31,7 +31,7 @@ CONNECT_TIMEOUT_S: Final = 5.0
 
 @attrs.frozen(kw_only=True)
 class BenchSettings:
-    """The settings of a load."""
+    """The settings of the load that a benchmark makes."""
 
     bench: Literal["send", "consume"]
     topic: str
@@ -57,7 +57,7 @@ class BenchSettings:
 
 @attrs.frozen
 class BenchResult:
-    """The result of one run."""
+    """The result of one benchmark run."""
 
     bench: str
     """The kind of benchmark: ``send`` or ``consume``."""
@@ -89,7 +89,7 @@ class BenchResult:
     batch: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return the result as JSON."""
+        """Return the result of a benchmark run as JSON."""
         return attrs.asdict(self) | {"machine": machine_facts()}
 
 
@@ -121,7 +121,8 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
 
 
 async def bench_route(admin: AdminClient, settings: BenchSettings) -> TopicRoute:
-    """Return the topic's route. If the topic does not exist, it is created, and the route includes every broker."""
+    """Return the route of the benchmark's topic. A topic that does not exist is created, and the route then includes every
+    broker."""
     brokers = 1
     for attempt in range(ROUTE_TRIES):
         try:
@@ -180,7 +181,7 @@ async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRout
 
 
 def queues_by_broker(queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    """Return the queues in order, keyed by broker. Raises RefusedError if there is none."""
+    """Return the queues of a topic in order, keyed by broker. Raises RefusedError if the topic has no queues."""
     if not queues:
         raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
     found: dict[str, list[MessageQueue]] = {}
@@ -241,7 +242,7 @@ async def _measure(
 
 
 async def _until(tally: Tally, seconds: float | None) -> None:
-    """Wait for some seconds or until the run has ended. Raises the error that ended it."""
+    """Wait for some seconds, or until the benchmark run has ended. Raises the error that ended the run."""
     try:
         async with asyncio.timeout(seconds):
             await tally.ended.wait()
