@@ -180,7 +180,8 @@ class Assembly:
         state.producers.close_channel(channel)
 
     def _role_changed(self) -> None:
-        """Prepare the store of a slave that becomes a master for its own messages, before any feature puts one."""
+        """Prepare the store of a slave that becomes a master for the new master's own messages, before a feature of the broker
+        puts one."""
         if self.state.role.takes_writes:
             self.state.store.number_messages()
             _begin_epoch_if_replicated(self.state)
@@ -190,7 +191,8 @@ class Assembly:
         self.state.hand_over_store()
 
     async def _end_writes(self) -> None:
-        """Sync the log, and then write the offsets that refer to it, so that no consumed message is delivered again."""
+        """Sync the log, and then write the consumer offsets that refer to the log, so that no consumed message is delivered
+        again."""
         self._hand_over()
         try:
             await in_thread_to_its_end(self.state.store.end_writes)
@@ -218,7 +220,7 @@ def _check_small_files(store: MessageStore) -> list[str]:
 
 
 def _prepare_tables(state: BrokerState, *, is_incomplete: bool) -> None:
-    """Adapt the tables to the content of the store; a slave's tables come from its master."""
+    """Adapt the tables to the messages of the store. The tables of a slave are copied from its master instead."""
     store = state.store
     if state.role.takes_writes:
         _complete_topics(state, is_incomplete=is_incomplete)
@@ -238,9 +240,11 @@ def _mended(store: MessageStore) -> list[Alarm]:
 
 
 def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
-    """Recreate topics whose queues have messages, if the table of topics is known to be incomplete; else log their names.
+    """Find topics that are missing in the table of topics although their queues have messages. If the table is known to be
+    incomplete, recreate these topics; otherwise log their names.
 
-    After a stop the table has the topics of all queues. After a kill the last changes may be missing.
+    After an orderly stop of the broker the table has the topics of all queues. After a kill the table's last changes may be
+    missing.
     """
     store, topics = state.store, state.topics
     if not is_incomplete and (store.started_clean or store.noted is None):
@@ -273,7 +277,7 @@ def _complete_topics(state: BrokerState, *, is_incomplete: bool) -> None:
 
 
 def _begin_epoch_if_replicated(state: BrokerState) -> None:
-    """Begin a new epoch if the store was ever a master's with slaves."""
+    """Begin a new epoch of the store if the store once belonged to a master with slaves."""
     if any(epoch.cause == MASTER for epoch in state.store.epochs.epochs.entries):
         state.store.become_master()
 

@@ -59,19 +59,20 @@ class Authenticators:
         """The server's active authenticators, in the order in which a request is checked by them."""
 
     def start(self, timers: Timers) -> None:
-        """Start to reload the files of authenticators that support it."""
+        """Start to reload the files of those authenticators that support reloading."""
         for authenticator in self.in_force:
             if isinstance(authenticator, ReloadingAuthenticator):
                 timers.every(authenticator.reload_interval_s, authenticator.reload, "account files")
 
     def failed(self, authenticator: Authenticator, request: Request, error: BaseException) -> None:
-        """Count an unexpected error of an authenticator for its plugin."""
+        """Count an unexpected error of an authenticator as a failure of the authenticator's plugin."""
         doing = f"request {request.code}: an authenticator failed"
         self._kernel.part(self._registered[id(authenticator)]).failed(error, doing, is_secret=True)
 
 
 class _Noted:
-    """Wraps an authenticator to count its calls. Failures never switch it off, because that would let everybody in."""
+    """Wraps an authenticator to count its calls and failures. Failures never switch an authenticator off, because then
+    everybody would be let in."""
 
     def __init__(self, inner: Authenticator, part: Part) -> None:
         self._inner = inner

@@ -95,48 +95,48 @@ class Broker(Service):
 
     @property
     def config(self) -> BrokerConfig:
-        """The current settings; some may change at run time."""
+        """The broker's current settings; some settings may change at run time."""
         return self._assembly.state.config if self._assembly is not None else self.loaded.config
 
     @property
     def state(self) -> BrokerState:
-        """The tables, the store and the settings. Raises FlintError before the start."""
+        """The broker's tables, store and settings. Raises FlintError before the broker's start."""
         return self._assembled().state
 
     @property
     def api(self) -> BrokerApi:
-        """The broker's interface for plugins. Raises FlintError before the start. Loop thread."""
+        """The broker's interface for plugins. Raises FlintError before the broker's start. Use it only on the loop thread."""
         return self.state.api
 
     @property
     def kernel(self) -> Kernel:
-        """The plugins. Raises FlintError before the start."""
+        """The broker's plugins. Raises FlintError before the broker's start."""
         if self._kernel is None:
             raise FlintError("the broker was not started")
         return self._kernel
 
     @property
     def server(self) -> RemotingServer:
-        """The server with the broker's sockets. Raises FlintError before the start."""
+        """The server with the broker's sockets. Raises FlintError before the broker's start."""
         return self._assembled().served.server
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the figures of request 28; empty before the start. Loop thread."""
+        """Return the figures that answer request 28; empty before the broker's start. Call it only on the loop thread."""
         return self.state.figures.texts() if self._assembly is not None else {}
 
     @property
     def address(self) -> str:
-        """``host:port`` that clients get from name servers."""
+        """The broker's address ``host:port``, which clients get from name servers."""
         return self.state.advertised_address
 
     @property
     def port(self) -> int:
-        """The listening port; 0 if the broker does not listen (``listen.enable: false``)."""
+        """The port at which the broker listens; 0 if the broker does not listen (``listen.enable: false``)."""
         return self.state.address.listening_port if self._assembly is not None else 0
 
     @property
     def ha_port(self) -> int:
-        """The port from which slaves replicate, if they do."""
+        """The port from which slaves replicate, if the broker has slaves."""
         return self.state.ha_port
 
     @property
@@ -381,7 +381,7 @@ class Broker(Service):
 
 
 def _checked_door(config: BrokerConfig) -> tuple[bool, ServerTls | None]:
-    """Return whether the port is open to other machines, and the TLS settings.
+    """Return whether the broker's port is open to other machines, and the TLS settings.
 
     Raises:
         ConfigError: the port must not be open, or a certificate cannot be used.

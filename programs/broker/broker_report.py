@@ -96,7 +96,7 @@ def _name(path: Path | None) -> str:
 
 
 def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
-    """Return the content of a quarantine, newest files first.
+    """Return the content of a store's quarantine, newest files first.
 
     Args:
         disk: the disk with the quarantine.

@@ -22,7 +22,7 @@ _LOG = event_log("flintmq.plugins")
 def filter_factory(kernel: Kernel, expression_type: str) -> MessageFilterFactory:
     """Return the factory of the filters of an expression type.
 
-    Errors of a third party's filter are counted for its plugin, and the message does not match.
+    If a third party's filter raises an error, the error is counted for the filter's plugin, and the message does not match.
 
     Raises:
         PluginError: no plugin registered the type, or a third party's factory returns an object that is not a filter. The

@@ -59,7 +59,8 @@ class PutMessageResult:
 
 
 class PutBatch(Sequence[PutMessageResult]):
-    """The results of a batch, in its order; await it for durability. Results are created when they are accessed."""
+    """The results of putting a batch of messages, in the order of the messages. Await the object to wait until the batch is
+    durable. Results are created when they are accessed."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class PutBatch(Sequence[PutMessageResult]):
 
     @property
     def status(self) -> FlushStatus | None:
-        """The status of the flush; None while it is in progress, FLUSHED if there is nothing to wait for."""
+        """The status of the flush of a batch: None while the flush is in progress, FLUSHED if there is nothing to wait for."""
         return self._waiter.status if self._waiter is not None else FlushStatus.FLUSHED
 
     def _result(self, index: int) -> PutMessageResult:
@@ -134,7 +135,7 @@ class PutBatch(Sequence[PutMessageResult]):
 
 @attrs.frozen(eq=False)
 class Itself:
-    """This process as the sender and reader of messages."""
+    """This process, as the sender and the reader of messages that are put and pulled without a socket."""
 
     packed_host: bytes
     remote_address: str
@@ -150,7 +151,7 @@ class InProcessPut:
         self._next_queue = 0
 
     def put(self, messages: Sequence[Puttable]) -> PutBatch:
-        """Append messages, each to the next queue of its topic. All are checked before the first is appended."""
+        """Append messages, each to the next queue of its topic. All messages are checked before the first one is appended."""
         state = self._state
         if not state.role.takes_writes:
             state.store.check_writeable()
@@ -201,7 +202,7 @@ class InProcessPut:
 def pull_result(pulled: Found | Empty, wanted: Wanted, broker_name: str) -> PullResult:
     """Return the messages of a pull, with their bodies decompressed. Any thread.
 
-    Tags are compared as text here, because the broker compares only their hashes.
+    This function compares tags as text, because the broker compares only the hashes of tags.
 
     Args:
         pulled: the outlet's answer.

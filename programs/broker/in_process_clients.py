@@ -70,16 +70,16 @@ class InProcessClients:
         state.role.changed.subscribe(self._topics_changed)
 
     def join(self, sock: socket.socket, *, asks_for_routes: bool) -> None:
-        """Serve a connection. The client's address has a running number as its port."""
+        """Serve a connection from the broker's own process. The client's address has a running number as its port."""
         server = self._names if asks_for_routes else self._server
         server.join(sock, (self._host, next(self._numbers) % _PORTS))
 
     async def close(self) -> None:
-        """Close the connections for routes; the server closes its own connections."""
+        """Close the connections to the in-process name server; the broker's server closes its own connections."""
         await self._names.close()
 
     def _name_server(self) -> RemotingServer:
-        """Return a server that answers like a name server with only this broker. It requires no signatures."""
+        """Return a server that answers like a name server with only this broker. The server requires no signatures."""
         config, kv, pool = self._state.config, KVConfigManager(), Pool("in_process_routes", _CAPACITY)
         listen = config.listen
         server = RemotingServer(
@@ -107,7 +107,7 @@ class InProcessClients:
         self._is_stale = True
 
     def _refresh(self, request: Request) -> None:
-        """Update the routes with the broker's topics, if they have changed."""
+        """Update the routes with the topics of the broker, if the topics have changed."""
         if not self._is_stale:
             return
         self._is_stale = False

@@ -67,8 +67,8 @@ class IsolatedDispatcher:
     def committed(self) -> int | None:
         """Return the physical offset below which the dispatcher has stored all records durably.
 
-        None if it does not report one (:class:`flintmq.core.kernel.ports.SupportsCommitted`). If the call fails, an essential
-        dispatcher stops the start; for an optional one None is returned, and no record is dispatched again.
+        None if the dispatcher does not report this offset (:class:`flintmq.core.kernel.ports.SupportsCommitted`). If the call
+        fails, an essential dispatcher stops the start; for an optional one None is returned, and no record is dispatched again.
         """
         committed: int | None = None
         if isinstance(self._dispatcher, SupportsCommitted):
@@ -81,7 +81,8 @@ class IsolatedDispatcher:
         return committed
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Pass the log's end to the dispatcher, if it is a :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""
+        """Pass the new end of a truncated log to the dispatcher, if the dispatcher is a
+        :class:`~flintmq.core.kernel.ports.SupportsTruncate`."""
         if isinstance(self._dispatcher, SupportsTruncate):
             with self._counted("truncate"):
                 self._dispatcher.truncate(end_offset_bytes)
@@ -98,14 +99,16 @@ class IsolatedDispatcher:
         return does
 
     def close(self) -> None:
-        """Close the dispatcher, if it has a method ``close``. Its errors are only counted, so that the store can close."""
+        """Close the dispatcher, if the dispatcher has a method ``close``. Errors of the method are only counted, so that the
+        store can close."""
         if isinstance(self._dispatcher, SupportsClose):
             with self._counted("close", passes=False):
                 self._dispatcher.close()
 
     @contextmanager
     def _counted(self, method: str, *, passes: bool = True) -> Iterator[None]:
-        """Count an error in the block. Raise it again if the dispatcher is essential and ``passes`` is true."""
+        """Count an error that the ``with`` block raises as a failure of the dispatcher. Raise the error again if the dispatcher
+        is essential and ``passes`` is true."""
         try:
             yield
         except Exception as error:

@@ -28,10 +28,11 @@ _NAMED_MAX: Final = 10
 
 
 class KeptConsumers:
-    """Writes the registrations after changes, in a thread, and at the stop. After a start it restores them for one heartbeat
-    interval. Loop thread.
+    """Writes the registrations of consumers after changes, in a thread, and at the stop of the broker. After a start of the
+    broker it restores the registrations for one heartbeat interval. Loop thread.
 
-    A restored member keeps its share of the queues, even if it never comes back. Therefore it counts only that long.
+    A restored consumer keeps its share of the queues, even if the consumer never connects again. Therefore its registration is
+    restored only for that interval.
 
     Args:
         api: the broker.
@@ -49,7 +50,7 @@ class KeptConsumers:
         self._is_closing = False
 
     def start(self) -> None:
-        """Restore the registrations. A file that cannot be read is logged and ignored."""
+        """Restore the registrations of consumers from their file. A file that cannot be read is logged and ignored."""
         clients = self._api.clients
         try:
             groups = self._read()
@@ -87,7 +88,8 @@ class KeptConsumers:
         return decode_kept(disk.read(self._path))
 
     def ready(self) -> None:
-        """Start to write changes and to drop members that do not come back, as clients can connect from now on."""
+        """Start to write changed registrations of consumers, and to drop restored consumers that do not come back, because
+        clients can connect from now on."""
         self._api.work.every(_LOOK_S, self._look, "registrations", self._rest_s)
         self._api.work.every(KEPT_S, self._drop, "kept consumers")
 
@@ -132,8 +134,8 @@ class KeptConsumers:
         self._next_s = self._api.clock.monotonic_s() + (now_s() - begin_s) * _REST
 
     def _save(self) -> int:
-        """Replace the file, and return the number of groups that do not fit. Runs in a thread. Raises OSError and
-        StoreError."""
+        """Replace the file with the consumers' registrations, and return the number of groups that do not fit in the file. Runs
+        in a thread. Raises OSError and StoreError."""
         data, left_out = encode_kept(self._groups())
         disk = self._api.folder.disk
         temporary = self._path.with_name(self._path.name + ".tmp")
@@ -143,7 +145,7 @@ class KeptConsumers:
         return left_out
 
     def _groups(self) -> Iterator[KeptGroup]:
-        """Yield the registrations. The loop thread continues meanwhile, so each table is copied in one call."""
+        """Yield the registrations of consumers. The loop thread continues meanwhile, so each table is copied in one call."""
         locks = self._api.clients.locks.held()
         for info in self._api.clients.consumers:
             yield KeptGroup(
@@ -171,7 +173,7 @@ class KeptConsumers:
             )
 
     async def withdraw(self) -> None:
-        """Write the registrations while the connections still exist."""
+        """Write the registrations of consumers while the consumers' connections still exist."""
         self._is_closing = True
         if self._writing is not None:
             await self._writing
@@ -179,4 +181,4 @@ class KeptConsumers:
             await self._write()
 
     def stop(self) -> None:
-        """Do nothing: the registrations were written before the connections ended."""
+        """Do nothing: the registrations of consumers were written before the consumers' connections ended."""

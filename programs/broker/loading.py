@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Role = "broker") -> LoadedConfig:
-    """Return the loaded configuration for a value, a loaded configuration, a file, or None for the defaults."""
+    """Return the loaded configuration for a configuration object, a loaded configuration, the path of a file, or None, which
+    means the defaults."""
     if isinstance(config, LoadedConfig):
         return config
     if isinstance(config, BrokerConfig):
@@ -34,7 +35,7 @@ def as_loaded(config: BrokerConfig | LoadedConfig | Path | str | None, role: Rol
 
 
 def config_path(loaded: LoadedConfig) -> Path | None:
-    """Return the file that contains the setting ``plugins``; None if no file does."""
+    """Return the configuration file that contains the setting ``plugins``; None if no file contains the setting."""
     origin = loaded.origins.get("plugins")
     return Path(origin.place) if origin is not None and origin.kind == "file" and origin.place else None
 
@@ -47,7 +48,7 @@ def new_failures(loaded: LoadedConfig) -> Failures:
 def load_plugins(
     loaded: LoadedConfig, objects: Iterable[object], clock: Clock, failures: Failures | None = None
 ) -> tuple[Kernel, PluginSettings]:
-    """Load the plugins of a broker, check their settings, and return both.
+    """Load the plugins of a broker, check their settings, and return the plugins and the settings.
 
     Args:
         loaded: the configuration.
@@ -78,7 +79,7 @@ def load_plugins(
 
 
 def check_required(config: BrokerConfig, kernel: Kernel) -> None:
-    """Check that the plugins are loaded that the settings with non-default values need.
+    """Check that each plugin that a setting with a non-default value needs is loaded.
 
     Raises:
         ConfigError: a setting needs a plugin that is not loaded; names the setting and the plugin.
@@ -126,7 +127,7 @@ class PluginSettings:
         return self._models | {name: model for name, model in of_strategies.items() if model is not None}
 
     def check(self) -> None:
-        """Check every section in the configuration, whether it is used or not.
+        """Check every section of a plugin in the configuration, whether the section is used or not.
 
         Raises:
             ConfigError: no plugin has the section, or a key or value is not valid; names the line and similar names.
@@ -140,7 +141,8 @@ class PluginSettings:
                 self.loaded.section(name, model)
 
     def of(self, registered: Registered[Any]) -> Any:
-        """Return the settings of a registered object: its section, or else its plugin's only section.
+        """Return the settings of an object that a plugin registered: the section with the object's name, or else the plugin's
+        only section.
 
         None if the plugin has no section, or several with other names. Raises ConfigError.
         """
@@ -152,7 +154,8 @@ class PluginSettings:
         return self._made[name]
 
     def of_strategy(self, registered: Registered[FlushStrategy[Any]]) -> Any:
-        """Return the section ``flush.<name>`` if the strategy has a model for it, else like :meth:`of`. Raises ConfigError."""
+        """Return the section ``flush.<name>`` of a flush strategy if the strategy has a model for the section; otherwise the
+        section that :meth:`of` returns. Raises ConfigError."""
         strategy = registered.value
         built_in = getattr(self.loaded.config.flush, strategy.name, None)
         if built_in is not None:
@@ -163,7 +166,8 @@ class PluginSettings:
 
 
 def section_for(registries: Registries, registered: Registered[Any]) -> str | None:
-    """Return the configuration section of a registration: the owner's section of the same name, else its only one."""
+    """Return the name of the configuration section of an object that a plugin registered: the plugin's section with the
+    object's name, or else the plugin's only section."""
     names = [entry.name for entry in registries.config_sections.of(registered.owner)]
     if registered.name in names:
         return registered.name

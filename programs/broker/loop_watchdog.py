@@ -43,7 +43,8 @@ _SHOWN_MS: Final = AlarmsSection().slow_shown_ms
 
 
 class LoopWatchdog:
-    """Watches the loop of one broker. :meth:`start` and :meth:`stop` on the loop's thread; figures on any.
+    """Watches the event loop of one broker. Call :meth:`start` and :meth:`stop` on the loop's thread. Any thread may read the
+    figures.
 
     Args:
         warn_ms: time, in ms, from which on a block of the loop is logged and counted.
@@ -78,14 +79,14 @@ class LoopWatchdog:
         """Stack of the event loop's thread when the loop was last blocked; empty if the loop was never blocked."""
 
     def start(self) -> None:
-        """Start to watch the running loop."""
+        """Start to watch the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._thread = daemon_thread(self._watch, "flintmq-loop-watchdog")
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching. Idempotent."""
+        """Stop watching the event loop. Idempotent."""
         self._stopped = True
         self._pause.set()
         self._beat.set()
@@ -93,7 +94,7 @@ class LoopWatchdog:
             self._thread.join(_JOIN_S)
 
     def figures(self) -> dict[str, str]:
-        """Return the figures for request 28."""
+        """Return the figures about a blocked or slow event loop for request 28."""
         return {
             "loopBlockedTimes": str(self.times),
             "loopBlockedMaxMillis": str(self.longest_ms),
@@ -102,7 +103,7 @@ class LoopWatchdog:
         }
 
     def alarms(self) -> Iterator[Alarm]:
-        """Yield an alarm if the loop was blocked or slow recently."""
+        """Yield an alarm if the event loop was blocked or slow recently."""
         now_s, key = self._clock.monotonic_s(), "listen.loop_blocked_warn_ms"
         if self._slow_last_s is not None and now_s - self._slow_last_s <= self._shown_s:
             text = (
@@ -143,7 +144,7 @@ class LoopWatchdog:
             self._pause.wait(self._warn_s * _PAUSE_SHARE)
 
     def _note_delay(self, delay_s: float, busy_with: str) -> None:
-        """Record the delay of a beat, and log when the loop becomes slow."""
+        """Record how late the event loop ran the watchdog's latest callback, and log when the loop becomes slow."""
         self._delays.note(delay_s, busy_with)
         was_slow, self._is_slow = self._is_slow, self._delays.is_slow
         if not self._is_slow:
@@ -178,7 +179,7 @@ class LoopWatchdog:
             )
 
     def _look(self) -> str:
-        """Return the stack of the loop's thread just now, its innermost lines first."""
+        """Return the current stack of the event loop's thread, its innermost lines first."""
         places = [
             f"{each.f_code.co_filename}:{each.f_lineno} in {each.f_code.co_qualname}"
             for each in islice(_outwards(_frame_of(self._watched)), _FRAMES_MAX)

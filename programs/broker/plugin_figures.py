@@ -27,7 +27,8 @@ small."""
 
 
 def plugin_figures(kernel: Kernel) -> dict[str, str]:
-    """Return the figures for request 28. ``pluginErrors`` is the sum; others exist for third-party and failed plugins."""
+    """Return the figures of plugins for request 28. ``pluginErrors`` is the sum of all errors. Third-party plugins and failed
+    plugins also have figures of their own."""
     described = kernel.describe()
     found = {ERRORS: str(sum(info.errors for info in described))}
     parts: dict[str, list[Part]] = {}

@@ -66,7 +66,7 @@ class Pools:
         """The queues of waiting requests, keyed by name."""
 
     def get(self, name: str, threads: int = 0) -> Pool:
-        """Return the queue with a name.
+        """Return the queue of waiting requests with a name.
 
         Args:
             name: the name of one of the server's own queues, or of a plugin's queue, which has threads.
@@ -83,7 +83,7 @@ class Pools:
         return pool
 
     def figures(self) -> dict[str, int]:
-        """Return the figures of request 28: waiting requests in the queues that RocketMQ also has."""
+        """Return the figures for request 28 about waiting requests, for those queues of requests that RocketMQ also has."""
         found: dict[str, int] = {}
         for name, (size, capacity, head_wait) in _POOL_FIGURES.items():
             pool = self.by_name.get(name)
@@ -95,7 +95,7 @@ class Pools:
         return found
 
     def measurements(self) -> Iterator[Measurement]:
-        """Yield the number of waiting requests in each queue."""
+        """Yield the number of waiting requests in each of the server's queues of requests."""
         for name, pool in self.by_name.items():
             yield Measurement("rocketmq_processor_watermark", pool.waiting, {"processor": _PROCESSORS.get(name, name)})
 
@@ -155,7 +155,8 @@ class PluginServer:
         )
 
     def add_parts(self, owner: object, pools: Pools) -> None:
-        """Create the processors, listeners and hooks that plugins registered, and add them before the server listens.
+        """Create the request processors, connection listeners and RPC hooks that plugins registered, and add them to the server
+        before the server listens.
 
         Args:
             owner: the argument of factories: the :class:`~flintmq.core.broker.api.BrokerApi`, or the name server.
@@ -190,7 +191,7 @@ class PluginServer:
         self.server.hook(ServerHooks(**by_event, before=tuple(before), after=after), self._hook_failed)
 
     def measurements(self, not_durable: Mapping[str, int]) -> Iterator[Measurement]:
-        """Yield the numbers of requests, connections and refused requests.
+        """Yield the server's numbers of requests, connections and refused requests.
 
         Args:
             not_durable: counts by reason of further requests, which were refused although their messages are stored.
@@ -208,14 +209,15 @@ class PluginServer:
         return ((entry, self._made(entry, owner)) for entry in registry.every() if entry.value.is_for(self._at))
 
     def _watch(self, entry: Registered[Any]) -> Watch | None:
-        """Return the function that wraps a third party's handlers; None for a built-in plugin.
+        """Return the function that wraps the request handlers of a third party's plugin; None for a built-in plugin.
 
-        A wrapped handler's calls are counted, and refused while the handler is switched off.
+        The calls of a wrapped handler are counted, and are refused while the handler is switched off.
         """
         return None if entry.owner.built_in else self.kernel.part(entry).watched
 
     def _counted(self, entry: Registered[ServerPart], made: Any, method: str) -> Callable[..., None]:
-        """Return a function that calls a listener's method and counts its errors for its plugin."""
+        """Return a function that calls a method of a connection listener and counts the method's errors for the listener's
+        plugin."""
         call: Callable[..., object] = getattr(made, method)
         part = self.kernel.part(entry)
 
@@ -227,7 +229,8 @@ class PluginServer:
         return called
 
     def _after(self, entry: Registered[ServerPart], made: Any) -> AfterHook:
-        """Return a function that calls a hook. If it fails or makes the answer invalid, the answer is restored."""
+        """Return a function that calls an RPC hook. If the hook fails or makes the answer invalid, the original answer is
+        restored."""
         call: Callable[[Request, Response], object] = made.do_after_response
         part = self.kernel.part(entry)
 

@@ -1,4 +1,4 @@
-"""The broker's own request processors, registered through the same hook as third-party ones."""
+"""The broker's own request processors, registered through the same hook as third-party processors."""
 
 from __future__ import annotations
 

@@ -17,16 +17,17 @@ def processors_of(registries: Registries, server: str) -> tuple[Registered[Serve
     """Return the request processors of one of ``SERVERS``, with each request code in exactly one of them.
 
     Raises:
-        PluginError: two third parties, or two built-ins, claim one code.
+        PluginError: two third parties, or two built-in processors, claim one code.
     """
     return _one_per_code(entry for entry in registries.processors.all() if entry.value.is_for(server))
 
 
 def default_processor_of(registries: Registries, server: str) -> Registered[ServerPart] | None:
-    """Return the processor at one of ``SERVERS`` for all request codes without a processor; None if there is none.
+    """Return the processor at one of ``SERVERS`` for all request codes without a processor; None if no such processor is
+    registered.
 
     Raises:
-        PluginError: there are two.
+        PluginError: two such processors are registered.
     """
     found = [entry for entry in registries.default_processors.every() if entry.value.is_for(server)]
     if len(found) > 1:
@@ -43,7 +44,7 @@ def _one_per_code(processors: Iterable[Registered[ServerPart]]) -> tuple[Registe
     If the third party gives only a code's number, it inherits the built-in declarations for access control and the audit log.
 
     Raises:
-        PluginError: two third parties, or two built-ins, claim one code.
+        PluginError: two third parties, or two built-in processors, claim one code.
     """
     entries = tuple(processors)
     claimed: dict[int, Registered[ServerPart]] = {}

@@ -51,7 +51,7 @@ def tell_ignored(loaded: LoadedConfig) -> None:
 
 
 class Service(ABC):
-    """Start and stop of a broker or a name server. It can be started only once.
+    """Starts and stops a broker or a name server. One object can be started only once.
 
     Args:
         loaded: the configuration.
@@ -76,7 +76,7 @@ class Service(ABC):
         self._failure: BaseException | None = None
 
     async def start(self) -> None:
-        """Start on the running loop. If it raises, all resources are released."""
+        """Start the server on the running event loop. If the start raises an error, all resources are released."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._process = os.getpid()
         try:
@@ -87,7 +87,7 @@ class Service(ABC):
         self._started = True
 
     async def stop(self) -> None:
-        """Stop in order. Idempotent."""
+        """Stop the parts of the server in order. Idempotent."""
         if self._runs:
             self._stopped = True
             await self._release()
@@ -98,16 +98,16 @@ class Service(ABC):
 
     @abstractmethod
     async def _start(self) -> None:
-        """Start; resources are released by ``_held``."""
+        """Start the parts of a server; ``_held`` releases their resources."""
 
     async def _release(self) -> None:
-        """Release all resources, even after an incomplete start."""
+        """Release all resources of the server, even after an incomplete start."""
         self.timers.cancel()
         await to_its_end(self._held.aclose())
 
     @property
     def loop_name(self) -> str:
-        """The event loop of ``with``: ``asyncio``, ``uvloop`` or ``auto``."""
+        """The kind of event loop that ``with`` runs in a thread: ``asyncio``, ``uvloop`` or ``auto``."""
         return self.loaded.config.listen.loop
 
     async def __aenter__(self) -> Self:
@@ -159,17 +159,17 @@ class Service(ABC):
 
     @property
     def in_own_thread(self) -> bool:
-        """Whether the service was started with ``with`` and runs in a separate thread."""
+        """Whether the server was started with ``with`` and runs in a separate thread."""
         return self._thread is not None
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the caller is on another thread than the loop."""
+        """Whether the caller is on another thread than the server's event loop."""
         return self._loop is not None and threading.get_ident() != self._loop_thread
 
     def _check_process(self) -> None:
-        """Raise RefusedError in a forked child process: its copy of the loop has no thread, and the files belong to the
-        parent."""
+        """Raise RefusedError in a forked child process: the child's copy of the event loop has no thread, and the files belong
+        to the parent process."""
         if os.getpid() != self._process:
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -179,7 +179,8 @@ class Service(ABC):
             )
 
     def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run a coroutine function on the loop's thread and return its result. For other threads.
+        """Run a coroutine function on the thread of the server's event loop, and return the function's result. Call it from
+        other threads.
 
         Raises:
             FlintError: the service has stopped or stops meanwhile, or its loop does not run.
@@ -327,18 +328,18 @@ class Timers:
             yield Alarm("timer.failed", CRITICAL, name, text, times, "failures")
 
     def run_now(self, name: str) -> None:
-        """Run the work of a timer once, now, without changing its schedule. Raises the error of the work."""
+        """Run the work of a timer once, now, without a change of the timer's schedule. Raises the error of the work."""
         self._work[name]()
 
     def cancel(self) -> None:
-        """Stop all timers."""
+        """Stop all timers of the server."""
         for handle in self._handles.values():
             handle.cancel()
         self._handles.clear()
 
 
 class _Timer:
-    """A scheduled timer (:class:`flintmq.core.io.clock.Scheduled`).
+    """A timer of a server (:class:`flintmq.core.io.clock.Scheduled`).
 
     Args:
         cancel: cancels the timer.

@@ -75,7 +75,8 @@ class Services:
         self._started: list[tuple[Registered[ServiceFactory], Service]] = []
 
     def make(self, state: BrokerState) -> None:
-        """Create every service. If one cannot be created, :meth:`stop` also stops the earlier ones.
+        """Create every service of the broker. If a service cannot be created, :meth:`stop` also stops the services that were
+        created before.
 
         Raises:
             PluginError: a factory fails, or does not return a service; names the plugin.
@@ -96,21 +97,21 @@ class Services:
         return (service for _entry, service in self._made)
 
     async def start(self) -> None:
-        """Start every service in order. An error of a built-in service is raised; others are counted and their services left
-        out."""
+        """Start every service in order. An error of a built-in service is raised. An error of a third party's service is
+        counted, and the service is left out."""
         for entry, service in self._made:
             self._begun.append((entry, service))
             if await self._begin(entry, "start", service.start):
                 self._started.append((entry, service))
 
     async def ready(self) -> None:
-        """Notify services that support it that the broker listens. Raises the error of a built-in service."""
+        """Notify the services that have a method ``ready`` that the broker listens. Raises the error of a built-in service."""
         for entry, service in self._started:
             if isinstance(service, SupportsReady):
                 await self._begin(entry, "ready", service.ready)
 
     def metrics(self) -> list[Measurement]:
-        """Return the measurements of all services, in order. Those of third parties are checked."""
+        """Return the measurements of all services, in order. The measurements of third parties' services are checked."""
         found: list[Measurement] = []
         for entry, service in self._started:
             part = self._kernel.part(entry)
@@ -124,7 +125,8 @@ class Services:
         return found
 
     def ready_words(self) -> dict[str, str]:
-        """Return the words that started services add to the READY line. The first service with a name wins."""
+        """Return the words that started services add to the READY line. If several services return a word with the same name,
+        the first service's word is used."""
         found: dict[str, str] = {}
         for entry, service in self._started:
             if isinstance(service, SupportsReadyWords):
@@ -139,7 +141,7 @@ class Services:
     async def _begin(
         self, entry: Registered[ServiceFactory], doing: str, call: Callable[[], Awaitable[None] | None]
     ) -> bool:
-        """Return whether a call succeeded. Raises the error of a built-in service."""
+        """Call a method of a service, and return whether the call succeeded. Raises the error of a built-in service."""
         try:
             await self._call(entry, doing, call)
         except PLUGIN_FAULTS as error:
@@ -214,7 +216,7 @@ class Services:
                         )
 
     def figures(self) -> dict[str, str]:
-        """Return the figures of all services, and the reported trouble of some."""
+        """Return the figures of all services, including the trouble that services have reported."""
         found: dict[str, str] = {}
         for entry, service in self._made:
             part = self._kernel.part(entry)
@@ -228,7 +230,7 @@ class Services:
         return found
 
     def alarms(self) -> list[Alarm]:
-        """Return the alarms of all services, including their reported trouble."""
+        """Return the alarms of all services, including the trouble that services have reported."""
         found: list[Alarm] = []
         for entry, service in self._alarming:
             part = self._kernel.part(entry)
@@ -244,7 +246,8 @@ class Services:
 
 
 class _Follower:
-    """Wraps a service that follows messages. Its errors are counted and logged, and have no other effect."""
+    """Wraps a service that is notified of stored, answered and delivered messages. The service's errors are counted and logged,
+    and have no other effect."""
 
     def __init__(self, inner: FollowsMessages, entry: Registered[ServiceFactory], kernel: Kernel) -> None:
         part = kernel.part(entry)
@@ -269,7 +272,8 @@ class _Follower:
 def _read_older(
     service: ServesOlderMessages, part: Part, topic: str, queue_id: int, queue_offset: int, max_count: int
 ) -> Sequence[memoryview] | None:
-    """Return the records of a service, checked; None if it has none, is off or fails, which is counted."""
+    """Return the older messages' records that a service returns, after a check. None if the service has no such records, is
+    switched off, or fails; a failure is counted."""
     if not part.why_off:
         with part.counting("read_older"):
             records = service.read_older(topic, queue_id, queue_offset, max_count)
@@ -278,7 +282,7 @@ def _read_older(
 
 
 def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
-    """Return a bounded number of a third party's alarms, checked, because they are part of an answer.
+    """Return a bounded number of the alarms of a third party's service, checked, because the alarms become part of an answer.
 
     Raises:
         TypeError: an element is not an alarm. msgspec.ValidationError: a field has the wrong type.
@@ -291,7 +295,8 @@ def _alarms_told(alarms: Iterable[Alarm]) -> list[Alarm]:
 
 
 def _told(entry: Registered[ServiceFactory], figures: Mapping[str, object]) -> dict[str, str]:
-    """Return the figures of a service as text. A third party's are bounded, because they are part of an answer.
+    """Return the figures of a service as text. The figures of a third party's service are bounded, because they become part of
+    an answer.
 
     Raises:
         TypeError: the figures are not a mapping, or there are too many.

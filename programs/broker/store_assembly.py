@@ -91,11 +91,11 @@ class StoreAssembly:
         )
 
     def open(self) -> MessageStore:
-        """Open and return the store. Raises StoreError, and PluginError for a dispatcher that cannot be created."""
+        """Open the broker's store and return it. Raises StoreError, and PluginError for a dispatcher that cannot be created."""
         return open_store(self._spec, self._dispatchers)
 
     def _dispatchers(self, opened: OpenedStore) -> list[CommitLogDispatcher]:
-        """Return the enabled dispatchers, in order, each with its failures counted for its plugin."""
+        """Return the enabled dispatchers of the store, in order. The failures of each dispatcher are counted for its plugin."""
         try:
             opened.begin_tags_codes()
         except StoreError as error:
@@ -129,7 +129,7 @@ class StoreAssembly:
         return self._kernel.make(registered, registered.value, context)
 
     def _named_dispatchers(self) -> tuple[Registered[Any], ...]:
-        """Return the dispatchers of the configuration that are switched on, in its order."""
+        """Return the dispatchers that the configuration names and that are switched on, in the configuration's order."""
         config = self._config
         check_dispatchers(self._kernel.registries, config.dispatchers)
         off = {
@@ -148,7 +148,7 @@ class StoreAssembly:
         )
 
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
-        """Make the dispatcher ``consume_queue`` of the configuration."""
+        """Create the consume queues: the dispatcher ``consume_queue`` that the configuration names."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
         # Unlike other dispatchers, the consume queues are made from a FolderContext, which needs no open store.
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
@@ -165,7 +165,8 @@ class StoreAssembly:
 
 
 def check_dispatchers(registries: Registries, names: Iterable[str]) -> None:
-    """Refuse a list without the essential dispatchers, which may be replaced but not left out. Raises ``PluginError``."""
+    """Check that a list of dispatchers contains the essential ones, which may be replaced but not left out. Raises
+    ``PluginError``."""
     plain = {name.rpartition("/")[2] for name in names}
     for essential in registries.dispatchers.essential_names():
         if essential not in plain:

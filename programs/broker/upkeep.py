@@ -62,7 +62,7 @@ class _Table(Protocol):
 
 
 class NotedTable(Protocol):
-    """A table whose changes are noted in a journal; see :class:`flintmq.core.io.config_manager.ConfigManager`."""
+    """A table of the broker whose changes are noted in a journal; see :class:`flintmq.core.io.config_manager.ConfigManager`."""
 
     @property
     def noted(self) -> int: ...
@@ -73,7 +73,7 @@ class NotedTable(Protocol):
 
 
 class NotedTables:
-    """Writes tables with noted changes to their files. Loop thread.
+    """Writes those tables of the broker to their files whose journals note changes. Loop thread.
 
     Args:
         clock: the clock.
@@ -97,7 +97,8 @@ class NotedTables:
         self._rests_until_s = 0.0
 
     def look(self) -> None:
-        """Write the changed tables in a thread, because they may be large. Pause afterwards, because noted changes are safe."""
+        """Write the changed tables in a thread, because tables may be large. Pause afterwards, because the changes are already
+        safe in the tables' journals."""
         is_due = self._clock.monotonic_s() >= self._rests_until_s or any(
             table.noted > len(table) + _NOTES_MAX for _, table in self._tables()
         )
@@ -105,7 +106,7 @@ class NotedTables:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def stop(self) -> None:
-        """Wait for a table that is being written."""
+        """Wait until a table that is being written to its file is complete."""
         if self._writing is not None:
             await self._writing
 
@@ -137,7 +138,7 @@ class TableKeeper:
         self._writing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start to write the tables."""
+        """Start to write consumer offsets, topics and groups to their files at intervals."""
         api, faults = self._api, self._api.figures.counts.faults
         api.work.pace(api.settings.current.offsets.flush_interval_ms / 1000, self._write_offsets, "consumer offsets")
         self._noted = NotedTables(
@@ -149,14 +150,14 @@ class TableKeeper:
         api.work.every(PERSIST_INTERVAL_S, self._noted.look, "topics and groups")
 
     async def stop(self) -> None:
-        """Wait for a table that is being written."""
+        """Wait until a table that is being written to its file is complete."""
         if self._noted is not None:
             await self._noted.stop()
         if self._writing is not None:
             await self._writing
 
     def persist(self) -> None:
-        """Write every table. A failure is logged; the last written state still applies."""
+        """Write every table to its file. A failure is logged; the table's last written state still applies."""
         api = self._api
         for what, table in (("topics", api.topics), ("groups", api.groups), ("consumer offsets", api.offsets)):
             if table.file.is_dirty:
@@ -187,20 +188,21 @@ def _persist(what: str, table: _Table) -> None:
 
 
 class _Timed:
-    """Base class of the services that work with timers."""
+    """Base class of the services that maintain the broker's tables with timers."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
 
     def stop(self) -> None:
-        """Do nothing: the timers have ended."""
+        """Do nothing: the service's timers have already ended."""
 
 
 class ClientExpiry(_Timed):
-    """Closes connections of clients without heartbeats, and frees the queues that lost clients had locked. Loop thread."""
+    """Closes connections of clients without heartbeats, and frees the queues that clients without heartbeats had locked. Loop
+    thread."""
 
     def start(self) -> None:
-        """Start to check for expired clients and locks."""
+        """Start to check for clients without heartbeats and for expired locks of queues."""
         self._api.work.every(_CLIENT_SCAN_S, self._scan, "client expiry")
         self._api.work.every(_LOCK_SCAN_S, self._api.clients.locks.remove_expired, "queue locks")
 
@@ -211,10 +213,11 @@ class ClientExpiry(_Timed):
 
 
 class HeldPulls(_Timed):
-    """Answers held pulls when their time is up, and at the stop. Loop thread."""
+    """Answers held pull requests when their time is up, and when the broker stops. Loop thread."""
 
     def start(self) -> None:
-        """Start to check for expired pulls, and for messages that became visible unnoticed."""
+        """Start to check for held pull requests whose time is up, and for messages that became visible without a notice to held
+        pull requests."""
         api = self._api
         held = api.outlet.held
         check_s = api.settings.current.pull.hold_check_interval_ms / 1000
@@ -223,7 +226,7 @@ class HeldPulls(_Timed):
         api.work.every(_DISPATCH_S, api.log.dispatch, "dispatch", self._until_dispatch_s)
 
     def withdraw(self) -> None:
-        """Answer every held pull while the broker still listens."""
+        """Answer every held pull request while the broker still listens."""
         self._api.outlet.held.release_all()
 
     def _expire(self) -> float:
@@ -243,7 +246,7 @@ class Statistics(_Timed):
     """Samples the counters of requests 28 and 315. Loop thread."""
 
     def start(self) -> None:
-        """Start to sample."""
+        """Start to sample the broker's statistics, the counters of requests 28 and 315, at intervals."""
         stats = self._api.figures.counts
         self._api.work.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
         self._api.work.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")
