@@ -88,9 +88,10 @@ class IsolatedDispatcher:
                 self._dispatcher.truncate(end_offset_bytes)
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Let the dispatcher read the records that it missed, and return whether it does.
+        """Let the dispatcher read the records that it missed, and return whether the dispatcher does so.
 
-        False if it cannot (:class:`flintmq.core.kernel.ports.SupportsCatchUp`). The caller must then dispatch these records.
+        False if the dispatcher does not support this (:class:`flintmq.core.kernel.ports.SupportsCatchUp`). The caller must then
+        dispatch these records.
         """
         does = isinstance(self._dispatcher, SupportsCatchUp)
         if isinstance(self._dispatcher, SupportsCatchUp):

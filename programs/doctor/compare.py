@@ -16,7 +16,8 @@ _SHOWN = 20
 
 
 def compare(left: StoreFiles, right: StoreFiles, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Return the differences of two stores from the later of their beginnings on; ``same`` is true if there are none."""
+    """Return the differences of two stores from the later of their beginnings on; ``same`` is true if the stores do not
+    differ."""
     start = max(left.log_start, right.log_start)
     first = None
     common = differing = only_left = only_right = 0
@@ -44,7 +45,7 @@ def compare(left: StoreFiles, right: StoreFiles, progress: Callable[[int], None]
 
 
 def _side_by_side(left: Iterator[Piece], right: Iterator[Piece]) -> Iterator[tuple[Piece | None, Piece | None]]:
-    """Yield the records of both sides by position; None for a side without a record at the position."""
+    """Yield the records of two stores' logs, paired by position; None for a store without a record at the position."""
     mine, theirs = next(left, None), next(right, None)
     while mine is not None or theirs is not None:
         if theirs is None or (mine is not None and mine.start < theirs.start):

@@ -1,4 +1,4 @@
-"""The delays of a store's delay levels: from its own notes, else from the operator, else from its queues.
+"""The delays of a store's delay levels: from the store's own notes, else from the operator, else from the store's queues.
 
 A unit of the schedule topic holds the time of delivery. Its difference to the record's store time is the delay, which is the
 same for all messages of a level until ``delay.levels`` is changed. This is enough to rebuild such units and to notice damaged
@@ -38,7 +38,7 @@ class Delays:
     """Why the store's file of delay levels could not be read; empty if the file was read or does not exist."""
 
     def unsure_levels(self) -> list[int]:
-        """Return the levels that only the queues show and that differ from RocketMQ's defaults."""
+        """Return the delay levels whose delays only the queues show and differ from RocketMQ's defaults."""
         usual = DelayLevels()
         return sorted(
             level
@@ -47,7 +47,8 @@ class Delays:
         )
 
     def keep(self, root: Path) -> None:
-        """Write the delays to the store's notes, before the queues that show them are replaced. Raises StoreError."""
+        """Write the delays of the delay levels to the store's notes, before the queues that show these delays are replaced.
+        Raises StoreError."""
         if self.times.levels and (self.unreadable or load_delay_times(root) != self.times):
             save_delay_times(root, self.times)
 
@@ -78,7 +79,8 @@ def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> De
 
 
 def _delays_in(files: StoreFiles, queue_id: int, parts: list[FileView], known_from: int) -> Iterator[tuple[int, int]]:
-    """Yield (physical offset, delay in ms) for each unit of a schedule queue with a record before ``known_from``."""
+    """Yield (physical offset, delay in ms) for each unit of a queue of the schedule topic whose record lies before
+    ``known_from``."""
     for physical, size, tags_code in UNIT.iter_unpack(used_units(parts)):
         if physical >= known_from:
             return

@@ -30,7 +30,7 @@ QueueKey = tuple[str, int]
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
     """Return the dispatch request of a record.
 
-    If a delayed message's delay is not known, its tags code is
+    If a delayed message's delay is not known, the tags code is
     :func:`~flintmq.dispatchers.consume_queue.delay_times.unknown_due`.
     """
     properties = record.properties
@@ -77,7 +77,8 @@ class Gap:
 
 
 class Expected:
-    """Queue units and index entries in the order of the log. Takes some 20 bytes per message and queue, and 20 per key."""
+    """The queue units and index entries that a store's log requires, in the order of the log. Takes some 20 bytes of memory per
+    message and queue, and 20 per key."""
 
     def __init__(self) -> None:
         self.units: dict[QueueKey, bytearray] = {}
@@ -97,11 +98,11 @@ class Expected:
         self._lost_max = 0
 
     def lose(self, size_bytes: int) -> None:
-        """Record a damaged part of the log and the most records that it can have contained."""
+        """Record a damaged part of the log, and how many records at most the part can have contained."""
         self._lost_max += size_bytes // RECORD_MIN_BYTES
 
     def add(self, request: DispatchRequest) -> None:
-        """Add the next record of the log."""
+        """Add the queue unit and the index entries that the next record of the log requires."""
         self.newest_timestamp_ms = max(self.newest_timestamp_ms, request.store_timestamp_ms)
         if is_queued(request.sys_flag):
             if topic := deleted_topic(request):

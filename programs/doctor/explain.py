@@ -35,7 +35,8 @@ _BODY_SHOWN_BYTES: Final = 256
 
 
 def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
-    """Return a record as JSON. The body is text if it is UTF-8, else hex, cut to 256 bytes unless ``whole_body`` is set."""
+    """Return a record as JSON. The record's body is shown as text if it is UTF-8, else as hex. It is cut to 256 bytes unless
+    ``whole_body`` is set."""
     body = record.body if whole_body else record.body[:_BODY_SHOWN_BYTES]
     try:
         shown: dict[str, Any] = {"body": body.decode("utf-8")}
@@ -54,8 +55,8 @@ def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
 
 
 def explain_position(files: StoreFiles, position: int) -> dict[str, Any]:
-    """Return the piece of the log at a physical offset, found by walking from its file's start, as a body may contain
-    anything."""
+    """Return the part of the log at a physical offset: a record, a blank or damage. The walk begins at the start of the file,
+    because a body may contain any bytes."""
     file = files.log_file(position)
     if file is None:
         why = f"the log's files hold {files.log_start} to {files.log_end}" if files.log else "there is no log"
@@ -83,7 +84,7 @@ def _piece_json(piece: Piece, position: int) -> dict[str, Any]:
 
 
 def explain_queue_offset(files: StoreFiles, topic: str, queue_id: int, queue_offset: int) -> dict[str, Any]:
-    """Return a unit of a queue and the message that it refers to."""
+    """Return a unit of a consume queue, and the message that the unit refers to."""
     parts = files.queue(topic, queue_id)
     found: dict[str, Any] = {"topic": topic, "queue_id": queue_id, "queue_offset": queue_offset}
     if not parts:
@@ -112,7 +113,8 @@ def explain_queue_offset(files: StoreFiles, topic: str, queue_id: int, queue_off
 
 
 def _fits(message: dict[str, Any], unit: dict[str, Any], size: int) -> bool:
-    """Return whether the unit's message exists and has the unit's topic, queue id and queue offset."""
+    """Return whether the message that a queue unit refers to exists and has the unit's size, topic, queue id and queue
+    offset."""
     record = message.get("record")
     return (
         record is not None
@@ -164,7 +166,7 @@ def _held(files: StoreFiles, position: int, topic: str, key: str) -> dict[str, A
 
 
 def explain_start(files: StoreFiles, config: BrokerConfig = BrokerConfig()) -> dict[str, Any]:
-    """Return what a broker would do at its start on this store; the plan is that of an actual start.
+    """Return what a broker would do at its start on this store; the answer is the recovery plan that an actual start makes.
 
     Args:
         files: the store; it is not changed.
@@ -234,7 +236,7 @@ def _last_stop(files: StoreFiles) -> str:
 
 
 def _refusals(files: StoreFiles, checkpoint: bytes) -> list[str]:
-    """Return the reasons for which a start would fail."""
+    """Return the reasons for which a broker's start on a store would fail."""
     found: list[tuple[Path, str]] = []
     for number, folder in enumerate(files.log_folders):
         found += misfits(folder, files.log if number == 0 else ())

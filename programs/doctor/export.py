@@ -34,7 +34,7 @@ class Wanted:
     limit: int | None = None
 
     def takes(self, record: Record) -> bool:
-        """Return whether a record fulfills the conditions, except for the limit."""
+        """Return whether a record fulfills the conditions for an export. The limit of messages is not checked."""
         return (
             (self.topic is None or record.topic == self.topic)
             and (self.queue_id is None or record.queue_id == self.queue_id)
@@ -118,7 +118,7 @@ def to_parquet(
 
 
 def _row(record: Record) -> dict[str, Any]:
-    """Return the values of the schema's columns; further values are ignored."""
+    """Return the values of a message for the columns of the Parquet schema; other values of the message are ignored."""
     return {
         **msgspec.structs.asdict(record),
         "store_timestamp": record.store_timestamp_ms,

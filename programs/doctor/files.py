@@ -21,7 +21,7 @@ _ENTRIES_PER_SLOT: Final = 4
 
 @attrs.frozen
 class FileView:
-    """A mapped file of a log or queue."""
+    """A file of a commit log or consume queue, mapped read-only."""
 
     path: Path
     start: int
@@ -39,8 +39,8 @@ class FileView:
 
 
 def next_data(path: Path, position: int, size: int) -> int:
-    """Return the end of the hole at a position of a file, or the position itself if it has data; the size if no data
-    follows."""
+    """Return the end of the hole at a position of a file. If the file has data at the position, return the position; if no data
+    follows, return the file's size."""
     with path.open("rb") as file:
         try:
             return os.lseek(file.fileno(), position, os.SEEK_DATA)
@@ -78,7 +78,7 @@ def stream(folder: Path) -> list[FileView]:
 
 
 def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> list[tuple[Path, str]]:
-    """Return the files that make a start refuse a log or queue, each with the reason."""
+    """Return the files because of which a start would refuse a log or queue, each with the reason."""
     found = [
         (path, f"{_why_misfit(path)}: a start refuses")
         for path in listed(folder)
@@ -143,7 +143,7 @@ class StoreFiles:
         self._geometry = geometry
 
     def tail_from(self, file: FileView | None) -> StoreFiles:
-        """Return this store with only the part of its log from a file on."""
+        """Return this store with only the part of the commit log that begins at a given file."""
         part: StoreFiles = StoreFiles.__new__(StoreFiles)
         part.root, part.log_folders, part._geometry = self.root, self.log_folders, self._geometry
         part.log = [one for one in self.log if file is not None and one.start >= file.start]
@@ -151,7 +151,7 @@ class StoreFiles:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the last broker stopped in order; then there is no ``abort`` file."""
+        """Whether the last broker on the store stopped in order. Otherwise the store has a file ``abort``."""
         return not (self.root / "abort").exists()
 
     @property
@@ -160,7 +160,7 @@ class StoreFiles:
 
     @property
     def log_file_bytes(self) -> int:
-        """The size of the log's files; the largest one if a file was truncated."""
+        """The size of each file of the commit log in bytes. If a file was truncated, the largest size counts."""
         return max((file.size for file in self.log), default=0)
 
     @property
@@ -169,11 +169,11 @@ class StoreFiles:
 
     @property
     def log_end(self) -> int:
-        """Physical offset of the last file's end, including unused bytes."""
+        """Physical offset of the end of the commit log's last file, including unused bytes."""
         return self.log[-1].start + self.log[-1].size if self.log else 0
 
     def log_file(self, position: int) -> FileView | None:
-        """Return the commit log file that contains a physical offset; None if there is none."""
+        """Return the commit log file that contains a physical offset; None if no file contains the offset."""
         at = bisect_right(self.log, position, key=lambda file: file.start) - 1
         return self.log[at] if at >= 0 and position < self.log[at].start + self.log[at].size else None
 
@@ -188,21 +188,21 @@ class StoreFiles:
                 yield topic.name, number, stream(topic / str(number))
 
     def queue(self, topic: str, queue_id: int) -> list[FileView]:
-        """Return the files of one queue; empty if it does not exist."""
+        """Return the files of one consume queue; empty if the queue does not exist."""
         if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
             return []
         return stream(self.queue_folder(topic, queue_id))
 
     def ext_files(self, topic: str, queue_id: int) -> list[FileView]:
-        """Return the extension files of one queue."""
+        """Return the extension files of one consume queue."""
         return stream(self.root / "consumequeue_ext" / topic / str(queue_id))
 
     def index_paths(self) -> list[Path]:
-        """Return the paths of the files in ``index``, oldest first."""
+        """Return the paths of the index files of a store, in the folder ``index``, oldest first."""
         return [path for path in listed(self.root / "index") if not path.is_dir()]
 
     def index_file(self, path: Path) -> tuple[FileView, IndexGeometry]:
-        """Return an index file with its layout. Raises StoreFormatError if its size fits no layout."""
+        """Return an index file with its layout. Raises StoreFormatError if the file's size fits no layout."""
         view = map_read_only(path)
         geometry = self._geometry or _guess(path, len(view))
         if len(view) != geometry.size_bytes:
@@ -238,7 +238,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def ext_at(files: Sequence[FileView], position: int, size: int) -> Any:
-    """Return ``size`` bytes at a position of a stream, within one file; None if no file contains them."""
+    """Return ``size`` bytes at a position of a log or queue that consists of several files; None if no single file contains the
+    bytes."""
     for file in files:
         if file.start <= position and position + size <= file.start + file.size:
             return file.view[position - file.start : position - file.start + size]

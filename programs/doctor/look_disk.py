@@ -12,7 +12,7 @@ from flintmq.programs.doctor.files import next_data
 
 
 class LookRegion:
-    """A mapped file that ignores writes; without a path it consists of zeros."""
+    """A mapped file that ignores writes. A file without a path consists of zeros."""
 
     def __init__(self, path: Path | None, size: int) -> None:
         self._path = path
@@ -24,7 +24,7 @@ class LookRegion:
             self.view = memoryview(mmap.mmap(-1, size)).toreadonly()
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Drop the data. All changing methods of this class do nothing."""
+        """Drop the data of a write. All changing methods of this class do nothing."""
 
     def write_in_order(self, position: int, data: bytes | memoryview) -> None: ...
 
@@ -50,7 +50,7 @@ class LookRegion:
 
 
 class LookDisk(OsDisk):
-    """The operating system's files, without changing them. A removed file is only hidden."""
+    """A disk with the operating system's files, which it never changes. A removed file is only hidden."""
 
     def __init__(self) -> None:
         self._removed: set[Path] = set()

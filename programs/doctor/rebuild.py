@@ -1,4 +1,5 @@
-"""Rebuilds queues and index from the log with the broker's own code. The old ones are kept in ``flint``."""
+"""Rebuilds queues and index from the log with the broker's own code. The old queues and index are kept in the folder
+``flint``."""
 
 from __future__ import annotations
 
@@ -50,10 +51,10 @@ class _Idle:
     """A flush service for a store without appends."""
 
     def start(self) -> None:
-        """Do nothing: there is nothing to start."""
+        """Do nothing: this flush service has nothing to start."""
 
     def stop(self) -> None:
-        """Do nothing: there is nothing to stop."""
+        """Do nothing: this flush service has nothing to stop."""
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
         return DONE
@@ -71,7 +72,7 @@ IDLE: Final = FlushStrategy("idle", _idle)
 
 
 class _Progress:
-    """Reports how many bytes of the log are dispatched."""
+    """Reports how many bytes of the log are dispatched while queues and index are rebuilt."""
 
     def __init__(self, store: OpenedStore, progress: Callable[[int], None]) -> None:
         self._store = store
@@ -117,7 +118,8 @@ def log_folders(config: BrokerConfig) -> list[Path]:
 
 
 def warn_of_guessed_delays(store: MessageStore) -> None:
-    """Log a warning about delay levels whose delays are unknown: their messages got RocketMQ's default delays."""
+    """Log a warning about delay levels whose delays are unknown: the rebuilt queues give the messages of these levels
+    RocketMQ's default delays."""
     rule = store.commit_log.tags_codes[SCHEDULE_TOPIC]
     assert isinstance(rule, DelayTagsCodes)
     times = rule.times
@@ -139,7 +141,7 @@ def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int]
     """Return whether the log is damaged before its end.
 
     Raises:
-        StoreFormatError: it is, and with ``compat: strict`` a start would cut off the messages after the damage.
+        StoreFormatError: the log is damaged, and with ``compat: strict`` a start would cut off the messages after the damage.
     """
     for piece in walk(files, progress):
         if piece.kind is Kind.DAMAGE:
@@ -153,7 +155,8 @@ def has_damage(files: StoreFiles, config: BrokerConfig, progress: Callable[[int]
 
 
 def set_aside(root: Path) -> Path | None:
-    """Move queues, index and checkpoint to ``flint/replaced/<time>``, and return that folder; None if there are none."""
+    """Move queues, index and checkpoint to ``flint/replaced/<time>``, and return that folder; None if the store has none of
+    them."""
     there = [root / name for name in (*DERIVED, "checkpoint") if (root / name).exists()]
     if not there:
         return None
@@ -190,7 +193,7 @@ def rebuild(
 
     Raises:
         StoreLockedError: a broker runs on the store; nothing has changed.
-        StoreError: the log cannot be read, or the disk is full. Run it again after fixing the cause.
+        StoreError: the log cannot be read, or the disk is full. Rebuild again after fixing the cause.
     """
     lock = StoreLock(root)  # The store is locked before any file is moved.
     try:
@@ -213,9 +216,9 @@ def rebuild(
 def opened(
     config: BrokerConfig, delay_level_ms: Mapping[int, int] | None = None, progress: Callable[[int], None] | None = None
 ) -> Iterator[MessageStore]:
-    """Open and start a store without a broker, with up-to-date queues and index. It takes no appends.
+    """Open and start a store without a broker, with up-to-date queues and index. The store takes no appends.
 
-    If neither the store's notes nor ``delay_level_ms`` contain a delay level, it has RocketMQ's default delay.
+    If neither the store's notes nor ``delay_level_ms`` contain a delay level, the level has RocketMQ's default delay.
 
     Raises:
         StoreError: the store cannot be opened, or its log cannot be read.

@@ -1,4 +1,4 @@
-"""The result of a check: findings and counts."""
+"""The result of a check of a store: findings and counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPAIR: Final = "flintmq store repair rebuilds queues and index from the log"
 
 @attrs.define
 class Report:
-    """The result of a check. At most 1,000 findings are kept; ``more`` counts the others."""
+    """The result of a check of a store. At most 1,000 findings are kept; ``more`` is the number of further findings."""
 
     findings: list[Finding] = attrs.field(factory=list)
     more: int = 0
@@ -37,13 +37,13 @@ class Report:
             self.more += 1
 
     def was_lost(self, position: int) -> bool:
-        """Return whether a physical offset lies in a damaged part."""
+        """Return whether a physical offset lies in a damaged part of the log."""
         at = bisect_right(self.damaged, (position, 2**63)) - 1
         return at >= 0 and position < self.damaged[at][1]
 
     @property
     def is_sound(self) -> bool:
-        """Whether no error was found."""
+        """Whether the check of the store found no error."""
         return self.errors == 0
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Report:
 
 
 class Level(enum.Enum):
-    """The severity of a finding."""
+    """The severity of a finding of a store's check."""
 
     ERROR = "error"
     """Level of a finding about damaged data, or about two files that contradict each other."""
@@ -73,7 +73,7 @@ class Level(enum.Enum):
 
 @attrs.frozen
 class Finding:
-    """One observation of a check."""
+    """One finding of a store's check."""
 
     level: Level
     where: str

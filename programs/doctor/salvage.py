@@ -45,7 +45,7 @@ the store were truncated."""
 
 @attrs.define
 class Salvaged:
-    """The counts of a salvage."""
+    """The counts of a salvage, such as the numbers of copied records and of lost bytes."""
 
     records: int = 0
     bytes: int = 0
@@ -134,7 +134,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
 
 
 def _mend_ports(raw: bytearray, record: Record) -> None:
-    """Set ports to 0 that Java readers would refuse. No checksum covers them."""
+    """Set those ports in a record to 0 that Java readers would refuse. No checksum covers the ports."""
     end = _BORN_HOST_AT
     for host, before_bytes in ((record.born_host, 0), (record.store_host, _STORE_TIMESTAMP_BYTES)):
         end += before_bytes + len(host)
@@ -166,7 +166,7 @@ class _LogWriter:
         return file
 
     def place_for(self, size: int) -> int:
-        """Return the physical offset that the next record, of a given size, will have."""
+        """Return the physical offset that the next record, whose size is given, will have in the new log."""
         if self._at + size + BLANK_MIN_BYTES > self._file_bytes and self._at:
             if self._file_bytes - self._at >= BLANK_MIN_BYTES:
                 self._file.write(encode_blank(self._file_bytes - self._at))
@@ -182,7 +182,8 @@ class _LogWriter:
 
 
 class Renumbering:
-    """Assigns new queue offsets, consecutive from each queue's first one. They are unchanged if nothing is lost."""
+    """Assigns new queue offsets, consecutive from each queue's first one. The queue offsets are unchanged if no message is
+    lost."""
 
     def __init__(self) -> None:
         self._steps: dict[QueueKey, list[tuple[int, int]]] = {}
@@ -191,7 +192,7 @@ class Renumbering:
         """(old, new) queue offset of the message that is expected next, keyed by queue."""
 
     def take(self, key: QueueKey, queue_offset: int) -> int:
-        """Return the new offset of the next message of a queue."""
+        """Return the new queue offset of the next message of a queue."""
         old, new = self._next.get(key, (queue_offset, queue_offset))
         steps = self._steps.setdefault(key, [(queue_offset, queue_offset)])
         if begins_again(queue_offset, old):
@@ -210,11 +211,12 @@ class Renumbering:
             del self._next[key], self._steps[key]
 
     def changed(self) -> bool:
-        """Return whether any offset has changed."""
+        """Return whether the queue offset of any message has changed."""
         return any(old != new for steps in self._steps.values() for old, new in steps)
 
     def translate(self, key: QueueKey, queue_offset: int) -> int:
-        """Return the new offset for an old one; if its message is lost, that of the next remaining message."""
+        """Return the new queue offset for an old queue offset. If the message at the old offset is lost, return that of the
+        next remaining message."""
         steps = self._steps.get(key)
         if not steps:
             return queue_offset
@@ -229,7 +231,8 @@ class Renumbering:
 def translate_offsets(config: Path, numbers: Renumbering) -> int:
     """Rewrite consumer and delay offsets in a ``config`` folder, and return the number of changed ones.
 
-    A file that cannot be read is not changed; verify reports it. Raises StoreError if a file cannot be written.
+    A file that cannot be read is not changed; ``flintmq verify`` reports the file. Raises StoreError if a file cannot be
+    written.
     """
     changed = 0
     for name in ("consumerOffset.json", "delayOffset.json"):

@@ -54,7 +54,7 @@ def check_checkpoint(files: StoreFiles, expected: Expected, report: Report) -> N
 
 
 def check_config(files: StoreFiles, report: Report) -> None:
-    """Check that each file can be read, and that no stored offset is past its queue's end."""
+    """Check that each configuration file can be read, and that no stored offset is past its queue's end."""
     for path in listed(files.root / "config"):
         if path.is_dir() or not path.name.endswith((".json", ".json.bak")):
             continue
@@ -83,7 +83,7 @@ def check_config(files: StoreFiles, report: Report) -> None:
 
 
 def offsets_of(path: Path, value: Any) -> Iterator[tuple[str, QueueKey | None, Any]]:
-    """Yield the owner of each stored offset, its queue (None if unknown), and the stored value."""
+    """Yield each stored offset as three values: its owner, its queue (None if unknown), and the offset."""
     table = value.get("offsetTable") if isinstance(value, dict) else None
     for name, queues in table.items() if isinstance(table, dict) else ():
         if path.name == "delayOffset.json":

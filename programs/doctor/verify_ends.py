@@ -21,7 +21,8 @@ _REBUILT: Final = f"a start makes it again; or {REPAIR}"
 
 
 def check_ends(files: StoreFiles, report: Report) -> None:
-    """Report files and messages that are missing or differ from the notes. Call it after the other checks."""
+    """Report files and messages of a store that are missing or differ from the store's notes of its ends. Call this function
+    after the other checks."""
     ends = EndsFile(OS_DISK, files.root)
     noted = ends.noted
     if noted is None:
@@ -93,7 +94,7 @@ def _check_queues(files: StoreFiles, noted: Ends, report: Report) -> None:
 
 
 def _check_index(files: StoreFiles, noted: Ends, report: Report) -> None:
-    """Report missing or outdated index files. The check of the index reports damaged ones."""
+    """Report missing or outdated index files. The check of the index reports damaged index files."""
     if not noted.index:
         return
     try:

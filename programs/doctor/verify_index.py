@@ -24,7 +24,7 @@ entry."""
 
 
 def check_index(files: StoreFiles, expected: Expected, report: Report) -> None:
-    """Check every index file, and then all of them together."""
+    """Check every index file alone, and then compare the entries of all index files with the log."""
     keys = _Keys(files, expected, report)
     paths = files.index_paths()
     for path in paths:
@@ -53,13 +53,14 @@ class _IndexFile:
         self._report.add(Level.ERROR, self._file.path, what, REPAIR)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the entries that the header counts, as far as the file has room for them."""
+        """Yield the entries that the header of an index file counts, as far as the file has room for entries."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         count = max(1, min(self._count, self._geometry.entries))
         return INDEX_ENTRY.iter_unpack(self._file.view[at + ENTRY_BYTES : at + count * ENTRY_BYTES])
 
     def check(self, keys: _Keys) -> int:
-        """Check header, chains and slots, and return the time in ms from which the entries' seconds count."""
+        """Check the header, the chains and the slots of an index file. Return the time in ms from which the seconds in the
+        file's entries count."""
         begin_ms, end_ms, begin, end, slot_count, count = INDEX_HEADER.unpack_from(self._file.view)
         if not 0 <= count <= self._geometry.entries:
             self._error(f"the header counts {count} entries, the file has room for {self._geometry.entries}")
@@ -108,8 +109,8 @@ class _IndexFile:
                 self._error(f"slot {slot} points at entry {value}, not at {wanted}")
 
     def _before(self, index: int) -> int:
-        """Return the newest counted entry in a slot's chain. A process that died before it wrote the header left newer
-        entries."""
+        """Return the newest entry in a slot's chain that the header of the index file counts. A process that died before it
+        wrote the header can have left newer entries."""
         at = HEADER_BYTES + self._geometry.slots * SLOT_BYTES
         while max(1, self._count) <= index < self._geometry.entries:
             previous = INDEX_ENTRY.unpack_from(self._file.view, at + index * ENTRY_BYTES)[3]
@@ -132,12 +133,12 @@ class _Keys:
         self._where = files.root / "index"
 
     def time_ms(self, position: int, unknown: int) -> int:
-        """Return the store time of the record with keys at a position; ``unknown`` if there is none."""
+        """Return the store time of the record at a position, if the record has keys; otherwise ``unknown``."""
         at = bisect_left(self._positions, position)
         return self._times_ms[at] if at < len(self._positions) and self._positions[at] == position else unknown
 
     def take(self, entry: Entry, begin_ms: int) -> None:
-        """Compare the next entry with the log."""
+        """Compare the next entry of the index files with the keys in the log."""
         self._report.index_entries += 1
         key_hash, physical, seconds, _previous = entry
         if physical < self._files.log_start or self._report.was_lost(physical):
@@ -153,7 +154,7 @@ class _Keys:
                 self._report.add(Level.ERROR, self._where, what, REPAIR)
 
     def _find(self, key_hash: int, physical: int) -> int:
-        """Return the number of a key among the log's keys; -1 if the log does not have it."""
+        """Return the number of an entry's key among the keys in the log; -1 if the log does not have the key."""
         at = self._at
         if 0 <= at < len(self._positions) and (self._hashes[at], self._positions[at]) == (key_hash, physical):
             self._at += 1

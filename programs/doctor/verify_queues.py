@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 
 
 def used_units(parts: list[FileView]) -> bytes:
-    """Return all units before the first unused one."""
+    """Return all units of a consume queue before the first unused one."""
     used = bytearray()
     end = parts[0].start if parts else 0
     for part in parts:
@@ -42,13 +42,14 @@ def used_units(parts: list[FileView]) -> bytes:
 
 
 def described_end(units: bytes) -> int:
-    """Return the largest end of a message that units refer to, as a physical offset; -1 if there is none."""
+    """Return the largest end of a message that units of queues refer to, as a physical offset; -1 if no unit refers to a
+    message."""
     ends = (physical + size for physical, size, _tags in UNIT.iter_unpack(units) if size != FILLER_SIZE or physical)
     return max(ends, default=-1)
 
 
 def check_queues(files: StoreFiles, expected: Expected, report: Report) -> None:
-    """Check every existing queue, and report queues that are missing."""
+    """Check every existing consume queue of a store, and report queues that are missing."""
     queues = {(topic, queue_id): (parts, used_units(parts)) for topic, queue_id, parts in files.queues()}
     # A broker that starts dispatches all messages that come after the newest message in any queue.
     described = max((described_end(units) for _parts, units in queues.values()), default=-1)
@@ -84,7 +85,8 @@ def _configured_topics(files: StoreFiles) -> set[str]:
 
 
 class _Queue:
-    """The check of one queue. Its units begin at the queue offset ``start``, the log's messages at ``first``."""
+    """The check of one queue. The units of the queue begin at the queue offset ``start``, and the queue's messages in the log
+    at ``first``."""
 
     def __init__(
         self,
@@ -136,7 +138,7 @@ class _Queue:
             self._report.add(Level.ERROR, self._where, what, REPAIR)
 
     def _check_head(self, count: int) -> None:
-        """Check units of messages that the log no longer has."""
+        """Check the units at the beginning of a queue, which must refer to messages that the log no longer has."""
         for number in range(count):
             physical, size, _tags = UNIT.unpack_from(self._units, number * UNIT_BYTES)
             if (size == FILLER_SIZE and not physical) or self._report.was_lost(physical):
@@ -195,13 +197,13 @@ class _Queue:
 
 
 def ext_tags_code(ext: list[FileView], address: int) -> int:
-    """Return the tags code of the extension unit at an address; -1 if there is none."""
+    """Return the tags code of the extension unit at an address; -1 if the address has no such unit."""
     head = ext_at(ext, address - _LEAST_LONG, _EXT_HEAD.size)
     return -1 if head is None else int(_EXT_HEAD.unpack(head)[1])
 
 
 def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:
-    """Return the error in the extension unit at an address; None if there is none."""
+    """Return the error in the extension unit at an address; None if the unit is valid."""
     position = address - _LEAST_LONG
     head = ext_at(ext, position, _EXT_HEAD.size)
     if head is None:
@@ -215,7 +217,7 @@ def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:
 
 
 def ext_units(ext: list[FileView], address: int) -> Iterator[tuple[str, int | str]]:
-    """Yield the fields of the extension unit at an address, for display; nothing if there is none."""
+    """Yield the fields of the extension unit at an address, for display; nothing if the address has no such unit."""
     position = address - _LEAST_LONG
     head = ext_at(ext, position, _EXT_HEAD.size)
     if head is None:

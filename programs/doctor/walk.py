@@ -19,7 +19,7 @@ _REPORT_EVERY: Final = 4 * 1024 * 1024
 
 @attrs.frozen
 class Piece:
-    """A record, or another part of the log."""
+    """A part of the commit log: a record, a blank, damage or the unused end."""
 
     kind: Kind
     start: int
@@ -31,7 +31,8 @@ class Piece:
 
 
 def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
-    """Yield the pieces of the whole log. The cost is proportional to the log's size.
+    """Yield the parts of the whole commit log: records, blanks, damage and the unused end. The cost is proportional to the
+    log's size.
 
     Args:
         files: the store.
@@ -57,7 +58,7 @@ def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> It
 def stretches(
     parts: Sequence[LogPart], begin_offset_bytes: int, next_queue_offsets: Mapping[tuple[str, int], int] | None = None
 ) -> Iterator[Stretch]:
-    """Yield the stretches of a log that nobody writes. Doctor and backup use the same rules for a complete record.
+    """Yield the parts of a log to which nobody writes. Doctor and backup use the same rules for a complete record.
 
     Args:
         parts: the files of the log, in order.
@@ -69,7 +70,8 @@ def stretches(
 
 
 def is_torn(properties: bytes, end_offset_bytes: int) -> bool:
-    """Return whether properties contain zeros up to the end of a sector or of the record. No checksum covers properties.
+    """Return whether the properties of a record contain zeros up to the end of a sector or of the record. No checksum covers
+    properties.
 
     A power cut leaves such zeros, but a client may also send them.
     """

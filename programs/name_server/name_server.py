@@ -92,32 +92,32 @@ class NameServer(Service):
 
     @property
     def config(self) -> NamesrvConfig:
-        """The current settings; some may change at run time."""
+        """The name server's current settings; some settings may change at run time."""
         return self.settings.config
 
     @property
     def port(self) -> int:
-        """The listening port; before the start the configured one."""
+        """The port at which the name server listens; before its start the configured port."""
         return self.config.port
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients and brokers."""
+        """The name server's address ``host:port`` for clients and brokers."""
         return host_port(self.host, self.port)
 
     @property
     def kernel(self) -> Kernel:
-        """The plugins. Raises FlintError before the start."""
+        """The name server's plugins. Raises FlintError before the name server's start."""
         return self._in_service().kernel
 
     @property
     def server(self) -> RemotingServer:
-        """The server with the sockets. Raises FlintError before the start."""
+        """The server with the name server's sockets. Raises FlintError before the name server's start."""
         return self._in_service().server
 
     @property
     def authenticators(self) -> tuple[Authenticator, ...]:
-        """The active authenticators, in order."""
+        """The active authenticators of the name server, in the order in which they are asked."""
         return self._in_service().authenticators.in_force
 
     async def _start(self) -> None:
@@ -203,7 +203,7 @@ class NameServer(Service):
         return self._served
 
     def _bind(self) -> list[socket.socket]:
-        """Bind all sockets, and store the names of the further listeners. Raises RemotingError."""
+        """Bind all sockets of the name server, and store the names of the further listeners. Raises RemotingError."""
         config = self.config
         sockets = [self._bound(config.host, config.port, "nameserver.host, nameserver.port")]
         self.host, port = sockets[0].getsockname()[:2]
@@ -222,7 +222,7 @@ class NameServer(Service):
         return sock
 
     def _changed(self, config: NamesrvConfig) -> None:
-        """Apply settings that a request has changed."""
+        """Apply settings of the name server that a request has changed."""
         self.server.connections.idle_timeout_ms = config.idle_timeout_ms
 
     def _channel_closed(self, channel: ServerChannel) -> None:

@@ -1,4 +1,4 @@
-"""The name server's own request processors, registered through the same hook as third-party ones."""
+"""The name server's own request processors, registered through the same hook as third-party processors."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ _PART: Final = re.compile(r"^==== (.+)\n", re.MULTILINE)
 
 
 class ScaffoldError(FlintError):
-    """A project cannot be written with this name or to this folder. Its text names the necessary change."""
+    """The project of a new plugin cannot be written with the given name or to the given folder. The text of the error names the
+    necessary change."""
 
 
 @attrs.frozen
@@ -119,7 +120,7 @@ def write_project(name: PluginName, kind: str, folder: Path) -> list[str]:
 
 
 def _parts(template: str, words: Mapping[str, str]) -> dict[str, str]:
-    """Return the parts of a template, keyed by name, with the words substituted."""
+    """Return the parts of a project template, keyed by the parts' names, with the ``$word`` placeholders replaced."""
     text = importlib.resources.files(__package__).joinpath("templates", f"{template}.txt").read_text(encoding="utf-8")
     _nothing, *parts = _PART.split(text)
     pairs = zip(parts[::2], parts[1::2], strict=True)

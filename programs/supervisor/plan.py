@@ -25,7 +25,7 @@ _PORT_MAX: Final = 65_535
 
 @attrs.frozen
 class BrokerPlan:
-    """The plan of one broker's process."""
+    """The plan of one broker's process: its name, its store and its settings."""
 
     name: str
     """The broker's name, such as ``broker-a``. The broker's store is a folder of the same name."""
@@ -40,7 +40,8 @@ class BrokerPlan:
 
 
 def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: str) -> list[BrokerPlan]:
-    """Return a plan for each broker. Names end with -a, -b and so on; ports differ by ten.
+    """Return a plan for each broker that a supervisor starts. The brokers' names end with -a, -b and so on; their ports differ
+    by ten.
 
     Args:
         loaded: the common configuration; its names, ports and folder are those of the first broker.
@@ -91,7 +92,8 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
 
 
 def _shared_folders(config: BrokerConfig) -> dict[str, tuple[str, ...]]:
-    """Return the folders besides ``store.path`` that are configured, by key. Each broker has a subfolder in each."""
+    """Return the configured folders besides ``store.path``, keyed by setting. Each broker has a subfolder in each of these
+    folders."""
     landing = config.spark_feed.landing.path
     found = {
         "store.commit_log_paths": config.store.commit_log_paths,
@@ -117,13 +119,14 @@ def _port(key: str, port: int, name: str) -> int:
 
 
 def broker_names(first: str, count: int) -> list[str]:
-    """Return names that differ in their last letter: ``broker-a``, ``broker-b``, … for ``broker-a`` or ``broker``."""
+    """Return names of brokers that differ in their last letter: ``broker-a``, ``broker-b``, … for ``broker-a`` or
+    ``broker``."""
     stem = first.removesuffix("-a")
     return [f"{stem}-{letter}" for letter in string.ascii_lowercase[:count]]
 
 
 def stores_in(folder: Path) -> list[str]:
-    """Return the names of the subfolders that contain a store, sorted."""
+    """Return the names of a folder's subfolders that contain a broker's store, sorted."""
     return sorted(log.parent.name for log in folder.glob(f"*/{LOG}") if log.is_dir())
 
 
@@ -135,7 +138,7 @@ def check_single(folder: Path, name: str) -> None:
         name: the broker's name.
 
     Raises:
-        StoreError: several brokers have their stores in it; says how to start them.
+        StoreError: several brokers have their stores in the folder; the error says how to start these brokers.
     """
     found = stores_in(folder)
     # A folder that is itself a store may also contain other folders of the operator.
@@ -154,13 +157,15 @@ def check_single(folder: Path, name: str) -> None:
 
 
 def _count_for(found: Sequence[str], name: str) -> int:
-    """Return the number of brokers that uses all stores; the number of stores if they have other names."""
+    """Return how many brokers must be started so that all stores in a folder are used. If the stores have other names than
+    brokers would have, return the number of stores."""
     known = broker_names(name, len(string.ascii_lowercase))
     return max((known.index(one) + 1 for one in found if one in known), default=len(found))
 
 
 def _remedy(folder: Path, name: str) -> str:
-    """Return how to make a single broker's store one of several: by moving it to a subfolder without a store."""
+    """Return, as text, how to make a single broker's store one of several brokers' stores: by moving it to a subfolder without
+    a store."""
     there = set(stores_in(folder))
     free = next((one for one in broker_names(name, len(string.ascii_lowercase)) if one not in there), None)
     if free is None:

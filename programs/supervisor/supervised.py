@@ -30,7 +30,8 @@ class Supervised:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the object for a text ``RESTARTS:REASON``."""
+        """Return the plugin of a supervised broker for a text ``RESTARTS:REASON``, which holds the broker's restarts and the
+        reason of the last one."""
         restarts, _, last_end = text.partition(":")
         return cls(int(restarts), last_end)
 
@@ -46,7 +47,7 @@ class Supervised:
         self.down = msgspec.json.decode(line, type=dict[str, str])
 
     def alarms(self) -> list[Alarm]:
-        """Return an alarm for each broker that is down."""
+        """Return an alarm for each other broker that is down."""
         text = "{} {} and does not serve yet; its supervisor starts it again, and the log says when"
         return [Alarm("broker.missing", CRITICAL, name, text.format(name, how)) for name, how in self.down.items()]
 
@@ -57,6 +58,6 @@ class Supervised:
         """Do nothing: the supervisor runs in another process."""
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the figures ``supervisorRestarts`` and, after a restart, ``supervisorLastEnd``."""
+        """Return the figures of a supervised broker: ``supervisorRestarts`` and, after a restart, ``supervisorLastEnd``."""
         found = {"supervisorRestarts": str(self.restarts)}
         return found | ({"supervisorLastEnd": self.last_end} if self.last_end else {})

@@ -1,4 +1,4 @@
-"""Starts brokers as processes, and restarts those that end.
+"""Starts brokers as processes, and restarts brokers whose processes end.
 
 ::
 
@@ -63,7 +63,8 @@ class Supervisor:
 
     @property
     def ready_words(self) -> dict[str, str]:
-        """The words that the brokers' services add to READY lines, keyed by name; values of all brokers, joined by commas."""
+        """The words that the brokers' services add to READY lines, keyed by name; each value joins those of all brokers with
+        commas."""
         names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
         return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
 
@@ -136,14 +137,15 @@ class SupervisedBroker:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process; None if there is none."""
+        """The id of the broker's process; None if the process does not run."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the process and wait until it is ready.
+        """Start the broker's process, and wait until the broker is ready.
 
         Raises:
-            CommandError: the process ended before; with its exit code. Its output is on stderr.
+            CommandError: the process ended before the broker was ready; names the exit code. The output of the process is on
+                stderr.
         """
         words = [word for setting in self._settings for word in ("--set", setting)]
         supervised = ("--supervised", f"{self.restarts}:{self.last_end}")
@@ -170,7 +172,7 @@ class SupervisedBroker:
         log.info("supervisor.printed", "%(process)s printed: %(line)s", process=self.name, line=printable(line))
 
     def keep(self) -> None:
-        """Restart the process from now on whenever it ends, until :meth:`stop`."""
+        """Restart the broker's process from now on whenever the process ends, until :meth:`stop`."""
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.name}")
 
     async def _keep(self) -> None:
@@ -212,13 +214,14 @@ class SupervisedBroker:
                 )
 
     def tell(self, down: Mapping[str, str]) -> None:
-        """Send the process the list of other brokers that are down: name to how each ended."""
+        """Send the broker's process the list of other brokers that are down. It maps each broker's name to how its process
+        ended."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(down).encode() + b"\n")
 
     async def stop(self) -> None:
-        """Stop the process in order, or kill it after a minute. Idempotent."""
+        """Stop the broker's process in order, or kill the process after a minute. Idempotent."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
