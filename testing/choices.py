@@ -1,4 +1,5 @@
-"""The decisions of a simulation: made by a seed, recorded, repeated, and simplified once a run has failed."""
+"""The decisions of a simulation: made by a seed, recorded, repeated, and simplified after a run of the simulation has
+failed."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 
 class Choices:
-    """Makes every decision of one run. Not thread-safe.
+    """Makes every decision of one run of a simulation. Not thread-safe.
 
-    A decision is a number below a bound; 0 is the ordinary one (the callback that came first, no delay, no fault). So a run
-    whose decisions are all 0 is the run of an ordinary event loop.
+    A decision is a number below a bound. The decision 0 is the ordinary one (the callback that came first, no delay, no fault).
+    A run whose decisions are all 0 is therefore the run of an ordinary event loop.
 
     Args:
         seed: makes the decisions that are not recorded.
@@ -25,7 +26,7 @@ class Choices:
         self._recorded = recorded
 
     def below(self, bound: int) -> int:
-        """Return a number from 0 to ``bound`` - 1."""
+        """Decide on a number from 0 to ``bound`` - 1, and return the number."""
         if bound <= 1:
             return 0
         if self._recorded is None:
@@ -37,13 +38,14 @@ class Choices:
         return choice
 
     def happens(self, percent: int) -> bool:
-        """Decide whether an event of probability ``percent`` / 100 happens; decision 0 means that it does not."""
+        """Decide whether an event of probability ``percent`` / 100 happens. The decision 0 means that the event does not
+        happen."""
         return self.below(100) >= 100 - percent if percent > 0 else False
 
 
 def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int = 500) -> list[int]:
-    """Return simpler decisions with which a run still fails: as many as possible are 0, and unneeded ones at the end are left
-    out.
+    """Return simpler decisions with which a run of a simulation still fails. As many decisions as possible are 0, and unneeded
+    decisions at the end are left out.
 
     Args:
         fails: runs with these decisions, and returns whether the run failed as before.

@@ -48,7 +48,7 @@ class ManualClock(SystemClock):
         return self._monotonic_ms / 1000
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move the wall clock and the monotonic clock forward."""
+        """Move the wall clock and the monotonic clock of a test's clock forward."""
         self._now_ms += duration_ms
         self._monotonic_ms += duration_ms
 
@@ -58,10 +58,10 @@ class ManualClock(SystemClock):
 
 
 class VirtualClock(ManualClock):
-    """A clock that stands still until :meth:`advance` moves it, and then runs the due work in the order of its time.
+    """A clock that stands still until :meth:`advance` moves it. The clock then runs the due work in the order of the due times.
 
-    One clock may serve several brokers, each in a separate thread. The work of one loop is done in the order of its time.
-    Work of different loops is done in the order in which each loop has scheduled it.
+    One clock may serve several brokers, each in a separate thread. The work of one event loop is done in the order of the due
+    times. Work of different loops is done in the order in which each loop has scheduled it.
 
     Args:
         now_ms: the wall clock at the beginning; None is the present time.
@@ -94,14 +94,15 @@ class VirtualClock(ManualClock):
         return work
 
     def take(self, work: _Work) -> bool:
-        """Remove work that is run now or cancelled; return whether it was still waiting."""
+        """Remove work that now runs or is cancelled from the clock's work. Return whether the work was still waiting."""
         with self._lock:
             waited = work in self._works
             self._works.discard(work)
         return waited
 
     def advance(self, duration: str | timedelta) -> None:
-        """Move time forward, and return when everything that falls due within it has been done.
+        """Move the clock's time forward by a duration, and return when all work that becomes due in this duration has been
+        done.
 
         The call does not wait for clients in other programs and threads, because they use real time.
 
@@ -111,7 +112,7 @@ class VirtualClock(ManualClock):
         Raises:
             ConfigError: the text is not a duration.
             ValueError: the duration is negative.
-            RuntimeError: called on the loop whose work it would wait for, or that loop does not run.
+            RuntimeError: the caller runs on an event loop whose work this call would wait for, or that loop does not run.
         """
         duration_ms = _duration_ms(duration)
         with self._moving:
@@ -125,17 +126,18 @@ class VirtualClock(ManualClock):
             self.advanced.publish()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move time forward, in milliseconds, as :meth:`advance` does."""
+        """Move the clock's time forward by a number of milliseconds, as :meth:`advance` does."""
         self.advance(timedelta(milliseconds=duration_ms))
 
     def _loops(self) -> list[asyncio.AbstractEventLoop]:
-        """Return the loops that have work, the one with the oldest work first."""
+        """Return the event loops that have work on the clock. The loop with the oldest work is first."""
         with self._lock:
             self._works = {work for work in self._works if not work.loop.is_closed()}
             return list(dict.fromkeys(work.loop for work in sorted(self._works, key=lambda work: work.order)))
 
     def _run_on(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
-        """Run the work of a loop that is due before the work of any other loop; return whether anything changed."""
+        """Run the work of an event loop that is due before the work of any other loop. Return whether any work ran or changed
+        its due time."""
         return _call(loop, self._run(loop, end_ms))
 
     async def _run(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> bool:
@@ -150,7 +152,8 @@ class VirtualClock(ManualClock):
         return changed
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Call ``rest_s`` of all work of a loop that has it; return whether the due time of any work has changed."""
+        """Call ``rest_s`` of all work of an event loop that has this function. Return whether the due time of any work has
+        changed."""
         changed = False
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
@@ -162,9 +165,10 @@ class VirtualClock(ManualClock):
         return changed
 
     def _next(self, loop: asyncio.AbstractEventLoop, end_ms: int) -> list[_Work]:
-        """Move time to the next due work of a loop, and return that work.
+        """Move the clock's time to the next due work of an event loop, and return that work.
 
-        If it is due after the end, or after the work of another loop, time stays and the result is empty.
+        If the work is due after the end of the advance, or after the work of another loop, the time stays and the result is
+        empty.
         """
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]
@@ -182,7 +186,7 @@ class VirtualClock(ManualClock):
 
 @attrs.define(eq=False)
 class _Work:
-    """A call that waits for a clock."""
+    """Work that a test's clock runs when its time comes."""
 
     clock: VirtualClock
     loop: asyncio.AbstractEventLoop
@@ -196,17 +200,18 @@ class _Work:
     nothing to do yet."""
 
     def cancel(self) -> None:
-        """Drop the call."""
+        """Drop the work from the clock, so that it never runs."""
         self.clock.take(self)
 
     def run(self) -> None:
-        """Make the call, unless it was made or cancelled before."""
+        """Run the work, unless it has already run or was cancelled."""
         if self.clock.take(self):
             self.callback()
 
 
 def _in_ms(duration_s: float) -> int:
-    """Return a duration in whole milliseconds, rounded up: no work runs early, and a positive wait is never 0."""
+    """Return a duration in whole milliseconds, rounded up: work on a test's clock never runs early, and a positive wait is
+    never 0."""
     return _NEVER_MS if duration_s >= _NEVER_MS / 1000 else max(0, math.ceil(duration_s * 1000 - 1e-6))
 
 
@@ -226,10 +231,11 @@ async def _settle() -> bool:
 
 
 def _call(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, bool]) -> bool:
-    """Run a coroutine on the loop of another thread; return its result, or False when the loop ends before it.
+    """Run a coroutine on the event loop of another thread. Return the coroutine's result, or False if the loop ends before the
+    coroutine.
 
     Raises:
-        RuntimeError: the loop is the caller's, or does not run.
+        RuntimeError: the loop is that of the calling thread, or does not run.
     """
     wrong = ""
     if loop.is_closed():

@@ -94,28 +94,28 @@ class EmbeddedCluster:
         self._held.__exit__(*exception)
 
     def __getitem__(self, name: str) -> EmbeddedBroker:
-        """Return the master of this name. Raises ``KeyError``."""
+        """Return the cluster's master with a broker name. Raises ``KeyError``."""
         return self._masters[name]
 
     def __iter__(self) -> Iterator[EmbeddedBroker]:
-        """Iterate over the masters."""
+        """Iterate over the masters of the cluster."""
         return iter(self._masters.values())
 
     def slaves(self, name: str) -> tuple[EmbeddedBroker, ...]:
-        """Return the slaves of a master. Raises ``KeyError``."""
+        """Return the slaves of a master of the cluster. Raises ``KeyError``."""
         return tuple(self._slaves[name])
 
     @property
     def name_server_address(self) -> str:
-        """``host:port`` of the name server, for clients."""
+        """The address ``host:port`` of the cluster's name server, for clients."""
         return self.name_server.address
 
     def create_topic(self, name: str, queue_nums: int = 4) -> str:
         """Create a topic on every running master, and return its name once the name server knows all its queues.
 
         Raises:
-            RefusedError: a broker refuses it.
-            TimeoutError: the name server did not learn of it within 5 s.
+            RefusedError: a broker refuses the topic.
+            TimeoutError: the name server did not learn of the topic within 5 s.
         """
         for master in self._masters.values():
             if master.runs:

@@ -36,7 +36,7 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
     """Return records as a broker dispatches them: two topics, three queues, tags, keys, delays, transactions, the end of a
     file.
 
-    They are in the order of the log, and the queue offsets of each queue have no gaps.
+    The records are in the order of the log, and the queue offsets of each queue have no gaps.
     """
     requests = []
     physical = 0
@@ -72,12 +72,12 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
 
 
 def sample_batch(count: int = 40) -> RecordBatch:
-    """Return :func:`sample_requests` as a batch, the argument of ``dispatch``."""
+    """Return the records of :func:`sample_requests` as a batch, the argument of a dispatcher's ``dispatch``."""
     return RecordBatch.of_requests(sample_requests(count))
 
 
 def check_dispatcher(factory: Callable[[], D], *, observe: Callable[[D], object] | None = None) -> None:
-    """Run every check.
+    """Run every check of a dispatcher.
 
     Args:
         factory: returns a new dispatcher, with nothing dispatched yet.
@@ -129,7 +129,8 @@ def _check_idempotence(
 
 
 def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
-    """Check that only ``bit_map`` is changed: a dispatcher that computes it sets it for the dispatchers after it."""
+    """Check that a dispatcher changes only the field ``bit_map`` of the records. A dispatcher that computes this field sets it
+    for the dispatchers after it."""
     batch = sample_requests()
     given = list(batch)
     dispatcher = factory()
@@ -147,7 +148,8 @@ def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
 
 
 def _check_committed(factory: Callable[[], CommitLogDispatcher], requests: list[DispatchRequest]) -> None:
-    """Check ``committed()``. A start dispatches records from it on, so a position that is too high would lose records."""
+    """Check the position that a dispatcher's ``committed()`` returns. A start dispatches records from this position on, so a
+    position that is too high would lose records."""
     dispatcher = factory()
     if not isinstance(dispatcher, SupportsCommitted):
         _close(dispatcher)

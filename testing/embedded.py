@@ -70,7 +70,8 @@ _UNITS: Final = 1000
 
 
 class UnsyncedDisk(OsDisk):
-    """The file system, without syncs of folders and small files: the operating system decides when they are written.
+    """The file system for a test's store, without syncs of folders and small files: the operating system decides when they are
+    written.
 
     A test's store need not survive a power cut, and a start would wait for about twelve such syncs. The log is synced.
     """
@@ -80,14 +81,14 @@ class UnsyncedDisk(OsDisk):
             folder.mkdir(parents=True, exist_ok=True)
 
     def sync_folder(self, folder: Path) -> None:
-        """Do nothing."""
+        """Do nothing: the operating system decides when a folder of a test's store is written."""
 
     def write_file(self, path: Path, data: bytes) -> None:
         with _store_errors(path):
             path.write_bytes(data)
 
     def sync_content(self, path: Path) -> None:
-        """Do nothing."""
+        """Do nothing: the operating system decides when a small file of a test's store is written."""
 
     def replace(self, source: Path, target: Path) -> None:
         source.replace(target)
@@ -172,7 +173,7 @@ class EmbeddedBroker:
         """Start the broker after :meth:`stop`, at the same address as before. Does nothing while it runs.
 
         Raises:
-            ConfigError, PluginError, StoreError, RemotingError: it does not start.
+            ConfigError, PluginError, StoreError, RemotingError: the broker does not start.
         """
         if self._broker is not None:
             return
@@ -199,7 +200,7 @@ class EmbeddedBroker:
             broker.__exit__(None, None, None)
 
     def abandon(self) -> None:
-        """Stop a broker whose disk has lost its power; log the StoreError that this raises."""
+        """Stop a broker whose disk has lost its power, and log the StoreError that the stop raises."""
         try:
             self.stop()
         except StoreError as error:
@@ -207,38 +208,39 @@ class EmbeddedBroker:
 
     @property
     def runs(self) -> bool:
-        """Whether the broker runs."""
+        """Whether the embedded broker runs."""
         return self._broker is not None
 
     @property
     def broker(self) -> Broker:
-        """The running broker; after each :meth:`start` another object. Raises ``RuntimeError`` while it does not run."""
+        """The running broker, which is another object after each :meth:`start`. Raises ``RuntimeError`` while the broker does
+        not run."""
         if self._broker is None:
             raise RuntimeError("the broker does not run: use it in a with statement, and not after stop()")
         return self._broker
 
     @property
     def name_server(self) -> NameServer:
-        """The name server. Raises ``RuntimeError`` outside the ``with`` statement."""
+        """The embedded broker's name server. Raises ``RuntimeError`` outside the ``with`` statement."""
         if self._name_server is None:
             raise RuntimeError("the name server does not run: use it in a with statement")
         return self._name_server
 
     @property
     def faults(self) -> Faults:
-        """The faults that a test can script. Raises ``RuntimeError`` without ``with_faults=True``."""
+        """The faults of the embedded broker that a test can script. Raises ``RuntimeError`` without ``with_faults=True``."""
         if self._faults is None:
             raise RuntimeError("this broker has no faults: make it with EmbeddedBroker(with_faults=True)")
         return self._faults
 
     @property
     def address(self) -> str:
-        """``host:port`` of the broker."""
+        """The address ``host:port`` of the embedded broker."""
         return self.broker.address
 
     @property
     def name_server_address(self) -> str:
-        """``host:port`` of the name server, for clients."""
+        """The address ``host:port`` of the embedded broker's name server, for clients."""
         return self.name_server.address
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
@@ -246,11 +248,11 @@ class EmbeddedBroker:
         return self.broker.put(messages)
 
     def create_topic(self, name: str, queue_nums: int = 4) -> str:
-        """Create a topic, and return its name once the name server knows it.
+        """Create a topic, and return the topic's name once the name server knows the topic.
 
         Raises:
-            RefusedError: the broker refuses it.
-            TimeoutError: the name server did not learn of it within 5 s.
+            RefusedError: the broker refuses the topic.
+            TimeoutError: the name server did not learn of the topic within 5 s.
         """
 
         async def create() -> None:
@@ -268,7 +270,7 @@ class EmbeddedBroker:
         return name
 
     def _serves(self, topic: str, broker_name: str) -> bool:
-        """Return whether the name server knows that a broker has a topic. Runs on its thread."""
+        """Return whether the name server knows that a broker has a topic. Runs on the name server's thread."""
         route = self.name_server.routes.pick_up_topic_route_data(topic)
         return route is not None and any(queues.broker_name == broker_name for queues in route.queue_datas)
 
@@ -299,10 +301,11 @@ class EmbeddedBroker:
         return [record for record in records if record is not None and record.topic == topic]
 
     def wait_for_messages(self, topic: str, count: int = 1, timeout_s: float = 10.0) -> list[MessageExt]:
-        """Wait, in real time, until consumers can see ``count`` messages of a topic; return all that they can see then.
+        """Wait, in real time, until consumers can see ``count`` messages of a topic; return all messages that consumers can see
+        then.
 
         Raises:
-            TimeoutError: there are fewer after ``timeout_s``; says how many.
+            TimeoutError: consumers see fewer messages after ``timeout_s``; the error says how many.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -316,11 +319,12 @@ class EmbeddedBroker:
             self._arrived.wait(min(left_s, _LOOK_S))
 
     def _tell_arrived(self, _batch: object) -> None:
-        """Wake the threads that wait for messages. Runs on the broker's thread."""
+        """Wake the threads that wait for messages of the embedded broker. Runs on the broker's thread."""
         self._arrived.set()
 
     def _wait_until_synced(self) -> None:
-        """Wait, before time moves, until the flush strategy has synced the log: bytes that are not synced do not expire."""
+        """Wait until the flush strategy has synced the log, before a test moves the time. Bytes that are not synced do not
+        expire."""
         if self._broker is not None:
             marks = self._broker.state.store.watermarks
             self._wait_while(lambda: marks.flushed < marks.wrote)
@@ -341,8 +345,8 @@ class EmbeddedBroker:
         self._broker.call(visible)
 
     def _wait_while(self, behind: Callable[[], bool]) -> None:
-        """Wait while ``behind()`` is true, for at most 1 s, because a fault may stop the flush strategy whose progress it waits
-        for."""
+        """Wait while ``behind()`` is true, but for at most 1 s, because a fault may stop the flush strategy that would make it
+        false."""
         assert self._broker is not None
         marks = self._broker.state.store.watermarks
         deadline_s = time.monotonic() + _SYNCED_S

@@ -8,6 +8,6 @@ class KitFailure(AssertionError):
 
 
 def expect(condition: bool, rule: str, seen: object = "") -> None:
-    """Raise :class:`KitFailure` unless the condition holds."""
+    """Raise :class:`KitFailure` unless a condition of a kit's check holds."""
     if not condition:
         raise KitFailure(f"{rule}; seen: {seen}" if seen != "" else rule)

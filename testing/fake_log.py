@@ -62,7 +62,7 @@ class FakeLog:
         return self._flushed
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
-        """Move the committed position. There are no files here: ``write`` is not called."""
+        """Move the committed position of the log in memory. The log has no files, so ``write`` is not called."""
         with self._changed:
             if self._pool is None:
                 return self._wrote
@@ -110,7 +110,8 @@ class FakeLog:
     # --- methods that a test calls ---
 
     def append(self, size_bytes: int) -> int | None:
-        """Append bytes; return the new end, or None, with nothing appended, when the pool has no buffer for them."""
+        """Append bytes to the log, and return the log's new end. If the pool has no buffer for the bytes, append nothing and
+        return None."""
         with self._changed:
             if self._pool is not None:
                 files_needed = -(-(self._wrote + size_bytes) // self._file_bytes)
@@ -126,17 +127,17 @@ class FakeLog:
             return self._wrote
 
     def fail_syncs(self, after: int = 0) -> None:
-        """Let ``after`` syncs succeed, then fail one; from then on the log is fenced."""
+        """Let a number ``after`` of syncs succeed, and then one sync fail. From then on the log is fenced."""
         with self._changed:
             self._syncs_until_failure = after
 
     def fail_commits(self, after: int = 0) -> None:
-        """Let ``after`` commits succeed, then fail one; from then on the log is fenced."""
+        """Let a number ``after`` of commits succeed, and then one commit fail. From then on the log is fenced."""
         with self._changed:
             self._commits_until_failure = after
 
     def hold_syncs(self) -> None:
-        """Make syncs hang until :meth:`release_syncs`."""
+        """Make syncs of the log hang until :meth:`release_syncs` is called."""
         with self._changed:
             self._held = True
             self._syncs_entered = 0
@@ -147,7 +148,7 @@ class FakeLog:
             self._changed.notify_all()
 
     def wait_sync_entered(self, timeout_s: float) -> bool:
-        """Return whether a sync has begun since :meth:`hold_syncs`; wait up to ``timeout_s`` for one."""
+        """Return whether a sync has begun since :meth:`hold_syncs`; wait up to ``timeout_s`` for a sync to begin."""
         with self._changed:
             return self._changed.wait_for(lambda: self._syncs_entered > 0, timeout_s)
 

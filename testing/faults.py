@@ -38,7 +38,7 @@ class Faults:
         return self._master_wire
 
     def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Close all connections that go through the broker's faults. Idempotent."""
         for wire in (self.wire, self._master_wire):
             if wire is not None:
                 wire.close()
@@ -46,7 +46,8 @@ class Faults:
     # --- faults of the disk ---
 
     def fail_sync(self, nth: int = 1, *, within: str = LOG, for_ever: bool = False) -> Fault:
-        """Make the n-th sync from now on fail with EIO: its messages are never acknowledged, and the store is fenced.
+        """Make the n-th sync from now on fail with EIO: the messages that wait for the sync are never acknowledged, and the
+        store is fenced.
 
         Args:
             nth: 1 is the next sync.
@@ -74,16 +75,17 @@ class Faults:
         Args:
             code: a :class:`~flintmq.remoting.wire.codes.RequestCode`; a plain send is SEND_MESSAGE_V2.
             nth: 1 is the next request.
-            for_ever: whether the answers to all later ones are lost, too.
+            for_ever: whether the answers to all later requests of the code are lost, too.
         """
         return self.wire.script(AnswerFault(int(code), nth=nth, for_ever=for_ever))
 
     def delay_answer(self, code: int, delay_s: float, nth: int = 1, *, for_ever: bool = False) -> Fault:
-        """Delay an answer by ``delay_s``, in real time. See :meth:`drop_answer`."""
+        """Delay the answer to the n-th request of a code by ``delay_s``, in real time. See :meth:`drop_answer`."""
         return self.wire.script(AnswerFault(int(code), delay_s, nth=nth, for_ever=for_ever))
 
     def disconnect(self, code: int | None = None, nth: int = 1) -> Fault | None:
-        """End every connection now; with a code: end the connection of the n-th such request, in place of its answer."""
+        """End every connection to the broker now. If a code is given, end only the connection of the n-th request with the
+        code, in place of the request's answer."""
         if code is None:
             self.wire.disconnect()
             return None
@@ -93,8 +95,8 @@ class Faults:
         """Let no bytes pass between clients and the broker until the fault is undone.
 
         Args:
-            silently: True: connections stay open and no bytes pass, as when a network is split; False: they end, and new ones
-                end at once.
+            silently: True: connections stay open and no bytes pass, as when a network is split; False: open connections end,
+                and new connections end at once.
         """
         return self.wire.cut(Cut(silently))
 
@@ -111,7 +113,8 @@ class Faults:
     # --- faults of the broker's process ---
 
     def crash(self, *, tear: bool = False) -> None:
-        """Cut the power: connections end, and unsynced data is lost. Then the broker starts again, at its address.
+        """Cut the power of the broker: connections end, and unsynced data is lost. Then the broker starts again, at the same
+        address.
 
         Args:
             tear: whether unsynced writes to the commit log survive nevertheless, the last one only by its first half.
@@ -127,6 +130,6 @@ class Faults:
         self._broker.start()
 
     def restart(self) -> None:
-        """Stop the broker in good order, and start it again at its address."""
+        """Stop the broker in good order, and start the broker again at the same address."""
         self._broker.stop()
         self._broker.start()

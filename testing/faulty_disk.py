@@ -35,13 +35,13 @@ class SyncFault(Fault):
         self.undone.subscribe(self._ended.set)
 
     def delay(self) -> None:
-        """Wait for the delay of the sync."""
+        """Wait for the time by which the fault delays a sync."""
         self._ended.wait(self.delay_s)
 
 
 @attrs.define(eq=False)
 class FullDisk(Fault):
-    """A fault of the disk: it has no free space."""
+    """A fault of the disk: the disk has no free space."""
 
 
 class FaultyDisk(SimulatedDisk):
@@ -58,7 +58,7 @@ class FaultyDisk(SimulatedDisk):
         self._full: FullDisk | None = None
 
     def script(self, fault: SyncFault) -> SyncFault:
-        """Script a failing or slow sync."""
+        """Script a failing or slow sync of the disk."""
         self._sync_faults.append(fault)
         return fault
 
@@ -72,7 +72,7 @@ class FaultyDisk(SimulatedDisk):
         self._full = None
 
     def lose_power(self, *, tears: bool) -> Image:
-        """Return what is left on the disk after a power cut; from now on every sync here fails.
+        """Return what is left on the disk after a power cut; from now on every sync of this disk fails.
 
         Args:
             tears: whether unsynced writes to the log are kept, except the second half of the last one.

@@ -39,7 +39,7 @@ _FILE_BYTES: Final = 8192
 
 
 class WaiterProbe:
-    """Records the position that was durable when a waiter was completed."""
+    """Records which position of the log was durable when a waiter for a flush was completed."""
 
     def __init__(self, waiter: FlushWaiter, log: FakeLog, end_offset_bytes: int) -> None:
         self._log = log
@@ -56,7 +56,7 @@ class WaiterProbe:
         self._called.set()
 
     def wait(self) -> FlushStatus:
-        """Return the final status. Raises KitFailure when there is none within :data:`PATIENCE_S`."""
+        """Return the final status of the waiter. Raises KitFailure if the waiter has no status within :data:`PATIENCE_S`."""
         expect(self._called.wait(PATIENCE_S), "every waiter is completed", f"none for {self.end_offset_bytes} bytes")
         expect(self.waiter.status is self.calls[0], "status and callback agree", (self.waiter.status, self.calls))
         return self.calls[0]
@@ -67,7 +67,7 @@ class WaiterProbe:
 
 @attrs.define
 class FlushBench:
-    """One service over one fake log; the ``with`` statement starts and stops it."""
+    """One flush service over one log in memory. The ``with`` statement starts and stops the service."""
 
     factory: FlushServiceFactory[Any]
     settings: Any
@@ -95,21 +95,23 @@ class FlushBench:
             expect(not left, "stop ends the service's threads", left)
 
     def append(self, size_bytes: int = _RECORD_BYTES) -> int:
-        """Append bytes; return the new end."""
+        """Append bytes to the log in memory, and return the log's new end."""
         end = self.log.append(size_bytes)
         if end is None:
             raise KitFailure("the pool has room for this check")
         return end
 
     def put(self, size_bytes: int = _RECORD_BYTES) -> WaiterProbe:
-        """Append bytes, submit the new end, and return a probe of its waiter."""
+        """Append bytes to the log in memory, submit the log's new end to the flush service, and return a probe of the
+        waiter."""
         end = self.append(size_bytes)
         waiter = self.service.submit(end)
         expect(not self.log.hold_expired, "submit does not wait for a sync")
         return WaiterProbe(waiter, self.log, end)
 
     def put_into_a_held_sync(self) -> WaiterProbe:
-        """Append and submit, and wait until the sync has begun; it lasts until ``log.release_syncs()``."""
+        """Append bytes, submit the log's new end, and wait until the sync has begun. The sync lasts until
+        ``log.release_syncs()``."""
         self.log.hold_syncs()
         probe = self.put()
         expect(self.log.wait_sync_entered(PATIENCE_S), "a submit leads to a sync")
@@ -125,7 +127,7 @@ def check_flush_service(
     pool_factory: Callable[[int, int], TransientStorePool] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> None:
-    """Run every check that applies.
+    """Run every check that applies to a flush service.
 
     Args:
         factory: the factory that the strategy registers.
@@ -170,7 +172,7 @@ Bench = Callable[..., FlushBench]
 
 
 def check_becomes_durable(bench: Bench) -> None:
-    """Check that appended bytes are synced before long, whether or not they were submitted."""
+    """Check that a flush service syncs appended bytes before long, whether or not the bytes were submitted."""
     with bench() as b:
         probe = b.put()
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit without trouble ends with FLUSHED", probe.calls)
@@ -180,7 +182,7 @@ def check_becomes_durable(bench: Bench) -> None:
 
 
 def check_rolls_over_files(bench: Bench) -> None:
-    """Check that a position two files ahead is reached although a flush call handles one file."""
+    """Check that a flush service reaches a position two files ahead, although one flush call handles only one file."""
     with bench() as b:
         probe = b.put(_FILE_BYTES * 2 + _RECORD_BYTES)
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit across files ends with FLUSHED", probe.calls)
@@ -188,7 +190,7 @@ def check_rolls_over_files(bench: Bench) -> None:
 
 
 def check_watermark_and_statistics(bench: Bench) -> None:
-    """Check that positions and counters only grow, and that the counters match what happened."""
+    """Check that a flush service's positions and counters only grow, and that the counters match what happened."""
     with bench() as b:
         before = b.service.statistics()
         probes = [b.put() for _ in range(8)]
@@ -206,7 +208,8 @@ def check_watermark_and_statistics(bench: Bench) -> None:
 
 
 def check_no_answer_before_the_sync(bench: Bench) -> None:
-    """Check that nothing is acknowledged without a sync, or while the sync it waits for is still running."""
+    """Check that a flush service acknowledges nothing without a sync, or while the sync that the acknowledgement needs is still
+    running."""
     with bench() as b:
         b.log.hold_syncs()
         probe = b.put()
@@ -226,7 +229,7 @@ def check_no_answer_before_the_sync(bench: Bench) -> None:
 
 
 def check_gathers(bench: Bench) -> None:
-    """Check that one sync completes all waiters that were submitted during the previous sync."""
+    """Check that one sync completes all waiters that were submitted to the flush service during the previous sync."""
     with bench() as b:
         probes = [b.put_into_a_held_sync()]
         probes += [b.put(16) for _ in range(24)]
@@ -246,7 +249,7 @@ def check_gathers(bench: Bench) -> None:
 
 
 def check_already_flushed(bench: Bench) -> None:
-    """Check that a position that is on disk needs no wait."""
+    """Check that a submit of a position that is already on disk does not wait."""
     with bench() as b:
         probe = b.put()
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit without trouble ends with FLUSHED")
@@ -255,7 +258,8 @@ def check_already_flushed(bench: Bench) -> None:
 
 
 def check_deadline(bench: Bench) -> None:
-    """Check that a hanging sync ends each wait with TIMEOUT, once, and that the service continues when the disk works again."""
+    """Check that a hanging sync ends the wait of each waiter with TIMEOUT, once, and that the flush service continues when the
+    disk works again."""
     with bench() as b:
         probe = b.put_into_a_held_sync()
         late = b.put()
@@ -271,7 +275,7 @@ def check_deadline(bench: Bench) -> None:
 
 
 def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
-    """Check that a failed sync is final: no waiter gets FLUSHED, and no sync is tried again."""
+    """Check that a failed sync is final for a flush service: no waiter gets FLUSHED, and no sync is tried again."""
     with bench() as b:
         good = b.put()
         good.wait()
@@ -291,7 +295,7 @@ def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_fenced_waiters(bench: Bench) -> None:
-    """Check that a failed sync makes all waiters FENCED, both those of the sync and those that came during it."""
+    """Check that a failed sync makes all waiters FENCED: those of the failed sync and those that came during this sync."""
     with bench() as b:
         b.log.fail_syncs()
         probes = [b.put_into_a_held_sync()]
@@ -305,7 +309,8 @@ def check_fenced_waiters(bench: Bench) -> None:
 
 
 def check_stop_makes_durable(bench: Bench, *, synchronous: bool) -> None:
-    """Check that ``stop`` syncs the remaining bytes, can be called again, and that nothing is flushed after it."""
+    """Check that ``stop`` of a flush service syncs the remaining bytes and can be called again. After the stop nothing is
+    flushed."""
     with bench() as b:
         probe = b.put(_FILE_BYTES + _RECORD_BYTES)
         end = b.log.append(_FILE_BYTES + _RECORD_BYTES)
@@ -324,7 +329,8 @@ def check_stop_makes_durable(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_stop_with_waiters(bench: Bench) -> None:
-    """Check that ``stop`` leaves no waiter pending, not even one whose position never comes or that waits during a sync."""
+    """Check that ``stop`` of a flush service leaves no waiter pending, not even a waiter for a position that is never reached
+    or a waiter during a sync."""
     with bench() as b:
         waiting = [b.put_into_a_held_sync()]
         waiting.append(b.put())
@@ -344,7 +350,7 @@ def check_stop_with_waiters(bench: Bench) -> None:
 
 
 def check_failed_sync_on_stop(bench: Bench) -> None:
-    """Check that a sync that fails during ``stop`` is as final as any other."""
+    """Check that a sync that fails during ``stop`` of a flush service is as final as any other failed sync."""
     with bench() as b:
         b.log.fail_syncs()
         end = b.append()
@@ -365,7 +371,7 @@ def check_answers_at_once(bench: Bench) -> None:
 
 
 def check_exhausted_pool(bench: Bench) -> None:
-    """Check that a full pool only delays appends: commits give the buffers back, and nothing is lost."""
+    """Check that a full transient store pool only delays appends: commits give the pool's buffers back, and nothing is lost."""
     with bench(2) as b:
         refused = False
         for _ in range(1_000):
@@ -385,7 +391,7 @@ def check_exhausted_pool(bench: Bench) -> None:
 
 
 def check_failed_commit(bench: Bench) -> None:
-    """Check that after a failed commit nothing is acknowledged, as after a failed sync."""
+    """Check that a flush service acknowledges nothing after a failed commit, as after a failed sync."""
     with bench() as b:
         b.log.fail_commits()
         b.put()
@@ -394,7 +400,8 @@ def check_failed_commit(bench: Bench) -> None:
 
 
 def _expect_fenced(b: FlushBench, rule: str) -> None:
-    """Wait until a submit is FENCED: the service may need a moment to notice the failure."""
+    """Wait until a waiter that is submitted to the flush service is FENCED: the service may need a moment to notice the
+    failure."""
     # The service's thread fences the service some time after a sync has failed, so submit() is called for up to PATIENCE_S.
     gate = threading.Event()
     for _ in range(int(PATIENCE_S / 0.002)):

@@ -31,7 +31,8 @@ _HOUR_MS: Final = 3_600_000
 
 
 def sample_keys(requests: Iterable[DispatchRequest]) -> dict[Key, list[int]]:
-    """Return, for each topic and key, the physical offsets that a query must find, newest first.
+    """Return the physical offsets that a query of the index must find, newest first, keyed by topic and key. If only records
+    without an index entry have a key, the key maps to an empty list.
 
     A key that only records without an index entry have maps to an empty list.
     """
@@ -45,7 +46,7 @@ def sample_keys(requests: Iterable[DispatchRequest]) -> dict[Key, list[int]]:
 
 
 def check_index_builder(make: Callable[[], IndexBuilder]) -> None:
-    """Run every check.
+    """Run every check of an index builder.
 
     Args:
         make: returns a new index, with nothing dispatched yet.

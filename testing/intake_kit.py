@@ -30,7 +30,7 @@ _SENT: Final = Sent(version=407)
 
 @attrs.frozen
 class IntakeSample:
-    """A message that concerns the step, as a client sends it."""
+    """A message that concerns an intake step, as a client sends the message."""
 
     message: MessageExtBrokerInner
     sent: Sent | None = _SENT
@@ -38,7 +38,7 @@ class IntakeSample:
 
 @attrs.frozen
 class Taken:
-    """The result of a step for one sample."""
+    """The result of an intake step for one sample message."""
 
     message: MessageExtBrokerInner
     """The message after the intake step. The message of the sample is not changed."""
@@ -48,11 +48,11 @@ class Taken:
 
 
 def check_intake_step(make: Callable[[], IntakeStep], samples: Sequence[IntakeSample]) -> list[Taken]:
-    """Run every check, each sample against a new step.
+    """Run every check of an intake step, each sample message against a new step.
 
     Args:
         make: returns a new step.
-        samples: messages that concern the step: some that it takes or refuses, and some that it does not change.
+        samples: messages that concern the step: some that the step takes or refuses, and some that the step does not change.
 
     Returns:
         The results for the samples, in their order, for the caller's assertions.
@@ -100,7 +100,7 @@ def _take(step: IntakeStep, sample: IntakeSample) -> Taken:
 
 
 def _refusal(method: str, error: Exception) -> RefusedError:
-    """Return the refusal that a method raised. Raises ``KitFailure`` for any other error."""
+    """Return the refusal that a method of an intake step raised. Raises ``KitFailure`` for any other error."""
     if not isinstance(error, RefusedError):
         raise KitFailure(f"{method} raised {type(error).__name__}, not RefusedError: {error}") from error
     expect(bool(error.reason), "a refusal has a stable reason", error.remark)
