@@ -1,6 +1,7 @@
-"""Files in memory, with a journal of their operations, which fail as a test scripts it.
+"""Files in memory, with a journal of the operations on the files. An operation fails if a test has scripted its failure.
 
-:class:`.simulated_disk.SimulatedDisk` makes a disk of them; :class:`JournalReplay` does the operations of a journal again.
+:class:`.simulated_disk.SimulatedDisk` makes a disk of such files; :class:`JournalReplay` does the operations of a journal
+again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FAILING: Final = ("create", "resize", "open", "sync", "names", "folder", "unlin
 
 
 class Image:
-    """The contents of a disk: files by path, and folders. Never changed once made."""
+    """The contents of a disk in memory: files by path, and folders. An object of this class never changes."""
 
     __slots__ = ("files", "folders")
 
@@ -37,13 +38,13 @@ class Image:
         self.folders = folders
 
     def key(self) -> int:
-        """Return a number that is the same for the same contents."""
+        """Return a number that is the same for disks with the same contents."""
         return hash((frozenset((path, hash(data)) for path, data in self.files.items()), self.folders))
 
 
 @attrs.frozen
 class _Fault:
-    """A scripted failure that has not struck yet."""
+    """A scripted failure of an operation that has not failed yet."""
 
     number: int
     error: int
@@ -52,7 +53,7 @@ class _Fault:
     within: str
 
     def strikes(self, number: int, kind: str, path: Path) -> bool:
-        """Return whether this operation fails."""
+        """Return whether the scripted failure makes this operation fail."""
         if number < self.number or (self.operation and self.operation != kind):
             return False
         return not self.within or self.within in path.parts
@@ -63,7 +64,7 @@ class JournaledFiles:
 
     Args:
         image: the contents at first, all of them durable.
-        journal: whether operations are kept; a disk that is never replayed is faster without.
+        journal: whether the journal keeps operations. A disk whose journal is never replayed is faster without it.
     """
 
     def __init__(self, image: Image | None = None, *, journal: bool = True) -> None:
@@ -93,23 +94,24 @@ class JournaledFiles:
             self._next += 1
 
     def fail(self, number: int, error: int, *, for_ever: bool = False, operation: str = "", within: str = "") -> None:
-        """Script a failure of the first matching operation from a number on, or of all of them.
+        """Script a failure of the first matching operation from an operation's number on, or of all matching operations from
+        there.
 
         Args:
             number: see :attr:`count`.
             error: an errno.
-            for_ever: whether every later one fails, too.
+            for_ever: whether every later matching operation fails, too.
             operation: only this kind of operation; empty: every kind that can fail (a write through a map cannot).
             within: only paths with this part; empty: all paths.
         """
         self._faults.append(_Fault(number, error, for_ever, operation, within))
 
     def heal(self) -> None:
-        """Drop all scripted failures."""
+        """Drop all scripted failures of operations."""
         self._faults.clear()
 
     def image(self) -> Image:
-        """Return the contents that every process of this boot would read now."""
+        """Return the contents of the disk that every process of this boot would read now."""
         files = {
             folder / name: bytes(self._data[file])
             for folder, names in self._names.items()
@@ -120,7 +122,8 @@ class JournaledFiles:
     # operations
 
     def operate(self, kind: str, path: Path, *operation: object) -> None:
-        """Count an operation, and write it to the journal. Raises OSError if a failure is scripted."""
+        """Count an operation on a file, and write the operation to the journal. Raises OSError if a failure of the operation is
+        scripted."""
         number = self.count
         self.count = number + 1
         if self._keeps:
@@ -136,19 +139,19 @@ class JournaledFiles:
             self.keep(*operation)
 
     def keep(self, *operation: object) -> None:
-        """Write an operation that cannot fail to the journal."""
+        """Write an operation on a file that cannot fail to the journal."""
         if self._keeps:
             self.journal.append(operation)
 
     def find_file(self, path: Path) -> int:
-        """Return the number of a file. Raises FileNotFoundError."""
+        """Return the number of a file in memory. Raises FileNotFoundError."""
         found = self._names.get(path.parent, {}).get(path.name)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return found
 
     def create_file(self, path: Path) -> int:
-        """Create an empty file, and return its number."""
+        """Create an empty file in memory, and return the file's number."""
         self.operate("create", path, "create", path, self._next)
         found = self._next
         self._next += 1
@@ -158,7 +161,7 @@ class JournaledFiles:
         return found
 
     def resize_file(self, path: Path, file: int, size: int) -> None:
-        """Cut a file, or extend it with zeros."""
+        """Cut a file in memory to a size, or extend the file with zeros."""
         self.operate("resize", path, "resize", file, size)
         data = bytearray(size)
         data[: self._size[file]] = self._data[file][:size]
@@ -166,13 +169,13 @@ class JournaledFiles:
         self._size[file] = size
 
     def write_bytes(self, path: Path, file: int, position: int, data: bytes | memoryview, how: str) -> None:
-        """Write within a file; ``how`` is ``write`` or ``write in order``."""
+        """Write bytes within a file in memory; ``how`` is ``write`` or ``write in order``."""
         with self._lock:
             self._data[file][position : position + len(data)] = data
             self.operate("write", path, how, file, position, bytes(data))
 
     def sync_file(self, path: Path, file: int) -> None:
-        """Make a file's content durable."""
+        """Make the content of a file in memory durable, so that it survives a power cut."""
         with self._lock:
             try:
                 self.operate("sync", path, "sync", file)
@@ -187,7 +190,7 @@ class JournaledFiles:
             self.keep("synced", file)
 
     def missing_folders(self, folder: Path) -> list[Path]:
-        """Return the folders that have to be made, outermost first."""
+        """Return those of a folder and its parents that do not exist yet, outermost first."""
         missing: list[Path] = []
         while folder not in self._names:
             missing.insert(0, folder)
@@ -195,14 +198,14 @@ class JournaledFiles:
         return missing
 
     def make_folders(self, missing: list[Path]) -> list[Path]:
-        """Create folders, and return their parents, whose names have changed."""
+        """Create folders in memory, and return the parents of these folders, because the parents' names have changed."""
         for path in missing:
             self.operate("folder", path, "folder", path)
             self._names[path] = {}
         return [path.parent for path in missing]
 
     def forget_folders(self, missing: list[Path]) -> None:
-        """Remove the empty folders of a failed call, because their names would not become durable."""
+        """Remove the empty folders that a failed call has created, because the folders' names would not become durable."""
         for path in reversed(missing):
             if self._names.get(path) == {} and not any(other.parent == path for other in self._names):
                 self.keep("rmdir", path)
@@ -260,7 +263,7 @@ class JournalReplay:
         self._durable_folders = set(base.folders)
 
     def advance(self, number: int) -> Self:
-        """Do the operations before the one with this number."""
+        """Repeat the operations of the journal before the operation with a given number."""
         while self.number < number:
             self._step(self._journal[self.number])
             self.number += 1
@@ -308,7 +311,8 @@ class JournalReplay:
         self._durable_folders.update(path for path in self._folders if path.parent == folder)
 
     def torn(self, within: str) -> Image:
-        """Return the synced contents and the later writes to files of a folder, except the second half of the last write."""
+        """Return the synced contents of the disk, and the later writes to files of a folder, except the second half of the last
+        write."""
         files = [self._files[file] for path, file in self._durable_names.items() if within in path.parts]
         pending = sorted((number, position, data, file) for file in files for number, position, data in file.pending)
         for number, position, data, file in pending:
@@ -317,7 +321,7 @@ class JournalReplay:
         return self.synced()
 
     def synced(self) -> Image:
-        """Return the synced contents, which surely survive a power cut."""
+        """Return the synced contents of the disk, which surely survive a power cut."""
         folders: set[Path] = set()
         for folder in sorted(self._durable_folders):  # parents first
             if folder.parent in folders or folder == folder.parent:
@@ -327,6 +331,6 @@ class JournalReplay:
         return Image(files, frozenset(folders))
 
     def cached(self) -> Image:
-        """Return all written contents, which a new process finds after the old one was killed."""
+        """Return all written contents of the disk, which a new process finds after the old one was killed."""
         files = {path: bytes(self._files[file].cache) for path, file in self._names.items()}
         return Image(files, frozenset(self._folders))

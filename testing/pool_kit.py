@@ -9,7 +9,7 @@ from flintmq.testing.failure import expect
 
 
 def check_transient_store_pool(factory: Callable[[int, int], TransientStorePool]) -> None:
-    """Run every check against ``factory(buffers, bytes each)``.
+    """Run every check of a transient store pool against ``factory(buffers, bytes each)``.
 
     Raises:
         KitFailure: names the broken rule.

@@ -26,7 +26,7 @@ _CODE_MAX = 2**15
 
 
 class RecordingChannel:
-    """A :class:`flintmq.core.kernel.ports.channel.Channel` that keeps the requests sent over it."""
+    """A :class:`flintmq.core.kernel.ports.channel.Channel` that keeps the requests that a processor sends over the channel."""
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         self.remote_address = remote_address
@@ -43,7 +43,7 @@ class RecordingChannel:
 
 
 class AnswerRecorder(RecordingChannel):
-    """A :class:`~flintmq.core.kernel.ports.processor.RequestChannel` that keeps the answers."""
+    """A :class:`~flintmq.core.kernel.ports.processor.RequestChannel` that keeps the answers of a request processor."""
 
     def __init__(self, remote_address: str = "127.0.0.1:40000") -> None:
         super().__init__(remote_address)
@@ -58,11 +58,11 @@ class AnswerRecorder(RecordingChannel):
         """Number of requests that the processor has received and not answered yet."""
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Keep an answer."""
+        """Keep an answer of the request processor."""
         self.answers.append((to.opaque, answer))
 
     def refuse(self, to: Request, error: RefusedError) -> None:
-        """Keep a refusal as the answer that a client gets."""
+        """Keep a refusal of a request as the answer that a client gets."""
         self.respond(to, Response(error.code, error.remark))
 
     def took(self, count: int) -> None:
@@ -70,16 +70,16 @@ class AnswerRecorder(RecordingChannel):
         self.due += count
 
     def gave(self, count: int) -> None:
-        """Count answers to such requests."""
+        """Count answers to requests whose answers come later."""
         self.due -= count
 
     def flush(self) -> None:
-        """Do nothing: the answers are kept."""
+        """Do nothing: the channel keeps the answers and sends none."""
 
 
 @attrs.frozen
 class Sample:
-    """One request for a processor to answer."""
+    """One sample request that a processor must answer."""
 
     code: int
     ext_fields: Mapping[str, str] = {}
@@ -91,11 +91,12 @@ def check_request_processor(
     declarations: Sequence[RequestDeclaration],
     samples: Sequence[Sample],
 ) -> list[Response]:
-    """Run every check against a processor, on a new event loop.
+    """Run every check of a request processor, on a new event loop.
 
     Args:
         make: returns the processor; called on the loop's thread.
-        declarations: the codes that it is registered for; see :func:`flintmq.core.kernel.ports.processor.declared_by`.
+        declarations: the request codes that the processor is registered for; see
+            :func:`flintmq.core.kernel.ports.processor.declared_by`.
         samples: at least one request for each declared code.
 
     Returns:
@@ -170,7 +171,7 @@ async def _answer(
 
 
 async def _until_answered(channel: AnswerRecorder) -> None:
-    """Run the loop until there is an answer, for :data:`_WAIT_S` at most."""
+    """Run the event loop until the processor has answered, for :data:`_WAIT_S` at most."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + _WAIT_S
     while not channel.answers and loop.time() < until_s:  # noqa: ASYNC110
@@ -189,7 +190,7 @@ def _check_answer(sample: Sample, answer: Response) -> None:
 
 
 def _has_required(header: type) -> bool:
-    """Return whether a header has required fields, so that a request without fields cannot be decoded."""
+    """Return whether a request header has required fields, so that a request without fields cannot be decoded."""
     try:
         header.of_fields({})  # type: ignore[attr-defined]
     except RefusedError:

@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 
 class _AsInstalled:
-    """A finder of modules that keeps pytest from rewriting the assertions in FlintMQ's modules.
+    """An import finder that keeps pytest from rewriting the assertions in FlintMQ's modules.
 
     Pytest rewrites the modules of every package that provides a plugin. If Python writes no bytecode, every run would compile
-    them again, which takes two seconds for a test with a broker.
+    these modules again, which takes two seconds for a test with a broker.
     """
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the import specification of a module of FlintMQ; None for any other module, which the next finder gets."""
+        """Return the import specification of a module of FlintMQ; None for any other module, which Python's next import finder
+        then looks for."""
         if not name.startswith("flintmq.") or name.startswith("flintmq.tests"):
             return None
         return PathFinder.find_spec(name, path, target)
@@ -48,7 +49,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.fixture
 def flintmq_settings() -> Sequence[str]:
-    """Return additional settings of ``flintmq_broker``, each as ``key=value``; none unless a test overrides this fixture."""
+    """Return additional settings of ``flintmq_broker``, each as ``key=value``; no settings unless a test overrides this
+    fixture."""
     return ()
 
 
@@ -91,7 +93,7 @@ def flintmq_faults(flintmq_broker: EmbeddedBroker) -> Faults:
 
 @pytest.fixture
 def flintmq_layout() -> Mapping[str, int]:
-    """Return the masters of ``flintmq_cluster``, each with its number of slaves; a test can override it."""
+    """Return the masters of ``flintmq_cluster``, each with its number of slaves. A test can override this fixture."""
     from flintmq.testing.cluster import LAYOUT
 
     return LAYOUT

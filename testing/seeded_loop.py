@@ -47,15 +47,15 @@ else:
 
 
 class StalledError(AssertionError):
-    """Nothing is ready and no timer is set, but the program has not ended: it would wait for ever."""
+    """The seeded loop has no ready callback and no timer, but the program has not ended: it would wait for ever."""
 
 
 class SpinningError(AssertionError):
-    """Callbacks follow one another without a wait: the program would use a whole processor for ever."""
+    """The seeded loop runs callback after callback without a wait: the program would use a whole processor for ever."""
 
 
 class _LoopSettings(_AbstractEventLoop):
-    """The settings of a loop: its network, task factory, debug flag and exception handler."""
+    """The settings of a seeded event loop: its network, task factory, debug flag and exception handler."""
 
     def __init__(self) -> None:
         self.network: SimulatedNetwork | None = None
@@ -78,7 +78,8 @@ class _LoopSettings(_AbstractEventLoop):
         return self._network().listen(protocol_factory, str(host), int(port or 0))
 
     def bind(self, host: str, port: int) -> SimulatedSocket:
-        """Return a socket at an address of the simulated network, not listening yet. Raises ``OSError`` if it is in use."""
+        """Return a socket at an address of the simulated network, not listening yet. Raises ``OSError`` if the address is in
+        use."""
         return self._network().bind(host, port)
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
@@ -96,7 +97,7 @@ class _LoopSettings(_AbstractEventLoop):
         return self._task_factory
 
     def set_default_executor(self, executor: Any) -> None:
-        """Do nothing: there are no threads."""
+        """Do nothing: the seeded loop has no threads."""
 
     def get_debug(self) -> bool:
         return self._debug
@@ -111,11 +112,11 @@ class _LoopSettings(_AbstractEventLoop):
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the error in :attr:`errors`."""
+        """Keep an error that a program did not catch in :attr:`errors`."""
         self.errors.append(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Pass an error to the handler that was set, or keep it in :attr:`errors`."""
+        """Pass an error to the exception handler that the program has set, or keep the error in :attr:`errors`."""
         if self._exception_handler is not None:
             self._exception_handler(self, context)
         else:
@@ -123,7 +124,8 @@ class _LoopSettings(_AbstractEventLoop):
 
 
 class SeededLoop(_LoopSettings):
-    """Runs one program in one thread. Not thread-safe; it never waits for the machine's clock or network.
+    """An event loop that runs one program in one thread. Not thread-safe. The loop never waits for the machine's clock or
+    network.
 
     Args:
         choices: makes the decisions.
@@ -150,7 +152,7 @@ class SeededLoop(_LoopSettings):
     # --- running ---
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, then cancel all other tasks, close the loop, and return the result.
+        """Run a coroutine to its end. Then cancel all other tasks, close the loop, and return the coroutine's result.
 
         Raises:
             StalledError: the program waits for something that never comes.
@@ -163,14 +165,14 @@ class SeededLoop(_LoopSettings):
             self.close()
 
     def run_until_complete(self, future: Generator[Any, None, T] | Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:  # type: ignore[override]
-        """Run until the future is done, and return its result."""
+        """Run the loop until a future is done, and return the future's result."""
         task: asyncio.Future[T] = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
         task.add_done_callback(lambda _: self.stop())
         self._run(task)
         return task.result()
 
     def run_forever(self) -> None:
-        """Run until :meth:`stop` is called, or until nothing is left to do."""
+        """Run the loop until :meth:`stop` is called, or until the loop has nothing left to do."""
         self._run(None)
 
     def _run(self, awaited: asyncio.Future[Any] | None) -> None:
@@ -180,7 +182,7 @@ class SeededLoop(_LoopSettings):
             raise StalledError(f"nothing is left to do, and these wait: {self._waiting()}")
 
     def run_while(self, condition: Callable[[], bool]) -> None:
-        """Run callbacks while the condition holds and something is left to do. Raises ``SpinningError``."""
+        """Run the loop's callbacks while a condition holds and something is left to do. Raises ``SpinningError``."""
         if self._is_closed or self._is_running:
             raise RuntimeError("the loop is closed" if self._is_closed else "the loop is running")
         before = asyncio._get_running_loop()
@@ -194,7 +196,8 @@ class SeededLoop(_LoopSettings):
             asyncio._set_running_loop(before)
 
     def _step(self) -> bool:
-        """Run one callback, waiting for a timer if none is ready; return False when there is neither."""
+        """Run one callback. If no callback is ready, move the time to the next timer. Return False if the loop has neither a
+        callback nor a timer."""
         self._take_due()
         if not self._ready:
             while self._timers and self._timers[0][2].cancelled():
@@ -236,7 +239,7 @@ class SeededLoop(_LoopSettings):
         return self._is_closed
 
     def close(self) -> None:
-        """Cancel every task that is left, run them to their ends, and close the loop. Idempotent."""
+        """Cancel every task that is left, run these tasks to their ends, and close the loop. Idempotent."""
         if self._is_closed:
             return
         tasks = asyncio.all_tasks(self)
@@ -255,15 +258,15 @@ class SeededLoop(_LoopSettings):
         gc.collect()
 
     async def shutdown_asyncgens(self) -> None:
-        """Do nothing: generators are closed when they are collected."""
+        """Do nothing: asynchronous generators are closed when they are collected."""
 
     async def shutdown_default_executor(self) -> None:
-        """Do nothing: there are no threads."""
+        """Do nothing: the seeded loop has no executor with threads."""
 
     # --- time ---
 
     def time(self) -> float:
-        """Return the virtual seconds since the loop was made."""
+        """Return the virtual seconds since the seeded loop was made."""
         return self._now_s
 
     # --- callbacks ---
@@ -271,7 +274,7 @@ class SeededLoop(_LoopSettings):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Run the callback in one of the next steps."""
+        """Run a callback in one of the loop's next steps."""
         self._check_open()
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -280,7 +283,7 @@ class SeededLoop(_LoopSettings):
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        """Run the callback in one of the next steps, like :meth:`call_soon`: there is one thread."""
+        """Run a callback in one of the loop's next steps, like :meth:`call_soon`, because the loop has only one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -290,7 +293,7 @@ class SeededLoop(_LoopSettings):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run the callback after ``delay`` virtual seconds."""
+        """Run a callback after ``delay`` virtual seconds."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_at(
@@ -300,7 +303,7 @@ class SeededLoop(_LoopSettings):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run the callback at a virtual time."""
+        """Run a callback at a virtual time of the loop."""
         self._check_open()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self.numbers), timer))
@@ -326,7 +329,8 @@ class SeededLoop(_LoopSettings):
         return SeededTask(coro, loop=self, **options)
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
-        """Call the function on the loop's thread, after a delay of up to 50 virtual milliseconds."""
+        """Call a function, which is meant for another thread, on the loop's thread, after a delay of up to 50 virtual
+        milliseconds."""
         done = self.create_future()
 
         def work() -> None:
@@ -345,7 +349,8 @@ class SeededLoop(_LoopSettings):
 
 
 class SeededFuture(asyncio.Future[Any]):
-    """A future whose hash is its creation number, not its address, so that sets iterate in the same order in each run."""
+    """A future of the seeded loop. Its hash is its creation number, not its address, so that sets of futures iterate in the
+    same order in each run."""
 
     def __init__(self, *, loop: SeededLoop) -> None:
         self._number = next(loop.numbers)
@@ -356,7 +361,8 @@ class SeededFuture(asyncio.Future[Any]):
 
 
 class SeededTask(asyncio.Task[Any]):
-    """A task whose hash is its creation number, not its address, so that sets iterate in the same order in each run."""
+    """A task of the seeded loop. Its hash is its creation number, not its address, so that sets of tasks iterate in the same
+    order in each run."""
 
     def __init__(self, coro: Any, *, loop: SeededLoop, **options: Any) -> None:
         # The number is set first, because the constructor of asyncio.Task adds the task to a set, which needs the hash.

@@ -21,7 +21,7 @@ LATE_MS_MAX: Final = 5
 class SeededThreads:
     """Runs the work of threads on a :class:`~flintmq.testing.seeded_loop.SeededLoop`.
 
-    It implements :class:`flintmq.core.io.threads.Threads`.
+    This class implements :class:`flintmq.core.io.threads.Threads`.
     """
 
     def __init__(self, loop: SeededLoop) -> None:
@@ -46,11 +46,12 @@ class SeededThreads:
 
 
 class LoopRounds:
-    """Runs the rounds of a service on a loop; it is also the :class:`flintmq.core.io.threads.Signal` that wakes the service.
+    """Runs the rounds of a service's periodic work on a seeded loop. The object is also the
+    :class:`flintmq.core.io.threads.Signal` that wakes the service.
 
     Args:
         loop: the loop that runs the rounds.
-        service: the service. Its rounds end when it is stopping.
+        service: the service. The rounds end when the service is stopping.
     """
 
     def __init__(self, loop: SeededLoop, service: Rounds) -> None:
@@ -62,16 +63,16 @@ class LoopRounds:
         self._plan()
 
     def locked(self) -> bool:
-        """Return whether no round has been requested since the last one began."""
+        """Return whether no round of the service has been requested since its last round began."""
         return not self._is_asked
 
     def release(self) -> None:
-        """Request a round, which begins after a delay, and not before the pause of the service ends."""
+        """Request a round of the service's work, which begins after a delay, and not before the pause of the service ends."""
         self._is_asked = True
         self._plan()
 
     def _plan(self) -> None:
-        """Set the timer to the next round."""
+        """Set the timer to the next round of the service's work."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -48,7 +48,7 @@ _OF_ANOTHER: Final = "memberOfAnotherService"
 
 @attrs.define
 class TimersByHand:
-    """Timers (:class:`flintmq.core.broker.api.PeriodicTimers`) whose periodic work runs when a test calls :meth:`turn`."""
+    """Timers (:class:`flintmq.core.broker.api.PeriodicTimers`) whose periodic work runs only when a test calls :meth:`turn`."""
 
     works: dict[str, Callable[[], object]] = attrs.field(factory=dict)
     """The scheduled functions, keyed by the timer's name."""
@@ -58,14 +58,16 @@ class TimersByHand:
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Keep work that runs after each interval. Raises ``KitFailure`` for an interval that is not positive."""
+        """Keep periodic work of a service that runs after each interval. Raises ``KitFailure`` for an interval that is not
+        positive."""
         expect(interval_s > 0, f"the interval of {name!r} is longer than 0 s", interval_s)
         return self._add(_rested(work, rest_s, name), name)
 
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Keep work that returns the seconds until it runs again. Raises ``KitFailure`` if that is not a duration."""
+        """Keep periodic work of a service that returns the seconds until it runs again. Raises ``KitFailure`` if the returned
+        value is not a duration."""
         expect(first_s >= 0, f"the first wait of {name!r} is at least 0 s", first_s)
 
         def paced() -> None:
@@ -76,7 +78,7 @@ class TimersByHand:
         return self._add(_rested(paced, rest_s, name), name)
 
     def turn(self) -> None:
-        """Run all work once."""
+        """Run all periodic work of the service once."""
         for work in tuple(self.works.values()):
             work()
 
@@ -90,18 +92,18 @@ class TimersByHand:
 
 @attrs.frozen
 class _ByHand:
-    """Periodic work that its owner can end."""
+    """Periodic work of a service that the service can end."""
 
     works: dict[str, Callable[[], object]]
     name: str
 
     def cancel(self) -> None:
-        """End the work."""
+        """End the periodic work."""
         self.works.pop(self.name, None)
 
 
 def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:
-    """Return a function that does the work and then calls ``rest_s``, as the broker's clock does."""
+    """Return a function that does a service's periodic work and then calls ``rest_s``, as the broker's clock does."""
     if rest_s is None:
         return work
 
@@ -115,7 +117,7 @@ def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name
 
 
 def check_service(make: Callable[[PeriodicTimers], Service]) -> None:
-    """Run every check, on a new event loop.
+    """Run every check of a broker's service, on a new event loop.
 
     Args:
         make: returns a service that has not started, and that schedules its periodic work with the given timers.
@@ -139,7 +141,8 @@ async def _check(make: Callable[[PeriodicTimers], Service]) -> None:
 async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: bool) -> None:
     """Call the methods of a service from its start to its stop, in the order in which a broker calls them.
 
-    With ``is_reached`` the broker has opened its ports in between; without it, it stops before that.
+    If ``is_reached`` is true, the broker opens its ports between the start and the stop. Otherwise the broker stops before it
+    has opened its ports.
     """
     timers = TimersByHand()
     service = make(timers)
@@ -222,7 +225,7 @@ def _check_words(service: SupportsReadyWords) -> None:
 
 
 def _check_told(service: FollowsMessages) -> None:
-    """Call a service for an append without messages, for answers, and for a pull without records."""
+    """Call a service's methods for stored, answered and delivered messages, each with no messages or records."""
     calls: Mapping[str, Callable[[], object]] = {
         "on_stored": lambda: service.on_stored(StoredMessages((), (), 0.0, DONE, DONE)),
         "on_answered": service.on_answered,

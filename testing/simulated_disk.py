@@ -1,4 +1,5 @@
-"""A disk in memory that knows which data is synced. It can lose power at any operation, and returns the data that remains.
+"""A disk in memory that knows which data is synced. The disk can lose power at any operation, and then returns the data that
+remains.
 
 A store changes it by a few kinds of *operations*, kept in order in a journal (:mod:`.journaled_files`). A
 :class:`.journaled_files.JournalReplay` repeats the operations up to any of them, and returns the data that was synced by then.
@@ -31,12 +32,12 @@ def _store_error(error: OSError, path: Path, no_room: str, otherwise: str) -> St
 
 
 class SimulatedDisk(JournaledFiles):
-    """A :class:`flintmq.core.io.disk.Disk` without a disk.
+    """A :class:`flintmq.core.io.disk.Disk` in memory.
 
     Args:
         image: the contents at first, all of them durable.
         boot: names the kernel's boot; a power cut begins another one.
-        journal: whether operations are kept; a disk that is never replayed is faster without.
+        journal: whether the journal keeps operations. A disk whose journal is never replayed is faster without it.
     """
 
     def __init__(self, image: Image | None = None, *, boot: str = "boot", journal: bool = True) -> None:
@@ -68,7 +69,7 @@ class SimulatedDisk(JournaledFiles):
             return SimulatedRegion(self, path, found, self._data[found], backed, unnamed)
 
     def _allocated(self, path: Path, file: int, size: int, allocate: int) -> int:
-        """Give a new file its size, and return how many bytes of it the disk has allocated; after a failure the file is
+        """Give a new file its size, and return how many bytes of the file the disk has allocated. After a failure the file is
         removed."""
         try:
             self.resize_file(path, file, size)
@@ -184,8 +185,8 @@ class SimulatedDisk(JournaledFiles):
 
 
 class SimulatedRegion:
-    """A mapped file of a :class:`SimulatedDisk`. A write beyond the allocated bytes raises AssertionError: it would kill a real
-    process."""
+    """A mapped file of a :class:`SimulatedDisk`. A write beyond the allocated bytes raises AssertionError, because such a write
+    would kill a real process."""
 
     __slots__ = ("_allocated", "_data", "_disk", "_file", "_path", "_unnamed", "view")
 
@@ -238,14 +239,14 @@ class SimulatedRegion:
             self._unnamed.pop()
 
     def evict(self, start: int, end: int) -> None:
-        """Do nothing: the memory is the disk."""
+        """Do nothing: the file is in memory."""
 
     def next_data(self, position: int) -> int:
         rest = bytes(self._data[position:])
         return len(self._data) - len(rest.lstrip(b"\0"))
 
     def let_go(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: the mapped file in memory holds no resource."""
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: the file in memory is not open at the operating system."""

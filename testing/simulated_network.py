@@ -23,7 +23,7 @@ class SimulatedNetwork:
     """The network of one :class:`SeededLoop`: connects the programs that run on it.
 
     Args:
-        loop: runs both ends.
+        loop: runs both ends of each connection.
         latency_ms_max: the longest delay of a piece of data.
         piece_percent: percentage of writes that arrive in two pieces.
     """
@@ -45,7 +45,8 @@ class SimulatedNetwork:
         loop.network = self
 
     def bind(self, host: str, port: int) -> SimulatedSocket:
-        """Return a socket that may listen at an address. Raises ``OSError`` if the address is in use."""
+        """Return a socket of the simulated network that may listen at an address. Raises ``OSError`` if the address is in
+        use."""
         address = (host, port or self._port())
         self._check_free(address)
         self._bound.add(address)
@@ -56,7 +57,8 @@ class SimulatedNetwork:
         self._bound.discard(address)
 
     def listen(self, protocol_factory: Callable[[], Any], host: str, port: int) -> SimulatedServer:
-        """Return a server. Raises ``OSError`` when the address is in use."""
+        """Return a server that listens at an address of the simulated network. Raises ``OSError`` when the address is in
+        use."""
         address = (host, port or self._port())
         self._check_free(address)
         server = SimulatedServer(self, protocol_factory, address)
@@ -73,7 +75,7 @@ class SimulatedNetwork:
         """Return the client's end of a new connection, and its protocol.
 
         Raises:
-            ConnectionRefusedError: no server listens there, or the address refuses.
+            ConnectionRefusedError: no server listens at the address, or the address refuses connections.
             TimeoutError: the host is silent.
         """
         address = (host, port)
@@ -103,7 +105,8 @@ class SimulatedNetwork:
         return client, protocol
 
     def cut(self, address: tuple[str, int]) -> None:
-        """Break every connection to or from an address: the bytes under way are lost, and both ends get an error."""
+        """Break every connection to or from an address: the bytes under way are lost, and both ends of each connection get an
+        error."""
         for end in self._ends(address):
             end.lose(ConnectionResetError(104, "connection reset by peer"))
 
@@ -113,7 +116,7 @@ class SimulatedNetwork:
                 yield end
 
     def delay_s(self) -> float:
-        """Return the delay of one piece of data, in seconds."""
+        """Return the delay of one piece of data on the simulated network, in seconds."""
         return self.loop.choices.below(self.latency_ms_max + 1) / 1000
 
     def _port(self) -> int:
@@ -122,7 +125,7 @@ class SimulatedNetwork:
 
 
 class SimulatedServer(asyncio.AbstractServer):
-    """Accepts connections at one address until it is closed."""
+    """A server of the simulated network, which accepts connections at one address until it is closed."""
 
     def __init__(
         self, network: SimulatedNetwork, protocol_factory: Callable[[], Any], address: tuple[str, int]
@@ -137,7 +140,7 @@ class SimulatedServer(asyncio.AbstractServer):
         return (SimulatedSocket(self.address, self._network),)
 
     def close(self) -> None:
-        """Accept no more connections. Open ones stay. Idempotent."""
+        """Accept no more connections. Open connections stay. Idempotent."""
         if self._network.servers.get(self.address) is self:
             del self._network.servers[self.address]
 
@@ -145,13 +148,13 @@ class SimulatedServer(asyncio.AbstractServer):
         return self._network.servers.get(self.address) is self
 
     async def wait_closed(self) -> None:
-        """Return at once: open connections are not waited for."""
+        """Return at once: the server does not wait for open connections."""
 
     async def start_serving(self) -> None:
         """Do nothing: a server accepts connections from its beginning."""
 
     async def serve_forever(self) -> None:
-        """Wait until the task is cancelled."""
+        """Serve until the task that calls this method is cancelled."""
         await self._network.loop.create_future()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -159,14 +162,14 @@ class SimulatedServer(asyncio.AbstractServer):
 
 
 class SimulatedSocket:
-    """An address of the network, with the methods that sockets have for it."""
+    """An address of the simulated network, with those methods that sockets have for addresses."""
 
     def __init__(self, address: tuple[str, int], network: SimulatedNetwork) -> None:
         self._address = address
         self._network = network
 
     def listen(self, protocol_factory: Callable[[], Any]) -> SimulatedServer:
-        """Start a server at the address and return it; the address is released when the server closes."""
+        """Start a server at the address, and return the server. The address is released when the server closes."""
         self._network.release(self._address)
         return self._network.listen(protocol_factory, *self._address)
 
@@ -179,7 +182,7 @@ class SimulatedSocket:
 
 
 class SimulatedTransport(asyncio.Transport):
-    """One end of a connection.
+    """One end of a connection of the simulated network.
 
     The events of an end (made, data, end of data, loss) are delivered in order, by one callback at a time.
     """
@@ -204,7 +207,7 @@ class SimulatedTransport(asyncio.Transport):
     # --- events that occur at this end of a connection ---
 
     def deliver(self, event: Callable[[], object], delay_s: float = 0.0) -> None:
-        """Deliver an event at this end, after ``delay_s`` and after the events delivered before."""
+        """Deliver an event at this end of a connection, after ``delay_s`` and after all events that were delivered before."""
         at_s = self._loop.time() + delay_s
         if self._deliveries:
             at_s = max(at_s, self._deliveries[-1][0])
@@ -253,7 +256,7 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def lose(self, error: Exception | None) -> None:
-        """Lose the connection at this end; events still to be delivered here are dropped. Idempotent."""
+        """Lose the connection at this end. Events that are still to be delivered at this end are dropped. Idempotent."""
         if self._is_lost:
             return
         self._is_lost = self._is_closing = True
@@ -286,7 +289,7 @@ class SimulatedTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """Send the bytes that were written, then end the connection. Idempotent."""
+        """Send the bytes that were written to the connection, then end the connection. Idempotent."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -302,7 +305,7 @@ class SimulatedTransport(asyncio.Transport):
         self.deliver(closed)
 
     def abort(self) -> None:
-        """End the connection at once; the other end gets an error."""
+        """End the connection at once; the other end of the connection gets an error."""
         if not self._is_lost:
             self.peer.deliver(lambda: self.peer.lose(ConnectionResetError(104, "connection reset by peer")))
             self.lose(None)
@@ -321,7 +324,7 @@ class SimulatedTransport(asyncio.Transport):
         self._schedule()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing: the limits are fixed."""
+        """Do nothing: the limits of the connection's write buffer are fixed."""
 
     def get_write_buffer_size(self) -> int:
         return self._on_its_way_bytes

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Simulation:
-    """One simulated run. Not thread-safe.
+    """One run of a simulation of brokers, name servers and clients. Not thread-safe.
 
     Two runs with the same choices are equal in the same process, and in two processes with the same ``PYTHONHASHSEED``. Only
     the process number in the ids of messages differs.
@@ -43,7 +43,8 @@ class Simulation:
         self.network = SimulatedNetwork(self.loop)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end and return its result. Exceptions of :meth:`.SeededLoop.run` are passed on."""
+        """Run a coroutine to its end, and return the coroutine's result. Exceptions of :meth:`.SeededLoop.run` are passed
+        on."""
         # numpy is loaded first. A real thread would import numpy later, at a moment that the seed does not decide.
         lazy_numpy.load()
         with chance.decided_by(random.Random(self.choices.seed)), opaques_from_one():

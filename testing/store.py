@@ -60,7 +60,7 @@ class ImmediateFlush:
         self._synced_bytes = 0
 
     def start(self) -> None:
-        """Do nothing: there is no thread to start."""
+        """Do nothing: the flush service has no thread to start."""
 
     def stop(self) -> None:
         # StoreFencedError means that the log is fenced, and has already notified the store.
@@ -77,7 +77,7 @@ class ImmediateFlush:
         return DONE if done else CompletedWaiter(FlushStatus.TIMEOUT)
 
     def sync(self, end_offset_bytes: int) -> None:
-        """Commit and sync up to a position, or until a call makes no progress. Raises StoreFencedError."""
+        """Commit and sync the log up to a position, or until a call makes no progress. Raises StoreFencedError."""
         before = -1
         while before < self._log.committed_offset_bytes < end_offset_bytes:
             before = self._log.committed_offset_bytes
@@ -153,7 +153,7 @@ def store_spec(
 
 
 def start_store(spec: StoreSpec, *more: CommitLogDispatcher) -> MessageStore:
-    """Open a store with queues, index and further dispatchers. The caller closes it."""
+    """Open a store with queues, index and further dispatchers. The caller closes the store."""
     return message_store.open_store(spec, lambda opened: [opened.consume_queues, opened.index, *more])
 
 
@@ -164,7 +164,7 @@ def open_store(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> Mess
 
 @contextlib.contextmanager
 def opened(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> Iterator[MessageStore]:
-    """Open a store as :func:`open_store` does, and close it at the end, also after an error."""
+    """Open a store as :func:`open_store` does, and close the store at the end of the ``with`` block, also after an error."""
     store = open_store(path, *more, **arguments)
     try:
         yield store
@@ -207,7 +207,7 @@ def message(
     wait: bool = True,
     **properties: str,
 ) -> MessageExtBrokerInner:
-    """Return a message that is ready to be put; ``properties`` are those besides tags and keys, by name."""
+    """Return a message that is ready to be put; ``properties`` are the message's properties besides tags and keys, by name."""
     named = {props.TAGS: tags, props.KEYS: keys, props.UNIQ_KEY: uniq_key, **properties}
     kept = {name: value for name, value in named.items() if value}
     return MessageExtBrokerInner(
@@ -228,7 +228,8 @@ def message(
 
 
 def snapshot(root: Path, *folders: str) -> dict[str, bytes]:
-    """Return every file below a folder (or below the named folders in it), by its path relative to the folder."""
+    """Return the content of every file below a folder, or below the named folders in it, keyed by the file's path relative to
+    the folder."""
     tops = [root / folder for folder in folders] or [root]
     return {
         str(path.relative_to(root)): path.read_bytes()

@@ -39,10 +39,10 @@ class Cut(Fault):
 class FaultyWire:
     """Forwards connections to a server, except for the faults that a test has scripted. Thread-safe.
 
-    It does not change frames, so every client may use it. On encrypted connections it cannot recognize answers.
+    The forwarder does not change frames, so every client may use it. On encrypted connections it cannot recognize answers.
 
     Args:
-        host: the host where it listens, at :attr:`port`.
+        host: the host on which to listen, at :attr:`port`.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -59,7 +59,7 @@ class FaultyWire:
         return await asyncio.get_running_loop().create_server(lambda: _Link(self).client, host, 0)
 
     def close(self) -> None:
-        """End every connection, and stop listening. Idempotent."""
+        """End every forwarded connection, and stop listening. Idempotent."""
         if self._loop.is_usable:
             self._loop.run(self._close())
             self._loop.stop()
@@ -71,13 +71,13 @@ class FaultyWire:
         await self._server.wait_closed()
 
     def script(self, fault: AnswerFault) -> AnswerFault:
-        """Script a lost or late answer, or one in whose place the connection ends."""
+        """Script a lost or late answer, or an answer in whose place the connection ends."""
         self._answers.append(fault)
         fault.undone.subscribe(lambda: self._answers.remove(fault))
         return fault
 
     def cut(self, fault: Cut) -> Cut:
-        """Let no bytes pass until the fault is undone."""
+        """Let no bytes pass between clients and the server until the fault is undone."""
         self._loop.run(self._set_cut(fault))
         fault.undone.subscribe(lambda: self._loop.run(self._set_cut(None)))
         return fault
@@ -91,7 +91,7 @@ class FaultyWire:
                 link.pause(is_paused=fault is not None)
 
     def disconnect(self) -> None:
-        """End every connection now; clients may connect again at once."""
+        """End every forwarded connection now; clients may connect again at once."""
         self._loop.run(self._disconnect())
 
     async def _disconnect(self) -> None:
@@ -99,7 +99,7 @@ class FaultyWire:
             link.abort()
 
     def begin(self, link: _Link) -> bool:
-        """Register a new connection; return False if it must be closed. Loop thread."""
+        """Register a new connection to forward, and return False if the connection must be closed. Loop thread."""
         if self._cut is not None:
             self._cut.strike()
             if not self._cut.is_silent:
@@ -109,11 +109,11 @@ class FaultyWire:
         return True
 
     def end(self, link: _Link) -> None:
-        """Forget a connection. Loop thread."""
+        """Forget a forwarded connection that has ended. Loop thread."""
         self._links.discard(link)
 
     def fault_of(self, code: int) -> AnswerFault | None:
-        """Return the fault of the answer to a request that has just come; None if it has none. Loop thread."""
+        """Return the fault of the answer to a request that has just come; None if the answer has no fault. Loop thread."""
         found = None
         for fault in list(self._answers):
             if fault.code == code and fault.counts() and found is None:
@@ -122,7 +122,7 @@ class FaultyWire:
 
 
 class _Link:
-    """One connection: from a client, and on to the server. Loop thread only."""
+    """One connection that is forwarded: from a client, and on to the server. Loop thread only."""
 
     def __init__(self, wire: FaultyWire) -> None:
         self.wire = wire
@@ -152,7 +152,7 @@ class _Link:
             self.client.pause(is_paused=False)
 
     def lost(self, side: _Side) -> None:
-        """Close the other side as well, after the bytes that were written to it before."""
+        """Close the other end of the connection as well, after the bytes that were written to it before."""
         other = self.server if side is self.client else self.client
         if other.transport is not None:
             other.transport.close()
@@ -171,7 +171,8 @@ class _Link:
             side.pause(is_paused=is_paused)
 
     def passes(self, side: _Side, frame: bytes) -> bool:
-        """Return whether a frame is to be forwarded now; if not, apply the fault of the answer that it contains."""
+        """Return whether a frame is to be forwarded now. If not, the frame contains an answer with a fault, which is
+        applied."""
         try:
             command = decode_command(frame)
         except FrameError:
@@ -193,7 +194,8 @@ class _Link:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a link. What it reads, the other end writes."""
+    """One end of a forwarded connection, at the client or at the server. The bytes that one end reads are written to the other
+    end."""
 
     def __init__(self, link: _Link) -> None:
         self._link = link
@@ -245,7 +247,8 @@ class _Side(asyncio.Protocol):
             self.transport.write(data)
 
     def pause(self, *, is_paused: bool) -> None:
-        """Stop reading, or undo one earlier stop. Reading continues when all stops are undone."""
+        """Stop reading from this end of the connection, or undo one earlier stop. Reading continues when all stops are
+        undone."""
         before = self._pauses
         self._pauses = max(0, before + (1 if is_paused else -1))
         if self.transport is None or bool(before) == bool(self._pauses):
