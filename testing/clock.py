@@ -186,7 +186,7 @@ class VirtualClock(ManualClock):
 
 @attrs.define(eq=False)
 class _Work:
-    """Work that a test's clock runs when its time comes."""
+    """Work that a test's clock runs at the time for which the work was scheduled."""
 
     clock: VirtualClock
     loop: asyncio.AbstractEventLoop

@@ -111,7 +111,8 @@ class EmbeddedCluster:
         return self.name_server.address
 
     def create_topic(self, name: str, queue_nums: int = 4) -> str:
-        """Create a topic on every running master, and return its name once the name server knows all its queues.
+        """Create a topic on every running master, and return the topic's name once the name server knows all queues of the
+        topic.
 
         Raises:
             RefusedError: a broker refuses the topic.

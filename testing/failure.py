@@ -1,10 +1,12 @@
-"""The error by which all kits report that an implementation breaks its port."""
+"""The error by which all test kits report that an implementation breaks a rule of its port, the interface that it
+implements."""
 
 from __future__ import annotations
 
 
 class KitFailure(AssertionError):
-    """An implementation breaks a rule of its port. The message names the rule and the observed result."""
+    """An implementation breaks a rule of its port, the interface that it implements. The message names the rule and the
+    observed result."""
 
 
 def expect(condition: bool, rule: str, seen: object = "") -> None:

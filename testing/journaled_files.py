@@ -95,7 +95,7 @@ class JournaledFiles:
 
     def fail(self, number: int, error: int, *, for_ever: bool = False, operation: str = "", within: str = "") -> None:
         """Script a failure of the first matching operation from an operation's number on, or of all matching operations from
-        there.
+        that number on.
 
         Args:
             number: see :attr:`count`.
@@ -139,7 +139,7 @@ class JournaledFiles:
             self.keep(*operation)
 
     def keep(self, *operation: object) -> None:
-        """Write an operation on a file that cannot fail to the journal."""
+        """Write an operation to the journal that is not counted and cannot fail."""
         if self._keeps:
             self.journal.append(operation)
 
@@ -190,7 +190,7 @@ class JournaledFiles:
             self.keep("synced", file)
 
     def missing_folders(self, folder: Path) -> list[Path]:
-        """Return those of a folder and its parents that do not exist yet, outermost first."""
+        """Return those folders, out of a folder and its parents, that do not exist yet; the outermost folder is first."""
         missing: list[Path] = []
         while folder not in self._names:
             missing.insert(0, folder)

@@ -66,11 +66,11 @@ class AnswerRecorder(RecordingChannel):
         self.respond(to, Response(error.code, error.remark))
 
     def took(self, count: int) -> None:
-        """Count requests whose answers come later."""
+        """Count requests that the processor has received and will answer later."""
         self.due += count
 
     def gave(self, count: int) -> None:
-        """Count answers to requests whose answers come later."""
+        """Count the processor's answers to requests that were to be answered later."""
         self.due -= count
 
     def flush(self) -> None:

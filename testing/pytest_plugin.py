@@ -56,7 +56,8 @@ def flintmq_settings() -> Sequence[str]:
 
 @pytest.fixture
 def flintmq_clock() -> VirtualClock:
-    """Return the clock of ``flintmq_broker``: it stands still until a test moves it, for example by ``advance("2h")``."""
+    """Return the clock of ``flintmq_broker``: the clock stands still until a test moves it, for example by
+    ``advance("2h")``."""
     from flintmq.testing.clock import VirtualClock
 
     return VirtualClock()

@@ -112,7 +112,7 @@ class _LoopSettings(_AbstractEventLoop):
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep an error that a program did not catch in :attr:`errors`."""
+        """Keep an error that a program did not catch, in :attr:`errors`."""
         self.errors.append(context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

@@ -98,7 +98,7 @@ class _ByHand:
     name: str
 
     def cancel(self) -> None:
-        """End the periodic work."""
+        """End the periodic work of the service."""
         self.works.pop(self.name, None)
 
 

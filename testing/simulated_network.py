@@ -174,7 +174,7 @@ class SimulatedSocket:
         return self._network.listen(protocol_factory, *self._address)
 
     def close(self) -> None:
-        """Release the address, unless a server uses it. Idempotent."""
+        """Release the address of the simulated network, unless a server uses it. Idempotent."""
         self._network.release(self._address)
 
     def getsockname(self) -> tuple[str, int]:

@@ -152,7 +152,8 @@ class _Link:
             self.client.pause(is_paused=False)
 
     def lost(self, side: _Side) -> None:
-        """Close the other end of the connection as well, after the bytes that were written to it before."""
+        """Close the other end of a forwarded connection after one end is lost. Bytes that were already written to the other end
+        are sent first."""
         other = self.server if side is self.client else self.client
         if other.transport is not None:
             other.transport.close()

@@ -34,7 +34,7 @@ NO_RECORD: Final = "no record ends at the position"
 
 
 class Walked(msgspec.Struct, frozen=True):
-    """The result of walking a copied log."""
+    """The result of a walk over all records of a copied log."""
 
     records: int
     end_offset_bytes: int
@@ -119,7 +119,7 @@ class LogCopy:
 
 
 class SegmentDigests:
-    """Computes the digests of a file's segments from its bytes.
+    """Computes the digests of a file's segments from the file's bytes.
 
     Args:
         known: the digests of the backup's part of the file.

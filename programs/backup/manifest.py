@@ -22,7 +22,7 @@ _TABLE_PATH: Final = re.compile(r"(config|flint)(/[A-Za-z0-9_-][A-Za-z0-9._-]*){
 
 
 class LoggedFile(msgspec.Struct, frozen=True):
-    """The part of a commit log file that is in the backup."""
+    """The entry of a commit log file in a backup's manifest: the part of the file that is in the backup."""
 
     start_offset_bytes: int
     """Physical offset of the log file's first byte."""
@@ -93,7 +93,7 @@ def digest_of(data: bytes | memoryview) -> str:
 
 
 def new_digest(data: bytes | memoryview = b"") -> hashlib.blake2b:
-    """Return an object that computes a digest incrementally."""
+    """Return an object that computes the digest of a segment incrementally, from one part of the segment after another."""
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
 
 
@@ -108,7 +108,7 @@ def log_path(target: Path, start_offset_bytes: int) -> Path:
 
 
 def tables_folder(target: Path, number: int) -> Path:
-    """Return the folder of one backup's tables."""
+    """Return the folder with the tables of one backup, within the backup's folder."""
     return target / "tables" / str(number)
 
 
@@ -148,7 +148,7 @@ def decode_manifest(data: bytes, where: Path) -> Manifest:
 
 
 def read_manifest(target: Path) -> Manifest | None:
-    """Return the manifest in a backup's folder; None if there is none.
+    """Return the manifest in a backup's folder; None if the folder has no manifest.
 
     Raises:
         StoreFormatError: see :func:`decode_manifest`.

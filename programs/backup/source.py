@@ -142,7 +142,7 @@ class Source:
         """Return the log's bytes from ``begin`` to ``end``, both physical offsets within one file.
 
         Raises:
-            StoreError: no file contains these bytes, for example because it was deleted, or it cannot be read.
+            StoreError: no file contains these bytes, for example because the file was deleted, or the file cannot be read.
         """
         file = self.holding(begin)
         if file is None or end > file.end:
@@ -252,7 +252,8 @@ def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
 
 
 def _newest_unit(queue: Path) -> tuple[int, int] | None:
-    """Return (physical offset, size) from the last used unit of a queue, after which there are only zeros.
+    """Return (physical offset, size) from the last used unit of a consume queue's file. After this unit the file has only
+    zeros. None if the file has no used unit.
 
     None if the queue has no used unit.
     """
@@ -277,7 +278,7 @@ class GoneError(StoreError):
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Open a file for reading, and yield its descriptor.
+    """Open a file for reading, and yield the file's descriptor.
 
     Raises:
         GoneError: the file does not exist.

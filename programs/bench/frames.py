@@ -159,7 +159,7 @@ class PullFrame:
         self._before, self._after = frame[8:at], frame[at + len(mark) :]
 
     def next(self, queue_offset: int) -> bytes:
-        """Return the frame that pulls from a queue offset."""
+        """Return the frame of a request that pulls messages from a queue offset on."""
         if self._access.signer is not None:
             command = request(
                 RequestCode.PULL_MESSAGE, msgspec.structs.replace(self._header, queue_offset=queue_offset)

@@ -32,7 +32,7 @@ class Tally:
         self.failure: BaseException | None = None
 
     def add(self, messages: int, latency_s: float) -> None:
-        """Count a successful request."""
+        """Count a successful request of the benchmark."""
         if self.counting:
             self.messages += messages
             self.requests += 1
@@ -41,7 +41,7 @@ class Tally:
                 self.ended.set()
 
     def error(self, code: int) -> None:
-        """Count a refused request."""
+        """Count a request of the benchmark that the broker has refused."""
         if self.counting:
             self.errors[code] += 1
             if self.limit is not None and self.messages + self.errors.total() >= self.limit:

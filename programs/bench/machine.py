@@ -18,7 +18,7 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return processor, cores, system and Python version."""
+    """Return facts about the machine: its processor, its number of cores, its system and the Python version."""
     models = [
         line.partition(":")[2].strip() for line in _text("/proc/cpuinfo").splitlines() if line.startswith("model name")
     ]

@@ -1,4 +1,5 @@
-"""Measures how long brokers take to start on a store, and look-ups in it. It works on copies, so the store is not changed.
+"""Measures how long brokers take to start on a store, and look-ups in it. The measurement works on copies, so the store is not
+changed.
 
 ::
 
@@ -115,7 +116,7 @@ def bench_recover(store: Path, work: Path, config: BrokerConfig, delay_level_ms:
 
 
 def _ready_s(store: Path, config: BrokerConfig, *, kill: bool = False) -> float:
-    """Start a broker on a store, then stop or kill the broker, and return the seconds until it printed READY."""
+    """Start a broker on a store, then stop or kill the broker, and return the seconds until the broker printed READY."""
     sizes = {
         "store.commit_log_file_bytes": config.store.commit_log_file_bytes,
         "store.consume_queue_file_bytes": config.store.consume_queue_file_bytes,

@@ -66,7 +66,7 @@ class BrokerReportProcessor(DeclaredProcessor):
 
 
 def start_report(health: StoreHealth) -> StartReport:
-    """Return what a store's start found and did."""
+    """Return a report of a store's last start: what the start found and did."""
     plan, walked = health.recovery_plan, health.recovered
     report = StartReport(
         last_stop=plan.last_stop.value,

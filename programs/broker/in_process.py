@@ -40,13 +40,13 @@ class Puttable(Protocol):
     def flag(self) -> int: ...
 
     def wire_text(self, uniq_key: str) -> str:
-        """Return all properties in the form in which clients send them, with the message's new id."""
+        """Return all properties of a message in the form in which clients send properties, with the message's new id."""
         ...
 
 
 @attrs.frozen
 class PutMessageResult:
-    """The place and the ids of a stored message."""
+    """The place and the ids of a message that was put without a socket."""
 
     topic: str
     queue_id: int

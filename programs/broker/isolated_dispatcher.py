@@ -22,9 +22,9 @@ class IsolatedDispatcher:
     """Wraps a dispatcher, and counts its failures for its plugin. Loop thread.
 
     An error of an essential dispatcher is raised, and the store stops acknowledging. An optional dispatcher loses the batch on
-    which it failed. After ``plugin_failures_max`` failures it gets no more batches. The next start of the broker dispatches the
-    records from its committed position on again. ``StoreFullError`` and ``StoreFencedError`` are always raised, because they
-    concern the store, and dispatch must stop.
+    which it failed. After ``plugin_failures_max`` failures the dispatcher gets no more batches. The next start of the broker
+    dispatches the records from its committed position on again. ``StoreFullError`` and ``StoreFencedError`` are always raised,
+    because they concern the store, and dispatch must stop.
 
     Args:
         dispatcher: the plugin's dispatcher.

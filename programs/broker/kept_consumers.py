@@ -1,4 +1,4 @@
-"""Keeps the registrations of consumers over a restart, so that they continue at once and not at their next heartbeat."""
+"""Keeps the registrations of consumers over a restart, so that consumers continue at once and not at their next heartbeat."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def plugin_measurements(kernel: Kernel) -> Iterator[Measurement]:
 
 
 def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
-    """Yield an alarm for each plugin with parts that were switched off after failures; it names the parts and the reasons."""
+    """Yield an alarm for each plugin with parts that were switched off after failures; the alarm names the parts and the
+    reasons."""
     for info in kernel.describe():
         if info.switched_off:
             text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows its failures"
@@ -73,7 +74,7 @@ def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
 
 
 def rows_of(info: Mapping[str, str]) -> list[Row]:
-    """Return the rows of ``flintmq plugins --trace`` for a running broker, from its figures of request 28."""
+    """Return the rows of ``flintmq plugins --trace`` for a running broker, from the broker's answer to request 28."""
     return [
         row
         for key, text in sorted(info.items())

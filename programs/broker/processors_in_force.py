@@ -14,7 +14,7 @@ from flintmq.core.kernel.registry import Registered, ServerPart
 
 
 def processors_of(registries: Registries, server: str) -> tuple[Registered[ServerPart], ...]:
-    """Return the request processors of one of ``SERVERS``, with each request code in exactly one of them.
+    """Return the request processors of one of ``SERVERS``, in which each request code belongs to exactly one processor.
 
     Raises:
         PluginError: two third parties, or two built-in processors, claim one code.
@@ -38,10 +38,11 @@ def default_processor_of(registries: Registries, server: str) -> Registered[Serv
 
 
 def _one_per_code(processors: Iterable[Registered[ServerPart]]) -> tuple[Registered[ServerPart], ...]:
-    """Return the processors with each request code in only one of them.
+    """Return the request processors so that each request code belongs to only one processor.
 
-    A third party's processor takes precedence over a built-in one. Built-in processors without remaining codes are left out.
-    If the third party gives only a code's number, it inherits the built-in declarations for access control and the audit log.
+    A third party's processor takes precedence over a built-in one. Built-in processors without remaining codes are left out. If
+    the third party gives only a code's number, the code inherits the built-in declarations for access control and the audit
+    log.
 
     Raises:
         PluginError: two third parties, or two built-in processors, claim one code.

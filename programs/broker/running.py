@@ -1,4 +1,4 @@
-"""Runs event loops and work on them to the end, even if a plugin exits or the caller is cancelled."""
+"""Runs event loops, and work on event loops, to the end, even if a plugin exits or the caller is cancelled."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def run_loop_named(name: str) -> Callable[[Coroutine[Any, Any, T]], T]:
 def run_to_end(name: str, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on the event loop with a name (:func:`run_loop_named`), whatever other tasks raise.
 
-    A SystemExit in a task or callback, for example of a plugin, would stop the loop in the middle of its work. It is logged,
-    and the loop continues. For threads without signals, and for processes that handle signals themselves.
+    A SystemExit in a task or callback, for example of a plugin, would stop the loop in the middle of its work. The error is
+    logged, and the loop continues. This function is for threads without signals, and for processes that handle signals
+    themselves.
     """
     new_loop = None
     if name != "asyncio":
@@ -86,7 +87,8 @@ async def in_thread_to_its_end(work: Callable[[], T]) -> T:
 
 
 async def _done(future: asyncio.Future[T]) -> T:
-    """Wait for a function in a thread, despite cancellations, because it cannot be stopped."""
+    """Wait until a function in a thread has ended, despite cancellations of the caller, because the function cannot be
+    stopped."""
     while not future.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait((future,))

@@ -1,4 +1,5 @@
-"""The base of broker and name server: runs in the caller's event loop or in a thread with its own, with periodic work.
+"""The base of broker and name server: runs in the caller's event loop or in a thread with a separate event loop, with periodic
+work.
 
 ``async with service`` runs in the caller's loop. ``with service`` starts a thread with an event loop, and :meth:`Service.call`
 runs coroutines there. In both cases sockets, threads and files are released at the end.
@@ -246,7 +247,7 @@ class Timers:
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` at an interval, first after one interval, and return the timer, which ends when it is cancelled.
+        """Call ``work`` at an interval, first after one interval, and return the timer, which ends when the timer is cancelled.
 
         Args:
             interval_s: the interval in seconds.
@@ -259,11 +260,11 @@ class Timers:
     def pace(
         self, first_s: float, work: Callable[[], float], name: str, rest_s: Callable[[], float] | None = None
     ) -> Scheduled:
-        """Call ``work`` at varying intervals, and return the timer, which ends when it is cancelled.
+        """Call ``work`` at varying intervals, and return the timer, which ends when the timer is cancelled.
 
         Args:
             first_s: seconds until the first call.
-            work: the function to call. It returns the seconds until its next call.
+            work: the function to call. The function returns the seconds until its next call.
             name: the timer's name in the log and in alarms.
             rest_s: see :meth:`flintmq.core.io.clock.Clock.call_later`.
         """

@@ -93,7 +93,7 @@ class Services:
                     state.older.add(partial(_read_older, made, self._kernel.part(entry)))
 
     def all(self) -> Iterator[Service]:
-        """Yield the services in the order of their registration."""
+        """Yield the broker's services in the order of their registration."""
         return (service for _entry, service in self._made)
 
     async def start(self) -> None:

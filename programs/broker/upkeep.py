@@ -1,4 +1,5 @@
-"""Services that maintain the broker's tables: they write them at intervals, remove expired clients and sample counters."""
+"""Services that maintain the broker's tables: the services write the tables at intervals, remove expired clients and sample
+counters."""
 
 from __future__ import annotations
 
@@ -243,7 +244,7 @@ class HeldPulls(_Timed):
 
 
 class Statistics(_Timed):
-    """Samples the counters of requests 28 and 315. Loop thread."""
+    """Samples the broker's counters that requests 28 and 315 return. Loop thread."""
 
     def start(self) -> None:
         """Start to sample the broker's statistics, the counters of requests 28 and 315, at intervals."""

@@ -64,7 +64,7 @@ def is_lost(record: Record) -> bool:
 
 @attrs.frozen
 class Gap:
-    """A record whose queue offset is not the next one of its queue."""
+    """A gap in a consume queue: a record whose queue offset is not the next one of the record's queue."""
 
     topic: str
     queue_id: int

@@ -61,7 +61,8 @@ def map_read_only(path: Path) -> memoryview:
 
 
 def listed(folder: Path) -> list[Path]:
-    """Return the content of a folder, sorted by name; empty if it does not exist. Raises StoreError if it cannot be listed."""
+    """Return the content of a folder, sorted by name; empty if the folder does not exist. Raises StoreError if the folder
+    cannot be listed."""
     if not folder.is_dir():
         return []
     with reading(folder):
@@ -103,7 +104,7 @@ def _why_misfit(path: Path) -> str:
 
 @attrs.frozen
 class IndexGeometry:
-    """The layout of an index file."""
+    """The layout of an index file: its numbers of slots and entries."""
 
     slots: int
     entries: int
@@ -181,7 +182,7 @@ class StoreFiles:
         return self.root / "consumequeue" / topic / str(queue_id)
 
     def queues(self) -> Iterator[tuple[str, int, list[FileView]]]:
-        """Yield topic, queue id and files of every consume queue."""
+        """Yield each consume queue of a store as three values: its topic, its queue id and its files."""
         for topic in listed(self.root / "consumequeue"):
             numbers = [int(path.name) for path in listed(topic) if path.is_dir() and _is_queue_name(path.name)]
             for number in sorted(numbers):

@@ -48,7 +48,7 @@ DERIVED = ("consumequeue", "consumequeue_ext", "index")
 
 
 class _Idle:
-    """A flush service for a store without appends."""
+    """A flush service that does nothing, for a store without appends."""
 
     def start(self) -> None:
         """Do nothing: this flush service has nothing to start."""
@@ -113,7 +113,7 @@ def fitting(config: BrokerConfig, files: StoreFiles) -> BrokerConfig:
 
 
 def log_folders(config: BrokerConfig) -> list[Path]:
-    """Return the folders of the commit log if there are several; empty if there is only one."""
+    """Return the folders of the commit log if it has several folders; empty if it has only one."""
     return [Path(path) for path in (*config.store.commit_log_paths, *config.store.read_only_commit_log_paths)]
 
 

@@ -217,7 +217,7 @@ def _ext_fault(ext: list[FileView], address: int, tags_code: int) -> str | None:
 
 
 def ext_units(ext: list[FileView], address: int) -> Iterator[tuple[str, int | str]]:
-    """Yield the fields of the extension unit at an address, for display; nothing if the address has no such unit."""
+    """Yield the fields of the extension unit at an address, for display. Yield nothing if the address has no such unit."""
     position = address - _LEAST_LONG
     head = ext_at(ext, position, _EXT_HEAD.size)
     if head is None:

@@ -1,4 +1,5 @@
-"""Makes a supervisor's knowledge visible in its brokers: restarts, their reasons, and which other brokers are down."""
+"""Makes a supervisor's knowledge visible in the supervisor's brokers: restarts, the reasons of restarts, and which other
+brokers are down."""
 
 from __future__ import annotations
 
@@ -52,10 +53,10 @@ class Supervised:
         return [Alarm("broker.missing", CRITICAL, name, text.format(name, how)) for name, how in self.down.items()]
 
     def start(self) -> None:
-        """Do nothing: the supervisor runs in another process."""
+        """Do nothing at a broker's start: the supervisor runs in another process."""
 
     def stop(self) -> None:
-        """Do nothing: the supervisor runs in another process."""
+        """Do nothing at a broker's stop: the supervisor runs in another process."""
 
     def runtime_info(self) -> Mapping[str, str]:
         """Return the figures of a supervised broker: ``supervisorRestarts`` and, after a restart, ``supervisorLastEnd``."""

@@ -235,7 +235,8 @@ class SupervisedBroker:
 
 
 def how_it_ended(code: int) -> str:
-    """Return how a process ended, in words that follow its name. ``code`` is negative for a signal, as in :mod:`subprocess`."""
+    """Return how a broker's process ended, in words that follow the broker's name in a sentence. ``code`` is negative for a
+    signal, as in :mod:`subprocess`."""
     if code < 0:
         # Real-time signals have no names in signal.Signals.
         known = -code in {number.value for number in signal.Signals}
