@@ -36,7 +36,8 @@ def escape_all(text: str, keep: str = "") -> str:
 
 
 def traceback_lines(text: str) -> str:
-    """Return a traceback with control characters escaped and all lines indented, so that none looks like a log line."""
+    """Return a traceback with control characters escaped and all lines indented, so that no line of it looks like a log
+    line."""
     return "\n".join(f"  {escape_all(line)}" for line in text.split("\n"))
 
 
@@ -58,9 +59,10 @@ _TRACEBACKS: Final = logging.Formatter()
 
 
 class Gate(_Escape):
-    """A logging filter that formats, escapes and cuts records, and limits the number of those below ERROR.
+    """A logging filter that formats, escapes and cuts log records, and limits the number of records below ERROR.
 
-    Per second it passes at most :data:`LINES_PER_S` of a template. Any thread; a race can let an extra line pass.
+    Per second it passes at most :data:`LINES_PER_S` records with the same template. Any thread; a race can let an extra line
+    pass.
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ class RemotingTimeoutError(RemotingError):
 
 
 class FrameError(RemotingError):
-    """Received bytes are not a valid frame (docs/internals/protocol.md, Frame). Their connection is closed.
+    """Received bytes are not a valid frame (docs/internals/protocol.md, Frame). The connection that sent the bytes is closed.
 
     Args:
         message: the reason.
@@ -86,7 +86,8 @@ class ReplicationError(FlintError):
 
 
 class NotFollowedError(ReplicationError):
-    """The logs of master and slave differ, so that following the master would lose records. The message gives the remedy."""
+    """The logs of a master and its slave differ, so that following the master would lose records. The message gives the
+    remedy."""
 
 
 class StoreError(FlintError):
@@ -106,7 +107,8 @@ class StoreFullError(StoreError):
 
 
 class StoreExhaustedError(StoreFullError):
-    """The process or the system has no file descriptor or memory map left; the disk is sound, and nothing was changed.
+    """A file operation failed because the process or the system has no file descriptor or memory map left. The disk is sound,
+    and no file was changed.
 
     As with a full disk, the operation is retried, and the store is not fenced.
     """
@@ -193,7 +195,7 @@ class RefusedError(FlintError):
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Return whether a call failed because no file descriptor was left (EMFILE, ENFILE), so its operation has not begun."""
+    """Return whether a system call failed because no file descriptor was left (EMFILE, ENFILE). Such a call changes no file."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 

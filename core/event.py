@@ -9,7 +9,7 @@ P = ParamSpec("P")
 
 
 class Event(Generic[P]):
-    """An event: each :meth:`publish` calls all subscribed functions, in the order of subscription.
+    """An event to which functions are subscribed. :meth:`publish` calls all of these functions, in the order of subscription.
 
     Subscribe on the thread that owns the object with the event. The object documents the thread on which it publishes.
     """
@@ -20,14 +20,16 @@ class Event(Generic[P]):
         self._subscribers: tuple[Callable[P, object], ...] = ()
 
     def subscribe(self, subscriber: Callable[P, object]) -> None:
-        """Subscribe a function; it is called after those that were subscribed before it."""
+        """Subscribe a function to the event. The functions that were subscribed earlier are called before it."""
         self._subscribers = (*self._subscribers, subscriber)
 
     def unsubscribe(self, subscriber: Callable[P, object]) -> None:
-        """Unsubscribe a function; a running :meth:`publish` still calls it. It has no effect if it was not subscribed."""
+        """Unsubscribe a function from the event; a running :meth:`publish` still calls the function. A function that is not
+        subscribed is ignored."""
         self._subscribers = tuple(one for one in self._subscribers if one != subscriber)
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call every subscribed function. If one raises, the exception is raised here, and the rest is not called."""
+        """Call every subscribed function. If a function raises, its exception is raised here, and the remaining functions are
+        not called."""
         for subscriber in self._subscribers:
             subscriber(*args, **kwargs)

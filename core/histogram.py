@@ -27,6 +27,6 @@ class Histogram:
         """Sum of all values in the histogram."""
 
     def add(self, value: float, count: int = 1) -> None:
-        """Count a value ``count`` times."""
+        """Add a measured value to the histogram ``count`` times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count

@@ -1,4 +1,4 @@
-"""All fixed limits, each with its reason. Limits that operators can change are settings in :mod:`flintmq.config`."""
+"""All fixed limits of FlintMQ, each with its reason. Limits that operators can change are settings in :mod:`flintmq.config`."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class EventLog:
 
 
 def event_log(name: str) -> EventLog:
-    """Return the log with a name. Control characters in its lines and tracebacks are escaped."""
+    """Return the logger with a name, as a log of events. Control characters in its lines and tracebacks are escaped."""
     logger = logging.getLogger(name)
     if ESCAPE not in logger.filters:
         logger.addFilter(ESCAPE)
@@ -85,9 +85,9 @@ def event_log(name: str) -> EventLog:
 
 
 def client_log(name: str) -> EventLog:
-    """Return the log with a name, for lines that clients cause.
+    """Return the logger with a name, for lines that clients cause.
 
-    Its lines are escaped and truncated. Below ERROR, lines with the same text are limited to
+    The lines are escaped and truncated. Below ERROR, lines with the same text are limited to
     :data:`~flintmq.core.client_log.LINES_PER_S` per second. The next such line contains the number of suppressed ones.
     """
     logger = logging.getLogger(name)

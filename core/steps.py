@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run_steps(steps: Generator[None, None, T]) -> T:
-    """Run a generator of steps to its end, and return its return value."""
+    """Run a generator to its end without waiting between its steps, and return the generator's return value."""
     while True:
         try:
             next(steps)

@@ -14,7 +14,7 @@ _LOG = event_log("flintmq.flush")
 
 
 class CompletedWaiter:
-    """A waiter whose status is final from the start. Immutable, so one object serves every caller and thread."""
+    """A waiter for durability whose status is final from the start. Immutable, so one object serves every caller and thread."""
 
     __slots__ = ("_status",)
 
@@ -26,7 +26,7 @@ class CompletedWaiter:
         return self._status
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Call the callback at once with the final status."""
+        """Call the callback immediately, because the waiter's status is final from the start."""
         callback(self._status)
 
     def __repr__(self) -> str:
@@ -41,7 +41,7 @@ FENCED: Final = CompletedWaiter(FlushStatus.FENCED)
 
 
 class PendingWaiter:
-    """A waiter that is completed once, by the first thread that tries. Thread-safe.
+    """A waiter for durability that is completed once, by the first thread that tries. Thread-safe.
 
     Args:
         end_offset_bytes: the physical offset up to which the log must be durable, or replicated to a slave.
@@ -64,7 +64,8 @@ class PendingWaiter:
         return self._status
 
     def add_done_callback(self, callback: Callable[[FlushStatus], None]) -> None:
-        """Call the callback once with the final status: now if complete, else on the thread that completes the waiter."""
+        """Call the callback once with the waiter's final status: now if the waiter is complete, otherwise on the thread that
+        completes it."""
         with self._lock:
             status = self._status
             if status is None:
@@ -73,7 +74,7 @@ class PendingWaiter:
         callback(status)
 
     def complete(self, status: FlushStatus) -> bool:
-        """Set the final status and call the callbacks; return False, without effect, if the status was already final.
+        """Set the waiter's final status and call its callbacks. Return False, without effect, if the status was already final.
 
         An exception of a callback is logged, and the other callbacks, which belong to other requests, are still called.
         """
@@ -97,10 +98,12 @@ class PendingWaiter:
 
 
 def both(flush: FlushWaiter, transfer: FlushWaiter) -> FlushWaiter:
-    """Return a waiter that completes when both are complete: durable here *and* replicated to a slave.
+    """Return a waiter that completes when two waiters are complete: the waiter for this broker's disk *and* the waiter for a
+    slave.
 
-    If one of them is already FLUSHED, the other one is returned. A failed sync completes it at once. Otherwise the slave's
-    status takes precedence over the disk's, as in RocketMQ: if both time out, the send is answered with FLUSH_SLAVE_TIMEOUT.
+    If the status of one waiter is already FLUSHED, the other waiter is returned. A failed sync completes the returned waiter at
+    once. Otherwise the slave's status takes precedence over the disk's, as in RocketMQ: if both time out, the send is answered
+    with FLUSH_SLAVE_TIMEOUT.
     """
     if transfer.status is FlushStatus.FLUSHED:
         return flush

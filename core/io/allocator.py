@@ -18,8 +18,8 @@ def give_back_large_blocks() -> bool:
 
     glibc maps large blocks separately at first, but raises the limit (up to 32 MiB) each time such a block is freed. Later
     large blocks then come from the heap, and one small block after them can keep hundreds of megabytes from being returned, for
-    example after many connections have sent large messages. An explicitly set limit is not raised. Server processes call
-    this.
+    example after many connections have sent large messages. An explicitly set limit is not raised. Server processes call this
+    function after their start.
 
     Returns:
         Whether this C library has the setting (``mallopt(3)``), as glibc does.

@@ -32,7 +32,8 @@ def bits(count: int) -> int:
 
 
 def secret_bytes(length_bytes: int) -> bytes:
-    """Return random bytes for secrets, as ``secrets.token_bytes`` does, but without loading OpenSSL. Any thread."""
+    """Return random bytes that are suitable for secrets, as ``secrets.token_bytes`` does, but without loading OpenSSL. Any
+    thread."""
     return _secret(length_bytes)
 
 

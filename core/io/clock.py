@@ -24,7 +24,7 @@ class Scheduled(Protocol):
     """A scheduled call, returned by :meth:`Clock.call_later`."""
 
     def cancel(self) -> None:
-        """Cancel the call. Idempotent; it has no effect after the call."""
+        """Cancel the scheduled call. Idempotent; without effect if the call was already made."""
         ...
 
 
@@ -59,7 +59,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the machine on which the process runs, as a source of time for FlintMQ."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -86,7 +86,7 @@ class DecidesWork(Protocol):
     """A clock that also determines how long work takes, such as the clock of a simulation."""
 
     def stopwatch_s(self) -> float:
-        """Return the seconds since an arbitrary moment, which is fixed for the clock."""
+        """Return the seconds since a moment that is arbitrary, but fixed for this clock, to measure the duration of work."""
         ...
 
 

@@ -23,14 +23,14 @@ SECOND_FILE: Final = ".2"
 
 
 class _NoteFile:
-    """The state of one of the journal's two files."""
+    """The path and the state of one of the two files of a configuration table's journal."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.empty()
 
     def empty(self) -> None:
-        """Reset the state to that of a file that does not exist."""
+        """Set the state of a journal's file to that of a file that does not exist."""
         self.size_bytes: int | None = None
         """Size of the journal's file in bytes; None if the size is not known."""
         self.notes = 0
@@ -43,9 +43,9 @@ class _NoteFile:
 
 
 class ConfigJournal:
-    """The journal of one table. Loop thread, except :meth:`sync` and :meth:`remove_older`.
+    """The journal of the changes of one configuration table. Loop thread, except :meth:`sync` and :meth:`remove_older`.
 
-    All calls block on the disk, but only those two on a sync.
+    All methods block on writes or reads of the disk. Only these two methods also block on a sync.
 
     Args:
         path: the path of the first file; its folder is created with the first note. The second file's name ends with
@@ -59,21 +59,21 @@ class ConfigJournal:
 
     @property
     def path(self) -> Path:
-        """The path of the file that gets the next note."""
+        """The path of the journal's file to which the next change is appended."""
         return self._newer.path
 
     @property
     def notes(self) -> int:
-        """Number of notes in both files."""
+        """Number of notes of changes in the journal's two files."""
         return self._newer.notes + self._older.notes
 
     @property
     def is_sound(self) -> bool:
-        """Whether no sync has failed, so that a successful sync means that all notes are durable."""
+        """Whether no sync of the journal's files has failed, so that a successful sync makes all notes of changes durable."""
         return self._newer.is_sound and self._older.is_sound
 
     def append(self, note: Mapping[str, Any]) -> None:
-        """Append a note of a change.
+        """Append a note of a table's change to the journal.
 
         Raises:
             StoreError: the disk refused the write (StoreFullError: it is full).
@@ -95,7 +95,7 @@ class ConfigJournal:
         file.is_unsynced = True
 
     def sync(self) -> None:
-        """Make all notes that were appended before durable. Any thread, one at a time.
+        """Sync the journal's files, so that all changes appended before are durable. Any thread, but only one thread at a time.
 
         Raises:
             StoreError: the sync failed; :attr:`is_sound` is then False.
@@ -117,12 +117,13 @@ class ConfigJournal:
                     raise
 
     def turn(self) -> None:
-        """Write new notes to the other file from now on, if that file is empty."""
+        """Append further changes to the journal's other file, if the other file is empty."""
         if not self._older.notes:
             self._newer, self._older = self._older, self._newer
 
     def remove_older(self) -> None:
-        """Remove the file with the older notes, durably, because the table's file contains them. Any thread.
+        """Remove the journal's file with the older changes, durably, because the table's file contains these changes. Any
+        thread.
 
         Raises:
             StoreError: the disk refused the removal.
@@ -133,14 +134,15 @@ class ConfigJournal:
         file.empty()
 
     def clear(self) -> None:
-        """Remove all notes, because the table's file contains them. It is harmless if they reappear after a power failure."""
+        """Remove the journal's two files, because the table's file contains all changes. It is harmless if the files reappear
+        after a power failure."""
         for file in (self._older, self._newer):
             with contextlib.suppress(OSError):
                 self._disk.discard(file.path)
             file.empty()
 
     def read(self) -> list[Mapping[str, Any]]:
-        """Return the notes of both files, in order within each file, without incomplete lines.
+        """Return the changes in the journal's two files, in order within each file, without incomplete lines.
 
         Raises:
             StoreFormatError: a file cannot be read.

@@ -38,7 +38,8 @@ _BETWEEN_PIECES_S: Final = 0.0005
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A timestamp and a counter (``DataVersion``); two versions are equal when both are equal.
+    """The version of a table (``DataVersion``): a timestamp and a counter of the table's changes. Two versions are equal if
+    their timestamps and their counters are equal.
 
     Members that RocketMQ 5 adds (``stateVersion``) are ignored. See docs/internals/algorithms.md, Topics and groups.
     """
@@ -49,12 +50,12 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the last change of the table, in ms since 1970."""
 
     def next(self, clock: Clock) -> DataVersion:
-        """Return the version after one more change."""
+        """Return the table's version after one more change: the current time, and the counter increased by 1."""
         return DataVersion(timestamp_ms=clock.now_ms(), counter=self.counter + 1)
 
 
 class _Versioned(msgspec.Struct, rename="camel"):
-    """The member that every table's file has: its data version."""
+    """The member that every configuration table's file has: the table's data version."""
 
     data_version: DataVersion = DataVersion(counter=-1)
 
@@ -88,20 +89,21 @@ class NotedFile(ABC):
 
     @property
     def noted(self) -> int:
-        """Number of changes that are in the journal and not yet in the file."""
+        """Number of changes that are in the table's journal and not yet in the table's file."""
         return self._journal.notes if self._journal is not None else 0
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the file lacks changes that are in the journal."""
+        """Whether the table's file lacks changes that are in the table's journal."""
         return self.noted > 0
 
     @abstractmethod
     def _pieces(self) -> Iterator[bytes]:
-        """Yield the content of the file in pieces. Any thread."""
+        """Yield the content to write to the table's file, in pieces. Any thread."""
 
     def persist(self) -> bool:
-        """Write the file if it lacks noted changes; return whether it was written. Raises StoreError."""
+        """Write the table's file if it lacks changes that are in the journal; return whether it was written. Raises
+        StoreError."""
         changes = self._changes
         self.write()
         self._durable = changes
@@ -110,7 +112,8 @@ class NotedFile(ABC):
         return True
 
     def note(self, change: Mapping[str, Any]) -> None:
-        """Write a change to the journal, as a table with only the changed part; it survives a kill. Raises StoreError."""
+        """Append a change to the table's journal, as a table with only the changed part. The change survives a kill of the
+        process. Raises StoreError."""
         if self._journal is None:
             self.persist()
             return
@@ -118,7 +121,8 @@ class NotedFile(ABC):
         self._changes += 1
 
     async def durable(self) -> None:
-        """Wait until all changes noted before survive a power failure. Concurrent calls share a sync.
+        """Wait until all changes that were written to the journal before this call survive a power failure. Concurrent calls
+        share a sync.
 
         Raises:
             StoreError: the sync failed. The changes are in force, but may be lost in a power failure.
@@ -143,7 +147,8 @@ class NotedFile(ABC):
         return changes, None
 
     async def compact(self) -> None:
-        """Write the file on a thread, and remove the notes that it contains from the journal. Raises StoreError."""
+        """Write the table's file on a thread, and remove the changes that the file contains from the journal. Raises
+        StoreError."""
         async with self._compacting:
             changes, journal = self._changes, self._journal
             if journal is not None:
@@ -175,25 +180,25 @@ class ConfigManager(NotedFile, Generic[Value]):
 
     @abstractmethod
     def to_wire(self) -> dict[str, Any]:
-        """Return the content of the file. Any thread.
+        """Return the content to write to the table's file.
 
-        It reads the version before it copies the table, because a file may contain more changes than its version says, but
-        never fewer.
+        Any thread. The version is read before the table is copied, because a file may contain more changes than its version
+        counts, but never fewer.
         """
 
     @abstractmethod
     def _merge(self, value: Mapping[str, Any]) -> None:
-        """Merge the content of a file into the table. Raises JsonTypeError."""
+        """Merge the content of the table's file into the table. Raises JsonTypeError."""
 
     def _merge_note(self, note: Mapping[str, Any]) -> None:
-        """Apply a note of the journal to the table. Raises JsonTypeError."""
+        """Apply a change that was read from the journal to the table. Raises JsonTypeError."""
         self._merge(note)
 
     def _pieces(self) -> Iterator[bytes]:
         yield fastjson.dumps_pretty(self.to_wire()).encode("utf-8")
 
     def load(self) -> bool:
-        """Merge the file and the journal into the table; return False if there is no file.
+        """Merge the table's file and its journal into the table; return False if the file does not exist.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read, or have values of a wrong type.
@@ -212,7 +217,7 @@ class ConfigManager(NotedFile, Generic[Value]):
         return value is not None
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Replace the whole table by another one in the file's format. If it raises, the table has not changed."""
+        """Replace the whole table by another table in the file's format. If this method raises, the table has not changed."""
         before = dict(self._table)
         self._table.clear()
         try:
@@ -223,7 +228,7 @@ class ConfigManager(NotedFile, Generic[Value]):
 
 
 class _Deleted(msgspec.Struct):
-    """The member of a note that lists deleted names."""
+    """The member of a journal's note of a change that lists the names deleted from the table."""
 
     deleted: list[str] = []
 
@@ -260,7 +265,8 @@ class VersionedTable(ConfigManager[Row]):
         return name in self._table
 
     def delete(self, name: str) -> bool:
-        """Delete a name from the table, and note that in the journal; return False if there is no such name.
+        """Delete a name from the table, and write the deletion to the journal; return False if the table does not have the
+        name.
 
         Raises:
             StoreError: the disk refused the note; nothing has changed.
@@ -298,7 +304,7 @@ class VersionedTable(ConfigManager[Row]):
         return table
 
     def _change(self, rows: Mapping[str, Row | None]) -> None:
-        """Note changed rows in the journal, and put them into the table; None deletes a row.
+        """Write changed rows to the journal, and put these rows into the table; the value None deletes a row.
 
         Raises:
             StoreError: the disk refused the note; nothing has changed.
@@ -313,7 +319,7 @@ class VersionedTable(ConfigManager[Row]):
             self.persist()
 
     def _apply(self, version: DataVersion, rows: Mapping[str, Row | None]) -> None:
-        """Put rows into the table and set its version; None removes a row."""
+        """Put rows into the table and set the table's version; the value None removes a row."""
         self.data_version = version
         for name, row in rows.items():
             if row is not None:
@@ -328,7 +334,7 @@ class VersionedTable(ConfigManager[Row]):
 
 
 def _rows(table: Mapping[str, Row]) -> Iterable[tuple[str, Row]]:
-    """Return the current names and rows; creating all pairs at once would trigger a full garbage collection."""
+    """Return an iterable of a table's names and rows; creating all pairs at once would trigger a full garbage collection."""
     return zip(list(table), list(table.values()), strict=True)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MappedRegion(Protocol):
-    """A mapped file of fixed size. One thread at a time can write; any thread can call ``sync``."""
+    """A file of fixed size that is mapped into memory. One thread at a time can write to it; any thread can call ``sync``."""
 
     @property
     def view(self) -> memoryview:
@@ -33,15 +33,16 @@ class MappedRegion(Protocol):
         ...
 
     def write(self, position: int, data: bytes | memoryview) -> None:
-        """Copy data to a position; the target must have been allocated by :meth:`allocate`.
+        """Copy data to a position of the mapped file; the target must have been allocated by :meth:`allocate`.
 
-        The copy has no defined order. After a kill any part can be missing, but each aligned group of 8 bytes is written
-        atomically.
+        The bytes are copied in no defined order. If the process is killed during the copy, any part can be missing, but each
+        aligned group of 8 bytes is written atomically.
         """
         ...
 
     def write_in_order(self, position: int, data: bytes | memoryview) -> None:
-        """Copy data from its first byte to its last, by a system call that releases the interpreter lock. Raises OSError."""
+        """Copy data to a position of the file, from the data's first byte to its last, by a system call that releases the
+        interpreter lock. Raises OSError."""
         ...
 
     def write_int32s(self, position: int, places: Column, values: Column) -> None:
@@ -52,23 +53,25 @@ class MappedRegion(Protocol):
         ...
 
     def allocate(self, end: int) -> None:
-        """Back the bytes up to ``end`` by disk, so that they can be written. Raises StoreFullError if the disk is full."""
+        """Allocate disk space for the file's bytes up to ``end``, so that these bytes can be written. Raises StoreFullError if
+        the disk is full."""
         ...
 
     def fill_zeros(self, start: int, end: int) -> None:
-        """Write zeros to an allocated range that was never written, without the interpreter lock. Raises OSError."""
+        """Write zeros to an allocated range of the file that was never written; releases the interpreter lock. Raises
+        OSError."""
         ...
 
     def rewrite(self, start: int, end: int) -> None:
-        """Rewrite an allocated range with its own content, so that the next sync writes it to the disk.
+        """Rewrite an allocated range of the file with its own content, so that the next sync writes the range to the disk.
 
-        It is needed after a failed sync, because the kernel may mark unwritten pages as clean. Releases the interpreter lock.
+        This is needed after a failed sync, because the kernel may mark unwritten pages as clean. Releases the interpreter lock.
         Raises OSError.
         """
         ...
 
     def sync(self) -> None:
-        """Sync the written bytes to the disk; the first sync also makes the file's name durable. Raises OSError."""
+        """Sync the file's written bytes to the disk; the first sync also makes the file's name durable. Raises OSError."""
         ...
 
     def evict(self, start: int, end: int) -> None:
@@ -82,19 +85,20 @@ class MappedRegion(Protocol):
     def next_data(self, position: int) -> int:
         """Return a position, at or after the given one, before which there are only zeros; the file's size at the end.
 
-        It uses the file system's knowledge of holes, and reads no data.
+        The position is found by the file system's list of holes, without a read of data.
         """
         ...
 
     def let_go(self) -> None:
-        """Close the open descriptor; later operations that need one open the file temporarily.
+        """Close the file's open descriptor; later operations that need a descriptor open the file temporarily.
 
         During the call, other threads may only read the file.
         """
         ...
 
     def close(self) -> None:
-        """Close the descriptor, if one is open. The memory is unmapped when its last slice is released."""
+        """Close the file's descriptor, if it is open. The memory is unmapped when the last slice of the file's content is
+        released."""
         ...
 
 
@@ -136,14 +140,14 @@ class Disk(Protocol):
         ...
 
     def incarnation(self, path: Path) -> str:
-        """Return the id of the kernel's boot, with the device and inode of a path, as one text; empty if it is not known.
+        """Return the id of the kernel's boot, with the device and inode of a path, as one text; empty if the id is not known.
 
-        While it stays the same, all writes of any process are still there, synced or not.
+        As long as the text stays the same, no write of any process to the path is lost, synced or not.
         """
         ...
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is a file or folder."""
+        """Return whether a file or folder exists at a path."""
         ...
 
     def size(self, path: Path) -> int:
@@ -155,7 +159,7 @@ class Disk(Protocol):
         ...
 
     def write_file(self, path: Path, data: bytes) -> None:
-        """Write a small file in place, durably. Raises StoreError."""
+        """Write the content of a small file directly, without a temporary file, and sync it. Raises StoreError."""
         ...
 
     def write_at(self, path: Path, position: int, data: bytes) -> None:
@@ -166,7 +170,7 @@ class Disk(Protocol):
         ...
 
     def sync_content(self, path: Path) -> None:
-        """Sync the bytes written by :meth:`write_at`, but not the file's name. Any thread. Raises OSError."""
+        """Sync the bytes of a file that :meth:`write_at` wrote, but not the file's name. Any thread. Raises OSError."""
         ...
 
     def discard(self, path: Path) -> None:
@@ -200,7 +204,8 @@ class Disk(Protocol):
     def usage(self, path: Path) -> tuple[int, int, int]:
         """Return the (total, used, free) bytes of the file system of a path; free bytes are those this process can write.
 
-        ``used / (used + free)`` is the percentage that ``df`` shows. Blocks that are reserved for root are in neither.
+        ``used / (used + free)`` is the percentage that ``df`` shows. Blocks that are reserved for root are counted neither as
+        used nor as free.
 
         Raises:
             StoreError: the sizes cannot be determined.
@@ -212,7 +217,8 @@ class Disk(Protocol):
         ...
 
     def resident_bytes(self) -> int:
-        """Return the size of the mapped files in this process's memory, including libraries; 0 if it is not known."""
+        """Return the number of bytes of mapped files, including libraries, that are in this process's memory; 0 if the number
+        is not known."""
         ...
 
 

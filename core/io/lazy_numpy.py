@@ -51,7 +51,8 @@ _loading: Final = _Loading()
 
 
 def ready() -> bool:
-    """Return whether numpy is imported; the first call starts the import on a thread. Call it from one thread only."""
+    """Return whether numpy is imported; the first call starts the import on a thread. Call this function from one thread
+    only."""
     if not _loading.done:
         _loading.begin()
     return _loading.done

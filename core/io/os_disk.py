@@ -63,7 +63,7 @@ class OsDisk:
 
     @staticmethod
     def _unmake(folder: Path, first: Path) -> None:
-        """Remove empty folders, from ``folder`` upward, up to but not including the parent of ``first``."""
+        """Remove ``folder`` and its parents below ``first``, if they are empty."""
         while folder != first:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -230,7 +230,7 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Release the lock. Idempotent."""
+        """Release the lock on the file. Idempotent."""
         if self._fd >= 0:
             _held.discard(self._key)
             os.close(self._fd)
@@ -252,7 +252,8 @@ def lock_folder(folder: Path) -> Callable[[], object]:
 
 
 def is_file_locked(path: Path) -> bool:
-    """Return whether any process, including this one, has locked a file. It takes no lock. Raises OSError."""
+    """Return whether any process, including this one, has locked a file. The function itself does not lock the file. Raises
+    OSError."""
     if _identity(path) in _held:
         # The file is not opened: closing any descriptor of it would release this process's lock.
         return True

@@ -80,7 +80,8 @@ class OsRegion:
             self._write_in_single_pages(0, allocated)
 
     def _write_in_single_pages(self, start: int, end: int) -> None:
-        """Prevent large folios in a range that will be written; the range before it may use them again.
+        """Prevent the kernel from using large folios for a range of the file that will be written. For the range before it,
+        large folios are allowed again.
 
         A page fault in a map reads ahead, into one folio of up to 2 MiB. A write through the map marks the whole folio as
         modified, so each sync would write many times the appended bytes.
@@ -92,7 +93,8 @@ class OsRegion:
             self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
 
     def _borrow(self) -> int:
-        """Return the open descriptor, or open the file; call :meth:`_give_back` afterwards. Raises OSError."""
+        """Return the file's open descriptor, or open the file if it has none; call :meth:`_give_back` with the descriptor
+        afterwards. Raises OSError."""
         return self._fd if self._fd >= 0 else os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
 
     def _give_back(self, fd: int) -> None:

@@ -81,7 +81,8 @@ def sync_file(file: Path) -> None:
 
 @contextlib.contextmanager
 def named_durably(folder: Path) -> Iterator[None]:
-    """Sync a folder after the body, which creates or removes names in it; the folder is opened before the body runs."""
+    """Run a ``with`` body that creates or removes names in a folder, then sync the folder. The folder is opened before the body
+    runs."""
     fd = os.open(folder, _FOLDER)
     try:
         yield

@@ -21,7 +21,8 @@ Ts = TypeVarTuple("Ts")
 
 
 class Signal(Protocol):
-    """Wakes a service. A ``threading.Lock`` is a signal: it is locked until :meth:`release` requests a round."""
+    """A signal that wakes a service. A ``threading.Lock`` is such a signal: the lock stays locked until :meth:`release`
+    requests a round of work."""
 
     def locked(self) -> bool: ...
 
@@ -29,41 +30,43 @@ class Signal(Protocol):
 
 
 class Rounds(Protocol):
-    """A service that works in rounds. A round begins when the service is woken, or when its waiting time is over."""
+    """A service that works in rounds. A round of work begins when the service is woken, or when its waiting time is over."""
 
     rest_s: float
     """Seconds after each round of the service in which no round begins, even if the service is woken."""
 
     @property
     def stopping(self) -> bool:
-        """Return whether the service stops, so that no further round begins."""
+        """Return whether the service stops, so that no further round of work begins."""
         ...
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next round if the service is not woken; None if it only waits to be woken."""
+        """Return the seconds until the service's next round of work if the service is not woken; None if it only works when it
+        is woken."""
         ...
 
     def run_once(self, now_s: float) -> None:
-        """Do one round of work."""
+        """Do one round of the service's work."""
         ...
 
 
 class Threads(Protocol):
-    """Runs the work of threads, either in threads or on the loop of a simulation."""
+    """Runs work that does not belong on the event loop: in threads, or on the loop of a simulation."""
 
     def run_rounds(self, service: Rounds) -> Signal | None:
-        """Run the rounds of a service on the loop, and return the signal that wakes it. Return None if it needs a thread."""
+        """Run the rounds of a service on the event loop, and return the signal that wakes the service. Return None if the
+        service needs a thread."""
         ...
 
     def repeat(self, name: str, interval_s: float, call: Callable[[], object]) -> Callable[[], None]:
-        """Call a function after each interval, and return a function that ends this.
+        """Call a function after each interval, and return a function that ends the repeated calls.
 
         The returned function waits for a call that is under way.
         """
         ...
 
     def worker(self, name: str) -> Executor:
-        """Return an executor that runs one function at a time."""
+        """Return an executor that runs the functions submitted to it one at a time."""
         ...
 
 
@@ -102,7 +105,7 @@ def threads_here() -> Threads:
 
 
 def daemon_thread(target: Callable[[], object], name: str) -> threading.Thread:
-    """Return a daemon thread that is not started yet. It does not keep the interpreter from exiting."""
+    """Return a daemon thread that is not started yet. A daemon thread does not keep the interpreter from exiting."""
     return threading.Thread(target=target, name=name, daemon=True)
 
 

@@ -70,7 +70,7 @@ def of_file(path: Path | None) -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without nulls, and with keys that are numbers converted to text.
+    """Return a JSON value without members that are null, and with keys that are numbers converted to text.
 
     fastjson writes a number as a key without quotes, and reads it as the declared type of the map's keys.
     """
@@ -94,7 +94,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _fault(value: Any, kind: Any, path: str) -> tuple[str, Any, Any]:
-    """Return the member whose value does not have its required type: its path, its value, and the required type."""
+    """Return the JSON member whose value does not have the required type, as three values: path, value, and required type."""
     for name, member, wanted in _members(value, kind):
         if not _fits(member, wanted):
             return _fault(member, wanted, f"{path}.{name}" if path else str(name))

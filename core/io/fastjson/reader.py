@@ -222,7 +222,7 @@ class Reader:
 
     @staticmethod
     def made(text: str, is_integer: bool) -> Any:
-        """Return the number in a text. Subclasses may return another type."""
+        """Return the number that a JSON text of a number stands for. Subclasses may return a type other than int and float."""
         return int(text) if is_integer else float(text)
 
     def name(self) -> str:
@@ -260,10 +260,10 @@ class References:
         self._sizes: dict[int, int] = {}
 
     def resolved(self) -> Any:
-        """Return the document with all references replaced.
+        """Return the JSON document with each reference ``{"$ref":"$.path"}`` replaced by the value at its path.
 
         Raises:
-            JsonSyntaxError: it nests too deep, or the referenced values together exceed the limit.
+            JsonSyntaxError: the document nests too deep, or the referenced values together exceed the limit.
         """
         return self._resolve(self._root, 0)
 
@@ -293,7 +293,7 @@ class References:
         return target
 
     def _size(self, value: Any, depth: int) -> int:
-        """Return the number of values in a value, including itself."""
+        """Return the number of values that a JSON value contains: the value itself, its members, and the members of these."""
         if type(value) not in _CONTAINERS:
             return 1
         known = self._sizes.get(id(value))
@@ -323,7 +323,8 @@ def _follow(path: str, root: Any) -> Any:
 
 
 class ObjectKey(Mapping[str, Any]):
-    """A hashable, read-only mapping, for objects that are keys. Two are equal if they have the same members."""
+    """A hashable, read-only mapping, for a JSON object that is the key of another object. Two such keys are equal if their
+    members are equal."""
 
     __slots__ = ("_hash", "_members")
 

@@ -34,7 +34,8 @@ def table_pieces(head: Mapping[str, Any], member: str, rows: Iterable[tuple[str,
 def pretty_table_pieces(
     head: Mapping[str, Any], member: str, rows: Iterable[tuple[str, msgspec.Struct]]
 ) -> Iterator[bytes]:
-    """Yield an object like :func:`table_pieces`, in pieces that together are the result of :func:`.writer.dumps_pretty`."""
+    """Yield an object with a table as indented JSON, in pieces that together are the result of :func:`.writer.dumps_pretty`.
+    The arguments are those of :func:`table_pieces`."""
     yield dumps_pretty({**head, member: {}}).encode("utf-8", "replace")[: -len("}\n}")]
     is_empty = True
     for some in _parts(rows):
@@ -58,7 +59,7 @@ def _compact(rows: dict[str, msgspec.Struct]) -> bytes:
 
 
 def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
-    """Return rows as text with the indentation of a table in the file's object."""
+    """Return a table's rows as JSON text, indented as in the object of a configuration file."""
     plain = _compact(rows)
     if b'\\"' in plain or b'": ' in plain:
         # In JSON, removing the space after each colon could change strings that contain a quote or begin with a colon.
