@@ -24,7 +24,7 @@ _PART: Final = 256
 
 
 class BatchItem(msgspec.Struct, gc=False):
-    """One message of a batch."""
+    """A message of a batch send, as an item in the body of the request."""
 
     flag: int
     body: bytes
@@ -37,7 +37,7 @@ class BatchItem(msgspec.Struct, gc=False):
 
 
 class BatchError(ValueError):
-    """The body of a batch cannot be decoded."""
+    """The body of a batch send cannot be decoded into messages."""
 
 
 Found = tuple[Sequence[int], Sequence[str], Sequence[bytes]]
@@ -77,7 +77,8 @@ def look_into(batch: MessageBatch) -> Found:
 
 
 def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
-    """Yield functions that together do :func:`look_into`, to be called in order; for large batches, which take long."""
+    """Yield functions that, called in order, examine a batch as :func:`look_into` does. The steps are for large batches, which
+    take long."""
     all_stored = batch.stored_properties
     # Messages with alike properties are examined only once, so these messages are not divided into parts.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
@@ -153,7 +154,8 @@ def decode_columns(body: bytes) -> Columns:
 
 
 def _decode_alike(body: bytes) -> Columns | None:
-    """Return the columns by one unpack call if all items have the flag and lengths of the first; otherwise None."""
+    """Return the columns of a batch's items by one unpack call if all items have the flag and the lengths of the first item;
+    otherwise None."""
     if len(body) < _ITEM_MIN_BYTES:
         return None
     total, _magic, _crc, flag, body_length = _ITEM_HEAD.unpack_from(body)
@@ -182,7 +184,7 @@ def _decode_alike(body: bytes) -> Columns | None:
 def _decode_all_alike(
     body: bytes, count: int, total: int, body_length: int, key_at: int, key_length: int
 ) -> tuple[Sequence[bytes], AlikeProperties] | None:
-    """Return the bodies and properties of items that differ only in body and UNIQ_KEY; None if they differ otherwise.
+    """Return the bodies and properties of a batch's items if the items differ only in body and UNIQ_KEY; otherwise None.
 
     Args:
         body: the body of the batch.
@@ -208,7 +210,7 @@ def _decode_all_alike(
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """Return the body of a batch with these items; the inverse of :func:`decode_batch`."""
+    """Return the body of a batch that contains the given items; the inverse of :func:`decode_batch`."""
     parts: list[bytes] = []
     for item in items:
         total = _ITEM_HEAD.size + len(item.body) + 2 + len(item.properties_bytes)

@@ -41,7 +41,7 @@ Records = tuple[Sequence[bytes], Sequence[int]]
 
 
 def record_sizes(batch: MessageBatch) -> list[int]:
-    """Return the size in bytes of each message's record."""
+    """Return the size in bytes of the record of each message in a batch."""
     overhead, stored = _overhead(batch), batch.stored_properties
     body_lengths = [*map(len, batch.bodies)]
     if not isinstance(stored, AlikeProperties):
@@ -102,7 +102,7 @@ def batch_records(
 def _of_one_size(
     batch: MessageBatch, stored: AlikeProperties, head: bytes, first_queue_offset: int, positions: range
 ) -> bytes:
-    """Return all records by one pack call; they must differ only in body, UNIQ_KEY and offsets.
+    """Return the records of a batch by one pack call. The records must differ only in body, UNIQ_KEY and offsets.
 
     Args:
         batch: the messages.

@@ -21,14 +21,14 @@ _C2: Final = 0x4CF5AD432745937F
 
 
 class StoredBloom(msgspec.Struct, rename="camel"):
-    """A group's positions in the JSON format of RocketMQ's files (``BloomFilterData``)."""
+    """The positions of a consumer group in a bloom filter, in the JSON format of RocketMQ's files (``BloomFilterData``)."""
 
     bit_num: Int = 0
     bit_pos: list[Int] = msgspec.field(default_factory=list)
 
 
 class BloomFilterData(msgspec.Struct, frozen=True):
-    """A group's positions in the bit maps of one topic."""
+    """The positions of a consumer group in the bloom filter's bit maps of one topic."""
 
     bit_num: int
     """Length of a bit map of the topic, in bits."""
@@ -44,7 +44,8 @@ class BloomFilterData(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "mask", mask)
 
     def is_hit(self, bit_map: bytes | memoryview) -> bool:
-        """Return whether all positions are set in a bit map. False: the message does not match; True: it may match."""
+        """Return whether all of the group's positions are set in a message's bit map. False: the message does not match the
+        group's filter; True: the message may match."""
         return int.from_bytes(bit_map, "little") & self.mask == self.mask
 
     def to_wire(self) -> dict[str, Any]:
@@ -52,7 +53,8 @@ class BloomFilterData(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, stored: StoredBloom) -> BloomFilterData:
-        """Return the positions read from a file. Raises ValueError if a position is beyond the bit map."""
+        """Return the group's positions in the bloom filter, converted from the JSON of a file. Raises ValueError if a position
+        is beyond the bit map."""
         positions = tuple(stored.bit_pos)
         if any(not 0 <= position < stored.bit_num for position in positions):
             raise ValueError(f"positions {positions} are outside of the {stored.bit_num} bits of the map")
@@ -60,7 +62,7 @@ class BloomFilterData(msgspec.Struct, frozen=True):
 
 
 class BloomFilter:
-    """Computes the positions of groups in a bit map, and bit maps from positions.
+    """A bloom filter, which computes the positions of consumer groups in a bit map, and bit maps from positions.
 
     Args:
         error_percent: the acceptable percentage of false positives, 1 to 99: messages that do not match but seem to.
@@ -83,7 +85,7 @@ class BloomFilter:
         return self.bit_num // 8
 
     def positions(self, name: str) -> BloomFilterData:
-        """Return the positions of a group for a topic, from its name ``group#topic``."""
+        """Return the positions of a consumer group for a topic, from the text ``group#topic``."""
         low = murmur3_low_64(name.encode("utf-8", "replace"))
         first, second = low & 0xFFFFFFFF, low >> 32
         positions = []
@@ -93,15 +95,16 @@ class BloomFilter:
         return BloomFilterData(self.bit_num, tuple(positions))
 
     def all_of(self, members: Iterable[BloomFilterData]) -> BloomFilterData:
-        """Return the union of the positions of several groups."""
+        """Return the union of the positions of several consumer groups in the bloom filter."""
         return BloomFilterData(self.bit_num, tuple(sorted({at for member in members for at in member.bit_pos})))
 
     def is_valid(self, data: BloomFilterData | None) -> bool:
-        """Return whether positions fit this filter: the same bit map length and number of hash functions."""
+        """Return whether positions fit this bloom filter: their bit map length and their number of hash functions are those of
+        the filter."""
         return data is not None and data.bit_num == self.bit_num and len(data.bit_pos) == self.hash_functions
 
     def bit_map(self, members: Iterable[BloomFilterData]) -> bytes:
-        """Return the bit map in which the positions of these groups are set."""
+        """Return the bit map in which the positions of the given consumer groups are set."""
         bits = 0
         for member in members:
             bits |= member.mask

@@ -37,7 +37,8 @@ RequestAt = Callable[[int], "DispatchRequest"]
 
 
 class RecordColumns(msgspec.Struct, frozen=True, eq=False):
-    """Consecutive records of one file as columns. Columns have one value per record; those of keys one per key."""
+    """Consecutive records of one commit log file as columns. A column has one value per record; a column of keys has one value
+    per key."""
 
     physical: Column
     """Physical offset of each record, in bytes."""
@@ -70,12 +71,12 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def visible(self) -> Column:
-        """Mask of the records that have a unit in a queue; prepared and rolled back ones do not."""
+        """Mask of the records that have a unit in a consume queue; records of prepared and rolled back messages have none."""
         return is_queued(self.sys_flag)
 
     @property
     def indexed(self) -> Column:
-        """Mask of the records whose keys are in the index; rolled back ones are not."""
+        """Mask of the records whose keys are in the index; the keys of rolled back messages are not in the index."""
         return is_indexed(self.sys_flag)
 
     def queues(self) -> set[tuple[str, int]]:
@@ -84,19 +85,21 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
         return {(self.topics[code], queue_id) for code, queue_id in pairs}
 
     def rows_of(self, queues: Set[tuple[str, int]]) -> Column:
-        """Return the ascending row numbers of the records that belong to some queues, given as (topic, queue id)."""
+        """Return the ascending row numbers of the records that belong to the given queues. A queue is a pair (topic, queue
+        id)."""
         pairs = zip(self.topic_code.tolist(), self.queue_id.tolist(), strict=True)
         topics = self.topics
         return numpy.array([row for row, (code, number) in enumerate(pairs) if (topics[code], number) in queues], int)
 
     def requests(self, rows: Column | None = None) -> list[DispatchRequest]:
-        """Return the records of all rows, or of some rows or a mask, as requests; each record is read from the file."""
+        """Return the records of all rows, of some rows, or of a mask, as dispatch requests. Each record is read from the
+        file."""
         places = self.begin_at if rows is None else self.begin_at[rows]
         return [self.request_at(at) for at in places.tolist()]
 
 
 def columns_of(requests: Sequence[DispatchRequest]) -> RecordColumns:
-    """Return the columns of records that are given as requests."""
+    """Return the columns of records that are given as dispatch requests."""
     keys = [(row, one.topic, key) for row, one in enumerate(requests) for key in index_keys(one)]
     codes = {topic: code for code, topic in enumerate(dict.fromkeys(one.topic for one in requests))}
 
@@ -123,7 +126,8 @@ def columns_of(requests: Sequence[DispatchRequest]) -> RecordColumns:
 
 
 class ColumnReader:
-    """Reads files of one log in bulk. Use it from one thread. Its results stay valid when the file is closed.
+    """Reads the records of a log's files in bulk. Use a reader from one thread. The columns that it returns stay valid when the
+    file is closed.
 
     Args:
         asked: topics whose tags codes are not hashes of tags; the code of each of their records is read one by one.
@@ -138,7 +142,7 @@ class ColumnReader:
     ) -> Iterator[RecordColumns]:
         """Yield the columns of the complete records between two positions in a file, some thousands of records at a time.
 
-        It ends before the first blank, or the first bytes that are not a record of that position.
+        The reading ends before the first blank, or before the first bytes that are not a valid record of their position.
 
         Args:
             view: the content of the file.

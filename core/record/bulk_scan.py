@@ -5,8 +5,8 @@ fields are read by a few array operations. :func:`whole_heads` makes the checks 
 :func:`flintmq.core.record.record.decode_record`, except the checksum, and ends before the first record that fails. To get the
 reason of a failure, decode that record alone.
 
-It is used if a log is long enough to justify the import of numpy (:mod:`flintmq.core.io.lazy_numpy`). No array keeps the file's
-map open.
+These functions are used if a log is long enough to justify the import of numpy (:mod:`flintmq.core.io.lazy_numpy`). No array
+keeps the file's map open.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAGIC_FIRST_BYTE: Final = rec.MAGIC_V1 >> 24
 
 
 def is_worth_it(log_bytes: int) -> bool:
-    """Return whether a part of a log of this size is read faster in bulk; if so, numpy is imported."""
+    """Return whether a part of a log with a given size is read faster in bulk. If the answer is true, numpy is imported."""
     if lazy_numpy.loaded():
         return log_bytes >= BYTES_MIN
     if log_bytes < BYTES_WORTH_NUMPY:
@@ -107,9 +107,10 @@ def _linked(view: memoryview, at: int, end_at: int, last_at: int) -> tuple[list[
 
 
 def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
-    """Return the heads of the records at positions from :func:`chain`, up to the first with inconsistent lengths.
+    """Return the fixed fields of the records at the positions that :func:`chain` found, up to the first record with
+    inconsistent lengths.
 
-    It returns None if there are none.
+    The result is None if there are no positions, or if the first record has inconsistent lengths.
     """
     if not places:
         return None
@@ -119,18 +120,19 @@ def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
 
 
 def _window(part: memoryview, kind: Any) -> Any:
-    """Return an array whose item ``n`` is the value at byte ``n``, so that one indexing reads a field of every record."""
+    """Return an array whose item ``n`` is the value at byte ``n`` of some bytes. Indexed with the positions of a field in all
+    records, it returns the field's values."""
     kind = numpy.dtype(kind)
     return numpy.ndarray((max(0, len(part) - kind.itemsize + 1),), kind, part, strides=(1,))
 
 
 def rows_before_false(passes: Column) -> int:
-    """Return the number of rows before the first False."""
+    """Return the number of leading rows of a mask that are True."""
     return len(passes) if passes.all() else int(passes.argmin())
 
 
 def rows_of_bytes(part: memoryview, places: Column, length: int) -> Column:
-    """Return a matrix with a row of ``length`` bytes (at least 1) from each position."""
+    """Return a matrix of bytes with a row for each position: the ``length`` bytes (at least 1) from that position."""
     matrix = _window(part, f"V{length}")[places]
     return matrix.view(numpy.uint8).reshape(len(places), length)  # type: ignore[no-any-return]
 
@@ -161,7 +163,7 @@ class Topics:
         return code
 
     def known(self, topic: str) -> int | None:
-        """Return the number of a topic, or None if it has none yet."""
+        """Return the number of a topic, or None if no number was assigned to the topic."""
         return self._codes.get(topic.encode("utf-8"))
 
     def head_hashes(self) -> Column:

@@ -54,16 +54,17 @@ class Properties:
         self._word = words[self._begin]
 
     def tags(self) -> Texts:
-        """Return the TAGS of the rows, at most one per row."""
+        """Return the values of the property TAGS of all records, at most one per record."""
         return self._last_of_equals(_TAGS)
 
     def index_keys(self) -> list[Texts]:
-        """Return all keys of the rows: a row's keys in the order of the list are its :func:`.message_keys.index_keys`."""
+        """Return the index keys of all records as a list of texts. A record's keys have the order of
+        :func:`.message_keys.index_keys`."""
         more = [self._last_of_equals(b"%b\x01" % name.encode()) for name in MORE_KEYS]
         return [self._last_of_equals(_UNIQ_KEY), self._keys(), *more]
 
     def _keys(self) -> Texts:
-        """Return the single keys in the KEYS of the rows, in order."""
+        """Return the single keys in the property KEYS of all records, in order."""
         found = self._last_of_equals(_KEYS)
         blanks = numpy.flatnonzero(self._octets == _BLANK)
         if not len(blanks) or not len(found.row):
@@ -78,7 +79,8 @@ class Properties:
         return Texts(self._text, self._row(begin), begin, end)
 
     def _last_of_equals(self, name: bytes) -> Texts:
-        """Return the values of a property; if a row has several, its last non-empty value, as in a map."""
+        """Return the value of a property in each record that has it. If a record has several values, the last non-empty value
+        counts, as in a map."""
         wanted = numpy.frombuffer(name[:8].ljust(8, b"\0"), numpy.uint64)[0]
         mask = numpy.frombuffer((b"\xff" * min(8, len(name))).ljust(8, b"\0"), numpy.uint64)[0]
         found = numpy.flatnonzero((self._word & mask) == wanted)
@@ -97,7 +99,7 @@ class Properties:
 
 
 class Texts(msgspec.Struct, frozen=True, eq=False):
-    """Slices of a joined text, each with the number of the row it belongs to."""
+    """Texts that are slices of one joined text, each with the number of the record that it belongs to."""
 
     text: bytes
     row: Column
@@ -105,7 +107,7 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
     end: Column
 
     def tags_codes(self, rows: int) -> Column:
-        """Return the Java hash of each row's text as signed 64-bit numbers; 0 for a row without a text."""
+        """Return the Java hash of each record's text as signed 64-bit numbers; 0 for a record without a text."""
         hashes, is_odd = _hashes(self.text, self.begin, self.end)
         codes = numpy.zeros(rows, numpy.int64)
         codes[self.row] = hashes.view(numpy.int32)
@@ -114,7 +116,7 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
         return codes
 
     def key_hashes(self, topics: Topics, topic_codes: Column) -> Column:
-        """Return the :func:`flintmq.core.record.java_hash.index_key_hash` of each text with its row's topic."""
+        """Return the :func:`flintmq.core.record.java_hash.index_key_hash` of each text and the topic of its record."""
         hashes, is_odd = _hashes(self.text, self.begin, self.end)
         codes = topic_codes[self.row]
         hashes += topics.head_hashes()[codes] * powers(_LENGTH_MAX + 1)[self.end - self.begin]
@@ -128,7 +130,8 @@ class Texts(msgspec.Struct, frozen=True, eq=False):
 
 
 def falling_powers(length: int) -> Column:
-    """Return the powers of 31 by which the characters of a text of this length (1 to 65,535) are multiplied, in order."""
+    """Return the powers of 31 by which Java's hash multiplies the characters of a text, in order; ``length`` is the text's
+    length, from 1 to 65,535."""
     factors: Column = _all_falling()[-length:]
     return factors
 
@@ -141,7 +144,8 @@ def _all_falling() -> Column:
 
 
 def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
-    """Return the unsigned hash of each text, and a mask of the texts that are not ASCII, whose hashes are not valid."""
+    """Return the unsigned Java hash of each text, and a mask of the texts that are not ASCII. The hashes of texts in the mask
+    are not valid."""
     length = end - begin
     hashes = numpy.zeros(len(length), numpy.uint32)
     is_odd = numpy.zeros(len(length), bool)
@@ -159,7 +163,7 @@ def _hashes(text: bytes, begin: Column, end: Column) -> tuple[Column, Column]:
 
 
 def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
-    """Return the unsigned hashes of ASCII texts, and their lengths; ``joined`` is all texts joined."""
+    """Return the unsigned Java hashes of ASCII texts, and the lengths of the texts; ``joined`` is all texts joined."""
     lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
     size = len(texts[0])
     if 0 < size <= _TOGETHER_MAX and len(joined) == size * len(texts) and (lengths == size).all():  # UNIQ_KEYs are
@@ -191,7 +195,8 @@ def tags_hashes(tags: Sequence[str]) -> Iterable[int]:
 
 
 def absolute_hashes(hashes: Column) -> Column:
-    """Return the index's form of unsigned 32-bit hashes: the absolute value of the signed hash, and 0 for -2**31."""
+    """Return unsigned 32-bit Java hashes in the form that the index stores: the absolute value of the signed hash, and 0 for
+    -2**31."""
     absolute = numpy.abs(hashes.view(numpy.int32).astype(numpy.int64))
     absolute[absolute == 1 << 31] = 0
     return absolute

@@ -47,7 +47,7 @@ Plain = tuple[int, int, int, int]
 
 @lru_cache(maxsize=8_192)
 def why_no_topic(topic: str) -> str:
-    """Return the reason why a topic name is not valid for queues; empty if it is valid."""
+    """Return the reason why a topic name is not valid for queues; empty if the name is valid."""
     try:
         topic_folder(_ANYWHERE, topic)
     except StoreFormatError as error:
@@ -81,7 +81,7 @@ def check_record(view: memoryview, at: int, physical_offset_bytes: int, *, check
 
 
 class RecordCheck:
-    """Checks many records of one log, with faster paths for ordinary records. Use it from one thread.
+    """Checks many records of one log, with faster paths for ordinary records. Use a checker from one thread.
 
     Args:
         check_crc: whether to compare bodies with their CRCs.
@@ -96,7 +96,8 @@ class RecordCheck:
         """Whether each topic name is valid for queues, indexed by topic number."""
 
     def record(self, view: memoryview, at: int, physical_offset_bytes: int) -> Record:
-        """Return the record at a position like :func:`check_record`, and remember its topic. Raises RecordError."""
+        """Return the record at a position of a log, with the checks of :func:`check_record`, and remember the record's topic as
+        valid. Raises RecordError."""
         record = check_record(view, at, physical_offset_bytes, check_crc=self._check_crc)
         raw = record.topic.encode("utf-8")
         if is_queued(record.sys_flag) and len(raw) < 128:
@@ -118,7 +119,7 @@ class RecordCheck:
         """Return the outline of the record at a position if it is plain and passes the checks; otherwise None.
 
         Plain records have IPv4 hosts, magic V1 and a topic of an earlier record, as nearly all records do. They are checked
-        without creating an object for each field. After None, use :meth:`record` to find out what is there.
+        without creating an object for each field. If the result is None, call :meth:`record`, which makes all checks.
 
         Args:
             view: the bytes that contain the record.
@@ -150,7 +151,7 @@ class RecordCheck:
         return None
 
     def rows(self, view: memoryview, rows: Heads, start_offset_bytes: int) -> int:
-        """Return the number of records before the first that fails the checks, computed with numpy.
+        """Return the number of consecutive records before the first record that fails the checks, computed with numpy.
 
         Args:
             view: the bytes that contain the records.
@@ -165,7 +166,7 @@ class RecordCheck:
         return good
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
-        """Return a mask of the records with a valid topic, queue id and queue offset, or that need none."""
+        """Return a mask of the records whose topic, queue id and queue offset are valid, or need not be valid."""
         if len(self._numbered.names) > _NUMBERED_MAX:  # many of the numbered topics may be deleted ones
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)

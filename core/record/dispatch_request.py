@@ -12,10 +12,10 @@ from flintmq.core.record.properties import stored_properties
 
 
 class DispatchRequest(msgspec.Struct, gc=False):
-    """A stored record, as dispatchers receive it. Read-only by convention.
+    """A description of a stored record, which dispatchers receive. Read-only by convention.
 
-    It does not contain the body. A dispatcher reads bodies from the log with ``context.bodies(batch)``, where ``context`` is
-    the argument of the dispatcher's factory.
+    The description does not contain the message's body. A dispatcher reads bodies from the log with ``context.bodies(batch)``,
+    where ``context`` is the argument of the dispatcher's factory.
 
     See docs/internals/algorithms.md, Dispatch.
     """
@@ -77,7 +77,7 @@ class AppendedBatch(msgspec.Struct, gc=False):
         return len(self.positions)
 
     def part(self, begin: int, end: int) -> AppendedBatch:
-        """Return the messages from index ``begin`` to ``end`` as a batch; the range must not be empty."""
+        """Return the batch's messages from index ``begin`` to ``end`` as a batch; the range must not be empty."""
         sizes, all_keys = self.sizes[begin:end], self.all_keys[begin:end]
         return AppendedBatch(
             self.topic,
@@ -97,7 +97,7 @@ class AppendedBatch(msgspec.Struct, gc=False):
         )
 
     def requests(self) -> list[DispatchRequest]:
-        """Return a request for each message."""
+        """Return a dispatch request for each message of the batch send."""
         return [
             *map(
                 DispatchRequest,
@@ -122,12 +122,12 @@ AppendUnit = DispatchRequest | AppendedBatch
 
 
 def count_messages(units: Sequence[AppendUnit]) -> int:
-    """Return the total number of messages in some units."""
+    """Return the total number of messages in some appended units: dispatch requests of single messages, and batch sends."""
     return sum([len(unit.positions) if isinstance(unit, AppendedBatch) else 1 for unit in units])
 
 
 def requests_of(units: Sequence[AppendUnit]) -> list[DispatchRequest]:
-    """Return a request for each message of some units, in order."""
+    """Return a dispatch request for each message of some appended units (single messages and batch sends), in order."""
     if AppendedBatch not in map(type, units):
         return cast("list[DispatchRequest]", [*units])
     requests: list[DispatchRequest] = []

@@ -58,15 +58,15 @@ class Heads(msgspec.Struct):
         return len(self.start)
 
     def chosen(self, mask: Bools | slice) -> Heads:
-        """Return the heads of some of the records."""
+        """Return the fixed fields of some of these records, selected by a mask or a slice."""
         return Heads(*(None if value is None else value[mask] for value in msgspec.structs.astuple(self)))  # type: ignore[arg-type]
 
     def first(self, rows: int) -> Heads:
-        """Return the heads of the first ``rows`` records."""
+        """Return the fixed fields of only the first ``rows`` records."""
         return self if rows == len(self) else self.chosen(slice(rows))
 
     def column(self, name: str) -> Ints:
-        """Return the values of a field of :data:`.layout.HEAD`, by its name."""
+        """Return the values of one fixed field of all records; the name is that of a field in :data:`.layout.HEAD`."""
         return self.raw[name].astype(numpy.int64)
 
     @property
@@ -80,12 +80,12 @@ class Heads(msgspec.Struct):
 
     @property
     def end(self) -> int:
-        """The end position of the last record; there must be at least one."""
+        """The end position of the last record; there must be at least one record."""
         return int(self.start[-1] + self.size[-1])
 
 
 def read_heads(data: Octets, starts: Ints) -> Heads:
-    """Return the heads of the records at ascending positions.
+    """Return the heads (fixed fields) of the records at some positions, which must ascend.
 
     Args:
         data: the bytes that contain the records.
@@ -145,7 +145,7 @@ def read_heads(data: Octets, starts: Ints) -> Heads:
 
 
 def _mend(data: Octets, raw: NDArray[Any], starts: Ints, born_v6: Bools, shift: Ints) -> None:
-    """Correct the fields after an IPv6 host in ``raw``, for the records that have one."""
+    """Correct the fields after the hosts in ``raw``, for the records that have an IPv6 host."""
     rows = numpy.flatnonzero(shift)
     at = starts[rows]
     born_more = numpy.where(born_v6[rows], V6_MORE_BYTES, 0)
@@ -157,7 +157,8 @@ def _mend(data: Octets, raw: NDArray[Any], starts: Ints, born_v6: Bools, shift: 
 
 
 def _topic(data: Octets, at: Ints, is_v2: Bools) -> tuple[Ints, Ints]:
-    """Return the lengths and positions of the topics. The length field is signed, and has two bytes in V2."""
+    """Return the lengths and positions of the records' topics. The field of the length is signed, and has two bytes in magic
+    V2."""
     if not is_v2.any():
         return data[_within(at, data)].astype(numpy.int8).astype(numpy.int64), at + 1
     length = numpy.where(is_v2, _two_bytes(data, at), data[_within(at, data)].astype(numpy.int8))

@@ -24,7 +24,7 @@ PORT_MAX = 65_535
 
 
 def pack_ip(ip: str) -> bytes:
-    """Return an IPv4 or IPv6 address as 4 or 16 bytes, without its zone. Raises ValueError if it is not an address."""
+    """Return an IPv4 or IPv6 address as 4 or 16 bytes, without its zone. Raises ValueError if the text is not an address."""
     try:
         return socket.inet_pton(socket.AF_INET, ip)
     except OSError:
@@ -40,13 +40,13 @@ def pack_host(ip: str, port: int) -> bytes:
 
 
 def unpack_host(packed: bytes | memoryview) -> tuple[str, int]:
-    """Return the IP address and the port in packed bytes; the inverse of :func:`pack_host`."""
+    """Return the IP address and the port that a packed host of 8 or 20 bytes contains; the inverse of :func:`pack_host`."""
     raw = bytes(packed)
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big", signed=True)
 
 
 def host_text(packed: bytes | memoryview) -> str:
-    """Return packed bytes as ``ip:port``, with an IPv6 address in brackets."""
+    """Return a packed host as text, ``ip:port``, with an IPv6 address in brackets."""
     ip, port = unpack_host(packed)
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 

@@ -31,7 +31,7 @@ _CACHED_TAGS_LENGTH: Final = 64
 
 
 def _unsigned(text: str) -> int:
-    """Return the hash of a text as an unsigned 32-bit number."""
+    """Return the Java hash of a text as an unsigned 32-bit number."""
     length = len(text)
     if text.isascii():
         raw = text.encode("ascii")
@@ -60,13 +60,13 @@ def powers(count: int) -> Any:
 
 
 def java_hash(text: str) -> int:
-    """Return the signed 32-bit hash of a string."""
+    """Return the Java hash of a string, ``String.hashCode``, as a signed 32-bit number."""
     value = _unsigned(text)
     return value - (1 << 32) if value & 0x80000000 else value
 
 
 def tags_hash(tags: str) -> int:
-    """Return the Java hash of a message's TAGS, 0 if they are empty. Hashes of short tags are cached."""
+    """Return the Java hash of a message's property TAGS; 0 if the property is empty. Hashes of short tags are cached."""
     return _remembered(tags) if len(tags) <= _CACHED_TAGS_LENGTH else java_hash(tags)
 
 

@@ -16,7 +16,8 @@ _USUAL_MAX_CHARACTERS: Final = 40
 
 
 def parse_int(text: str) -> int:
-    """Return a number of 32 bits as ``Integer.parseInt`` does: an optional sign, then decimal digits of any script.
+    """Return the number of 32 bits in a text, read as Java's ``Integer.parseInt`` does: an optional sign, then decimal digits
+    of any script.
 
     Raises ``ValueError`` for any other text.
     """
@@ -24,7 +25,7 @@ def parse_int(text: str) -> int:
 
 
 def parse_long(text: str) -> int:
-    """Return a number of 64 bits as ``Long.parseLong`` does; see :func:`parse_int`."""
+    """Return the number of 64 bits in a text, read as Java's ``Long.parseLong`` does; see :func:`parse_int`."""
     return _parsed(text, LONG_MAX)
 
 

@@ -21,7 +21,7 @@ _LETTERS: Final = {"int8": "b", "int16": "h", "int32": "i", "uint32": "I", "int6
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of a record."""
+    """One field in the layout of a commit log record."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """Size in bytes of an integer, or of a host with an IPv4 address."""
+        """Size in bytes of a record's field that is an integer, or a host with an IPv4 address."""
         return V4_BYTES if self.kind == "host" else struct.calcsize(">" + _LETTERS[self.kind])
 
 

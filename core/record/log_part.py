@@ -20,7 +20,7 @@ _MAGICS: Final = re.compile(
 
 
 class LogPart(Protocol):
-    """One file of a log, as far as a scan needs it."""
+    """One file of a log, with the values and methods that a scan of the log needs."""
 
     @property
     def start(self) -> int:
@@ -38,12 +38,14 @@ class LogPart(Protocol):
 
 
 def is_file_end(view: memoryview, at: int) -> bool:
-    """Return whether a file's records end at a position: too few bytes are left, or a blank of any stated size is there."""
+    """Return whether a file's records end at a position. This is true if too few bytes are left, or if a blank of any stated
+    size begins there."""
     return len(view) - at < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at)[1] == rec.MAGIC_BLANK
 
 
 def is_blank(view: memoryview, at: int) -> bool:
-    """Return whether a file's records end at a position, with a blank that states its size correctly."""
+    """Return whether a file's records end at a position: too few bytes are left, or a blank that states its size correctly
+    begins there."""
     left = len(view) - at
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at) == (left, rec.MAGIC_BLANK)
 
@@ -84,13 +86,14 @@ def is_zero(part: LogPart, begin: int, end: int) -> bool:
 
 
 def magics(part: LogPart, begin: int) -> Iterator[int]:
-    """Yield, in order, every position from ``begin`` on that has the magic of a record or a blank in the right place."""
+    """Yield, in order, every position from ``begin`` on at which a record or a blank may begin, because the magic is at the
+    right place."""
     for at, chunk in used_chunks(part, begin + 4, len(part.view), _OVERLAP_BYTES):
         yield from (at + match.start() - 4 for match in _MAGICS.finditer(chunk))
 
 
 def used_end(part: LogPart) -> int:
-    """Return the position just past the last byte of a file that is not zero; it reads backward from the end."""
+    """Return the position just past the last byte of a file that is not zero. The file is read backward from its end."""
     end = len(part.view)
     while end:
         begin = max(0, end - _CHUNK_BYTES)

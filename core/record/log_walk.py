@@ -42,7 +42,8 @@ Place = tuple[int, int]
 
 
 class Kind(enum.Enum):
-    """The kind of a stretch of the log."""
+    """The kind of a stretch of the log: valid records, the unused end of a file, damage, or bytes after the last valid
+    record."""
 
     RECORD = "record"
     BLANK = "blank"
@@ -58,7 +59,7 @@ class Kind(enum.Enum):
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):
-    """Consecutive valid records of one file, at least one; the lists have one item per record."""
+    """One or more consecutive valid records of one log file. The lists have one item per record."""
 
     view: memoryview
     """The content of the file."""
@@ -70,11 +71,11 @@ class Run(msgspec.Struct, frozen=True, eq=False):
     """End position of the last record in the file."""
 
     def records(self) -> Iterator[rec.Record]:
-        """Yield the decoded records."""
+        """Yield the decoded records of this run of valid records."""
         return (rec.decode_record(self.view, at, check_crc=False) for at in self.begins)
 
     def bounds(self) -> Iterator[tuple[int, int]]:
-        """Return the start and end position of each record in the file."""
+        """Return the start and end position in the log file of each record of this run."""
         return pairwise((*self.begins, self.end))
 
 
@@ -120,7 +121,7 @@ class WalkPolicy(msgspec.Struct, frozen=True):
 
 
 class LogWalk:
-    """A scan of a log. Use it from one thread.
+    """A scan of a log, which finds its valid records and its damaged parts. Use a scan from one thread.
 
     Args:
         parts: the files of the log, in order.
@@ -178,7 +179,8 @@ class LogWalk:
             yield Stretch(Kind.DAMAGE, start, parts[index].start + at, reason)
 
     def ahead(self, bad_offset_bytes: int, offset_bytes: int) -> Iterator[Stretch]:
-        """Yield the stretches from a position after damage, with a copy of this scan, whose own state does not change."""
+        """Yield the stretches of the log from a position after damage. A copy of this scan finds them, so the state of this
+        scan does not change."""
         ahead = copy.copy(self)
         ahead._ahead_of = bad_offset_bytes
         index = next(n for n, part in enumerate(self._parts) if offset_bytes < part.start + len(part.view))
@@ -187,7 +189,8 @@ class LogWalk:
     # --- records ---
 
     def _runs(self, part: LogPart, at: int) -> Iterator[Run]:
-        """Yield runs of valid records up to the first position without one; in bulk if the log is long enough for numpy."""
+        """Yield runs of valid records up to the first position without a valid record. The records are read in bulk if the log
+        is long enough for numpy."""
         never = len(part.view) + 1
         bulk_from = at if lazy_numpy.loaded() else at + bulk_scan.BYTES_WORTH_NUMPY
         rows_max = _ROWS_FIRST
@@ -227,7 +230,8 @@ class LogWalk:
         return Run(view, begins, sys_flags, all_stored_ms, at) if begins else None
 
     def _in_bulk(self, part: LogPart, at: int, rows_max: int) -> tuple[Run | None, bool]:
-        """Return a run of records that were checked in bulk, and whether all records found there were valid."""
+        """Return a run of records that were checked in bulk from a position on, and whether all records found from there were
+        valid."""
         view = part.view
         places = bulk_scan.chain(view, at, len(view), rows_max)
         rows = bulk_scan.whole_heads(view, places) if len(places) >= bulk_scan.ROWS_MIN else None
@@ -242,7 +246,7 @@ class LogWalk:
         return run, good == len(places)
 
     def _before_torn(self, part: LogPart, rows: Heads) -> int:
-        """Return the number of records before the first with torn properties."""
+        """Return the number of records before the first record whose properties were written to disk only in part."""
         if self._policy.trusted_ms == NEVER:
             return len(rows)
         stored_ms = rows.store_timestamp_ms
@@ -260,7 +264,7 @@ class LogWalk:
         return next(torn, len(rows))
 
     def _doubts(self, newest_ms: int, stored_ms: int) -> bool:
-        """Return whether a record may be incompletely written, by its store time."""
+        """Return whether a record may have been written to disk only in part, judged by its store time."""
         trusted_ms = self._policy.trusted_ms
         return trusted_ms != NEVER and not newest_ms <= stored_ms <= trusted_ms
 
@@ -269,7 +273,7 @@ class LogWalk:
         return 0 in properties and self._policy.is_torn(properties, part.start + end)
 
     def _check(self, part: LogPart, at: int, *, check_crc: bool = True) -> rec.Record:
-        """Return the valid record at a position. Raises RecordError."""
+        """Return the valid record at a position of a log file. Raises RecordError if there is no valid record."""
         record = check_record(part.view, at, part.start + at, check_crc=check_crc)
         end = at + record.size_bytes
         if self._doubts(self.newest_ms, record.store_timestamp_ms) and self._is_torn(
@@ -279,7 +283,7 @@ class LogWalk:
         return record
 
     def _reason(self, part: LogPart, at: int) -> str:
-        """Return the reason why there is no valid record at a position."""
+        """Return the reason why a log file has no valid record at a position."""
         try:
             self._check(part, at, check_crc=self._policy.check_crc)
         except rec.RecordError as error:
@@ -289,7 +293,7 @@ class LogWalk:
     # --- damage ---
 
     def _behind(self, index: int, at: int) -> Place | None:
-        """Return the place where the log continues after damage; None if it does not continue."""
+        """Return the place where the log continues after damage; None if the log does not continue."""
         bad = self._parts[index].start + at if self._ahead_of is None else self._ahead_of
         self._saw_older = False
         for number, begin, is_sure in self._candidates(index, at):
@@ -322,7 +326,8 @@ class LogWalk:
                 yield number, start, False
 
     def _goes_on(self, number: int, at: int, bad: int, *, is_sure: bool) -> int | None:
-        """Return the store time of the record with which the log continues at a candidate place; None if it does not."""
+        """Return the store time of the record with which the log continues at a candidate place; None if the log does not
+        continue there."""
         part, known = self._parts[number], self._policy.next_queue_offsets
         if is_blank(part.view, at):
             return self._first_ms(number + 1) if known is not None else None
@@ -348,14 +353,16 @@ class LogWalk:
         return stored_ms if fits else None
 
     def _first_ms(self, number: int) -> int | None:
-        """Return the store time of the first record of a file, or of the next file that is not blank; None without one."""
+        """Return the store time of the first record of a log file, or of the next file that is not blank; None if this file has
+        no valid first record."""
         while number < len(self._parts) and is_blank(self._parts[number].view, 0):
             number += 1
         record = self._whole(self._parts[number], 0) if number < len(self._parts) else None
         return None if record is None else record.store_timestamp_ms
 
     def _whole(self, part: LogPart, at: int) -> rec.Record | None:
-        """Return the valid record at a position, or None; the check that needs no checksum comes first."""
+        """Return the valid record at a position; None if there is no valid record. The check of the physical offset, which
+        needs no checksum, comes first."""
         if not _says_it_lies_here(part, at):
             return None
         try:
@@ -364,7 +371,8 @@ class LogWalk:
             return None
 
     def _younger_follows(self, number: int, at: int, bad: int) -> bool:
-        """Return whether any record from a position on is at least as young as the last good one."""
+        """Return whether any record from a position on has a store time at or after that of the last valid record before the
+        damage."""
         offset_bytes = self._parts[number].start + at
         position, stored_ms = self._younger
         if position >= offset_bytes and stored_ms >= self.last_ms:
@@ -377,7 +385,7 @@ class LogWalk:
         return False
 
     def _is_unused(self, index: int, at: int) -> bool:
-        """Return whether there are only zeros from a position to the end of the log."""
+        """Return whether the log contains only zeros from a position to its end."""
         parts = self._parts
         return is_zero(parts[index], at, len(parts[index].view)) and all(
             is_zero(part, 0, len(part.view)) for part in parts[index + 1 :]
@@ -403,7 +411,7 @@ def _says_it_lies_here(part: LogPart, at: int) -> bool:
 
 
 def _why_odd(view: memoryview, at: int) -> str:
-    """Return what is wrong with a blank's stated size; empty if it is right. Readers use only the blank's magic."""
+    """Return why a blank's stated size is wrong; empty if the size is right. Readers use only the blank's magic."""
     if is_blank(view, at):
         return ""
     return f"the blank says {rec.SIZE_AND_MAGIC.unpack_from(view, at)[0]} bytes are left, there are {len(view) - at}"

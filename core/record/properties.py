@@ -144,7 +144,8 @@ class AlikeProperties(Sequence[bytes]):
 
     @classmethod
     def of(cls, before: bytes, uniq_keys: Sequence[bytes], behind: bytes) -> AlikeProperties | None:
-        """Return properties made of these parts; None if a parser would find another UNIQ_KEY in them.
+        """Return stored properties made of values of UNIQ_KEY and the bytes before and after them; None if a parser would find
+        another UNIQ_KEY in these bytes.
 
         The values in ``uniq_keys`` must have the same length.
         """
@@ -163,7 +164,8 @@ class AlikeProperties(Sequence[bytes]):
 
     @classmethod
     def found_in(cls, all_stored: Sequence[bytes]) -> AlikeProperties | None:
-        """Return the stored properties of several messages in this form; None if they differ in more than UNIQ_KEY."""
+        """Return the stored properties of several messages as one object; None if the properties differ in more than the value
+        of UNIQ_KEY."""
         first = all_stored[0]
         begin, end = uniq_key_place(first)
         count = len(all_stored)
@@ -194,7 +196,8 @@ class AlikeProperties(Sequence[bytes]):
 
 
 def uniq_key_place(stored: bytes) -> tuple[int, int]:
-    """Return the presumable start and end of the first value of UNIQ_KEY; two equal numbers if there is none."""
+    """Return the presumable start and end of the first value of UNIQ_KEY in stored properties; two equal numbers if they lack
+    UNIQ_KEY."""
     begin = stored.find(_UNIQ_KEY_MARK) + len(_UNIQ_KEY_MARK)
     if begin < len(_UNIQ_KEY_MARK):
         return 0, 0
@@ -232,7 +235,7 @@ _WAITING_MARKS: Final = (b"DELAY\x01", b"TIMER_D", b"TRAN_MSG\x01")
 def may_wait(all_stored: Sequence[bytes]) -> bool:
     """Return False if no message has a property that asks for a delay, a time of delivery or a transaction.
 
-    True means that a message may have one: the marks can also be in values.
+    True means that a message may have such a property. The names of these properties can also occur in values.
     """
     if isinstance(all_stored, AlikeProperties):
         before, behind = all_stored.before, all_stored.behind
@@ -242,7 +245,8 @@ def may_wait(all_stored: Sequence[bytes]) -> bool:
 
 @lru_cache(maxsize=1_024)
 def _may_wait(before: bytes, behind: bytes) -> bool:
-    """Return whether either part contains such a mark; cached, because a sender's batches have the same parts."""
+    """Return whether the bytes before or after the value of UNIQ_KEY contain a property that asks for a delay, a time of
+    delivery or a transaction. The result is cached, because these bytes are the same in a sender's batches."""
     return any(mark in before or mark in behind for mark in _WAITING_MARKS)
 
 
@@ -252,7 +256,7 @@ property."""
 
 
 def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
-    """Return the TAGS, KEYS and UNIQ_KEYs in many messages' stored properties, for consume queues and index."""
+    """Return the TAGS, KEYS and UNIQ_KEYs in the stored properties of many messages, for the consume queues and the index."""
     if isinstance(all_stored, AlikeProperties):
         count = len(all_stored)
         before, behind = all_stored.before, all_stored.behind
@@ -265,7 +269,8 @@ def index_columns(all_stored: Sequence[bytes]) -> IndexColumns:
 
 @lru_cache(maxsize=1_024)
 def _tags_and_keys(before: bytes, behind: bytes) -> tuple[str, str]:
-    """Return TAGS and KEYS in the parts around the value of UNIQ_KEY; cached, as a sender's batches have the same parts."""
+    """Return the values of TAGS and KEYS in stored properties, given as the bytes before and after the value of UNIQ_KEY. The
+    result is cached, because these bytes are the same in a sender's batches."""
     padded = b"\x02%b-%b\x02" % (before, behind)
     return stored_value(padded, b"TAGS"), stored_value(padded, b"KEYS")
 
@@ -281,7 +286,8 @@ def stored_values(all_stored: Sequence[bytes], names: Sequence[bytes]) -> list[l
 
 
 def _values(all_padded: list[bytes], name: bytes) -> list[str]:
-    """Return the :func:`stored_value` of each, in a third of the time if the last entry of the name has a value."""
+    """Return the :func:`stored_value` of one property in many stored properties. The search takes a third of the time if the
+    last entry with the property's name has a value."""
     mark = b"\x02%b\x01" % name
     # If the property is missing, rpartition() returns the whole text, which begins with a separator, so the value is empty.
     values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]

@@ -25,7 +25,7 @@ Unit = tuple[int, int, int]
 
 
 def is_filler(unit: Unit) -> bool:
-    """Return whether a unit is a filler, which refers to no message."""
+    """Return whether a unit of a consume queue is a filler, which refers to no message."""
     return unit[1] == FILLER_SIZE and not unit[0]
 
 

@@ -92,7 +92,7 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
 
 
 class Record(msgspec.Struct):
-    """A decoded record."""
+    """A decoded record of the commit log."""
 
     topic: str
     queue_id: int
@@ -114,22 +114,22 @@ class Record(msgspec.Struct):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties as a new mapping; they are parsed at each access."""
+        """The message's properties as a new mapping; the stored properties are parsed at each access."""
         return props.string_to_properties(self.properties_bytes.decode("utf-8", "replace"))
 
     @property
     def keys(self) -> str:
-        """The property KEYS, with keys separated by blanks; empty if there is none."""
+        """The message's property KEYS, with keys separated by blanks; empty if the message has no KEYS."""
         return self.properties.get(props.KEYS, "")
 
     @property
     def uniq_key(self) -> str:
-        """The property UNIQ_KEY; empty if there is none."""
+        """The message's property UNIQ_KEY; empty if the message has no UNIQ_KEY."""
         return self.properties.get(props.UNIQ_KEY, "")
 
 
 class RecordError(ValueError):
-    """The bytes are not a complete, valid record."""
+    """The bytes at a position are not a complete, valid record of the commit log."""
 
 
 @lru_cache(maxsize=8_192)
@@ -169,7 +169,7 @@ def check_host(packed: bytes) -> None:
         packed: the IP and port in the format of a record.
 
     Raises:
-        ValueError: it does not have 8 or 20 bytes, or its port is out of range.
+        ValueError: the host does not have 8 or 20 bytes, or its port is out of range.
     """
     if len(packed) not in (V4_BYTES, V6_BYTES):
         raise ValueError(f"a host has {V4_BYTES} or {V6_BYTES} bytes, not {len(packed)}")
@@ -245,7 +245,7 @@ def encode_record(
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
-    """Return the blank that marks the end of a file with ``remaining_bytes`` (at least 8) unused bytes."""
+    """Return the blank that marks the end of a commit log file with ``remaining_bytes`` (at least 8) unused bytes."""
     return SIZE_AND_MAGIC.pack(remaining_bytes, MAGIC_BLANK)
 
 
@@ -283,7 +283,8 @@ def read_fields(view: memoryview, position: int) -> Fields:
 
 
 def inner_end(view: memoryview, position: int) -> int | None:
-    """Return the end of the record at a position, by its inner lengths alone; None if that is beyond the buffer."""
+    """Return the end of the record at a position, computed from the lengths of its parts instead of its stated size; None if
+    the end is beyond the buffer."""
     limit = len(view)
     if limit - position < RECORD_MIN_BYTES:
         return None
@@ -378,7 +379,7 @@ def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: b
 
 
 def read_topic(view: memoryview, topic_at: int, properties_at: int) -> str:
-    """Return the topic of a record, from the positions of :func:`read_fields`. Raises RecordError if it is not UTF-8."""
+    """Return the topic of a record, from the positions of :func:`read_fields`. Raises RecordError if the topic is not UTF-8."""
     try:
         return str(view[topic_at : properties_at - 2], "utf-8")
     except UnicodeDecodeError as error:
@@ -389,7 +390,7 @@ def decode_records(buffer: bytes | memoryview) -> list[Record]:
     """Return the decoded records of a buffer with consecutive records, such as the body of a pull's answer.
 
     Raises:
-        RecordError: one of them is not valid.
+        RecordError: one of the records is not valid.
     """
     records = []
     position = 0
@@ -402,12 +403,13 @@ def decode_records(buffer: bytes | memoryview) -> list[Record]:
 
 
 def sys_flag_at(buffer: bytes | memoryview, position: int) -> int:
-    """Return the sysFlag of a record that is known to be valid."""
+    """Return the sysFlag of the record at a position of a buffer; the record must be valid."""
     return int(_INT32.unpack_from(buffer, position + _SYS_FLAG_AT)[0])
 
 
 def store_timestamp_at(buffer: memoryview, position: int) -> int:
-    """Return the store time, in ms since 1970, of a record that is known to be valid, without decoding the rest."""
+    """Return the store time, in ms since 1970, of the record at a position of a buffer, without decoding the rest. The record
+    must be valid."""
     v6 = sys_flag_at(buffer, position) & BORN_HOST_V6
     (timestamp,) = _INT64.unpack_from(buffer, position + _STORE_TIMESTAMP_AT + (V6_MORE_BYTES if v6 else 0))
     return int(timestamp)

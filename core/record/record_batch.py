@@ -45,7 +45,8 @@ class RecordBatch:
         requests: Sequence[DispatchRequest] | None = None,
         columns: RecordColumns | None = None,
     ) -> None:
-        """Create a batch from one form; use :meth:`of_requests`, :meth:`of_units` or :meth:`of_columns`."""
+        """Create a batch of records from one of its three forms; callers use :meth:`of_requests`, :meth:`of_units` or
+        :meth:`of_columns`."""
         self._units = units if units is not None else requests
         self._requests = requests
         self._columns = columns
@@ -65,7 +66,7 @@ class RecordBatch:
 
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> RecordBatch:
-        """Return a batch of records that are given as requests."""
+        """Return a batch of records that are given as dispatch requests, one per record."""
         return cls(requests=requests)
 
     @classmethod
@@ -88,16 +89,16 @@ class RecordBatch:
 
     @property
     def has_requests(self) -> bool:
-        """Whether the requests exist already, so that :meth:`requests` costs nothing."""
+        """Whether the batch already has its dispatch requests, so that :meth:`requests` costs nothing."""
         return self._requests is not None
 
     @property
     def has_columns(self) -> bool:
-        """Whether the columns exist already, so that :meth:`columns` costs nothing and does not import numpy."""
+        """Whether the batch already has its numpy columns, so that :meth:`columns` costs nothing and does not import numpy."""
         return self._columns is not None
 
     def requests(self) -> Sequence[DispatchRequest]:
-        """Return one request per record. All callers get the same objects."""
+        """Return one dispatch request per record of the batch. All callers get the same objects."""
         requests = self._requests
         if requests is None:
             columns = self._columns
@@ -106,15 +107,16 @@ class RecordBatch:
         return requests
 
     def units(self) -> Sequence[AppendUnit]:
-        """Return the records as they were appended: requests for single records, and batch sends as a whole.
+        """Return the records as they were appended to the log: a dispatch request for each single record, and each batch send
+        as a whole.
 
-        If the records were read back from the log, there are only requests.
+        If the records were read back from the log, the result has a dispatch request for each record.
         """
         units = self._units
         return units if units is not None else self.requests()
 
     def columns(self) -> RecordColumns:
-        """Return the records as numpy columns. The first call in a process imports numpy."""
+        """Return the records of the batch as numpy columns. The first call in a process imports numpy."""
         columns = self._columns
         if columns is None:
             from flintmq.core.record.bulk_columns import columns_of
@@ -129,7 +131,7 @@ class RecordBatch:
         return self.columns().queues()
 
     def requests_of(self, queues: Container[tuple[str, int]]) -> Iterator[DispatchRequest]:
-        """Yield the requests of the records in some queues, without creating requests for other records.
+        """Yield the dispatch requests of the records in some queues, without creating requests for the records in other queues.
 
         Args:
             queues: the (topic, queue id) of the queues. It can change during the iteration if the batch has units or requests.

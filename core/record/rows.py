@@ -1,4 +1,4 @@
-"""Structs of many equal rows, by which one call packs or unpacks a whole batch."""
+"""Structs for :mod:`struct` that consist of many equal rows, so that one call packs or unpacks a whole batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KEPT_ROWS: Final = 64
 
 
 def rows_struct(rows: int, row: str, *lengths: int) -> struct.Struct:
-    """Return the struct of a number of equal rows, big-endian and without gaps.
+    """Return a struct that packs or unpacks a number of equal rows, big-endian and without gaps.
 
     Args:
         rows: the number of rows.

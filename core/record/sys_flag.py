@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Flagged(Protocol):
-    """A value with a sysFlag: a record, or several that were appended together."""
+    """An object with a sysFlag: a record, or several records that were appended together."""
 
     @property
     def sys_flag(self) -> int: ...
@@ -38,7 +38,7 @@ def transaction_type(sys_flag: int) -> int:
 
 
 def without_transaction(sys_flag: int) -> int:
-    """Return a sysFlag with its transaction bits cleared, as of an ordinary message."""
+    """Return a sysFlag with its transaction bits cleared, like the sysFlag of a message without a transaction."""
     return sys_flag & ~TRANSACTION_MASK
 
 
@@ -47,9 +47,10 @@ def is_queued(sys_flag: int) -> bool: ...
 @overload
 def is_queued(sys_flag: Flags) -> Flags: ...
 def is_queued(sys_flag: int | Flags) -> bool | Flags:
-    """Return whether a record has a unit in its consume queue; prepared and rolled back records do not.
+    """Return whether a record with this sysFlag has a unit in its consume queue. Prepared and rolled back records have none.
 
-    The two transaction bits of these are 01 and 11, so the lower bit alone distinguishes them from other records.
+    The two transaction bits of prepared and rolled back records are 01 and 11, so the lower bit alone distinguishes them from
+    other records.
     """
     return (sys_flag & TRANSACTION_PREPARED) == 0
 
@@ -59,7 +60,8 @@ def is_indexed(sys_flag: int) -> bool: ...
 @overload
 def is_indexed(sys_flag: Flags) -> Flags: ...
 def is_indexed(sys_flag: int | Flags) -> bool | Flags:
-    """Return whether a record's keys have entries in the index; those of rolled back records do not."""
+    """Return whether the keys of a record with this sysFlag have entries in the index. The keys of rolled back records have
+    none."""
     return (sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
 
 

@@ -37,7 +37,7 @@ DELETIONS: Final = (DELETED_TOPIC, 0)
 
 
 class _Told(Protocol):
-    """A record's values that identify a deletion."""
+    """The values of a record that show whether it is a deletion of a topic."""
 
     @property
     def topic(self) -> str: ...
@@ -74,12 +74,12 @@ def deletion(topic: str, now_ms: int) -> MessageExtBrokerInner:
 
 
 def deleted_topic(record: _Told) -> str:
-    """Return the topic that a record deletes; empty if the record is not a deletion."""
+    """Return the topic whose deletion a record states; empty if the record is not the deletion of a topic."""
     if record.topic != DELETED_TOPIC or record.prepared_transaction_offset_bytes != _MARK:
         return ""
     return record.properties.get(props.REAL_TOPIC, "")
 
 
 def deleted_topics(batch: RecordBatch) -> list[str]:
-    """Return the topics that the records of a batch delete, in log order."""
+    """Return the topics whose deletion the records of a batch state, in log order."""
     return [topic for request in batch.requests_of({DELETIONS}) if (topic := deleted_topic(request))]

@@ -21,7 +21,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True):
-    """The settings of retention, in the units of the rules."""
+    """The settings of retention, which deletes files of the store, in the units of the rules."""
 
     reserved_ms: int
     """Time for which retention keeps messages, in ms."""
@@ -54,7 +54,7 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:
-        """Return the policy with the settings of the section ``store``."""
+        """Return the retention policy with the settings of the section ``store``."""
         strict = section.compat == "strict"
         return cls(
             reserved_ms=section.file_reserved_hours * _HOUR_MS,
@@ -104,7 +104,7 @@ class DiskFull(msgspec.Struct, frozen=True):
 
 
 class Space(msgspec.Struct, frozen=True):
-    """The measures that the usage of disks requires."""
+    """The measures that the usage of disks requires: deletion of files, and refusal of writes."""
 
     delete: bool = False
     """Whether expired files are deleted at any hour of the day."""
@@ -114,7 +114,7 @@ class Space(msgspec.Struct, frozen=True):
     """The reason why writes are refused; None if writes are accepted."""
 
     def __or__(self, other: Space) -> Space:
-        """Return the measures that either of two requires."""
+        """Return the measures against full disks that at least one of two objects contains."""
         return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
 
 
@@ -134,8 +134,8 @@ def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
 def judge_space(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> Space:
     """Return the measures that the usage of all disks requires.
 
-    The commit log can use its least used disk, so only this disk of the log counts. Disks that could not be measured are not in
-    the arguments and require nothing. RocketMQ deletes files in that case.
+    The commit log can use its least used disk, so only the least used disk of the log counts. Disks that could not be measured
+    are not in the arguments and require nothing. RocketMQ deletes files in that case.
     """
     found = Space()
     if log_disks:
@@ -167,7 +167,7 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The time, the log and the disks at the beginning of a round."""
+    """The time, the log and the disks at the beginning of a round of retention."""
 
     now_ms: int
     hour: int
@@ -181,7 +181,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class Reason(enum.Enum):
-    """The reason for which a file is deleted."""
+    """The reason for which a file of the commit log is deleted."""
 
     EXPIRED = "its messages are older than store.file_reserved_hours"
     BYTES = "the log is longer than store.retention_bytes"
@@ -189,19 +189,19 @@ class Reason(enum.Enum):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """A file to delete, with the reason."""
+    """A file of the commit log to delete, with the reason for the deletion."""
 
     file: LogFile
     reason: Reason
 
     def is_unexpired(self, now_ms: int, policy: RetentionPolicy) -> bool:
-        """Return whether the deletion includes messages that have not expired, because the disk is nearly full."""
+        """Return whether the file is deleted although its messages may not have expired, because the disk is nearly full."""
         newest_ms = self.file.newest_ms
         return self.reason is Reason.FORCIBLY and (newest_ms is None or now_ms - newest_ms < policy.reserved_ms)
 
 
 def plan_deletions(files: Sequence[LogFile], moment: Moment, policy: RetentionPolicy) -> Iterator[Deletion]:
-    """Return the files to delete, the oldest first. There are at most ten, and the last file is never among them.
+    """Return the files of the commit log to delete: at most ten, the oldest first, and never the log's last file.
 
     Args:
         files: all files of the log, in order.
@@ -229,7 +229,7 @@ def is_held(file: LogFile, log_end_offset_bytes: int, policy: RetentionPolicy) -
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The reason why a file is deleted although a group has not consumed it."""
+    """The reason why a file of the commit log is deleted although a consumer group has not consumed it."""
 
     measured: str
     key: str
@@ -237,7 +237,8 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def bound_for_groups(deletion: Deletion, now_ms: int, policy: RetentionPolicy) -> Bound | None:
-    """Return why a file that a named group has not consumed is deleted; None if it is kept.
+    """Return the reason why a commit log file that a consumer group of the settings has not consumed is deleted; None if the
+    file is kept.
 
     Args:
         deletion: the planned deletion of the file.

@@ -26,13 +26,13 @@ class _StoredKeyValues(msgspec.Struct, rename="camel"):
 
 
 class _Noted(msgspec.Struct, rename="camel"):
-    """The part of a journal's note that gives the note's place in the order of changes."""
+    """The part of a note in the journal that gives the place of a change in the order of changes: the data version."""
 
     data_version: DataVersion
 
 
 class _Note(msgspec.Struct, rename="camel"):
-    """A change of one value; None deletes the value."""
+    """A change of one value in the key-value configuration; the value None deletes the key."""
 
     namespace: str
     key: str
@@ -63,7 +63,7 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         return sum(map(len, self._table.values()))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value.
+        """Set the value of a key in a namespace of the key-value configuration.
 
         Raises:
             RefusedError: the configuration would exceed its maximum size; nothing has changed.
@@ -101,16 +101,18 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
             self._table.get(namespace, {}).pop(key, None)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """Return the value of a key; None if there is none."""
+        """Return the value of a key in a namespace of the key-value configuration; None if the key has no value."""
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Delete a value; a missing value is not an error. Raises StoreError if the disk refuses; nothing has changed then."""
+        """Delete the value of a key in the key-value configuration; a missing value is not an error. Raises StoreError if the
+        disk refuses the write; nothing has changed."""
         if key in self._table.get(namespace, {}):
             self._change(namespace, key, None)
 
     def list_namespace(self, namespace: str) -> dict[str, str] | None:
-        """Return all values of a namespace, keyed by key; None if the namespace does not exist."""
+        """Return all values of a namespace of the key-value configuration, keyed by key; None if the namespace does not
+        exist."""
         values = self._table.get(namespace)
         return dict(values) if values is not None else None
 

@@ -35,7 +35,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cluster: str = ""
 
     def any_address(self) -> str | None:
-        """Return the master's address, or a slave's if no master is registered; None without any address."""
+        """Return the master's address, or a slave's address if no master is registered; None if no address is registered."""
         if MASTER_ID in self.broker_addrs:
             return self.broker_addrs[MASTER_ID]
         return next(iter(self.broker_addrs.values()), None)
@@ -60,7 +60,8 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RegisterResult(msgspec.Struct, frozen=True):
-    """The answer to a broker's registration; both values are None for a master."""
+    """The answer to a broker's registration: the addresses of the master, for a slave. A master gets an answer without
+    addresses."""
 
     ha_server_address: str | None = None
     """Address from which a slave replicates its master's log; None for a master."""
@@ -78,7 +79,7 @@ class TopicQueueTable:
         """Names of brokers whose topics have no write permission, whatever the brokers register."""
 
     def put(self, broker_name: str, config: TopicConfig) -> None:
-        """Add or replace a broker's queues of a topic."""
+        """Set the queues that a topic has at a broker."""
         queues = self._table.setdefault(config.topic_name, {})
         self.size += broker_name not in queues
         queues[broker_name] = QueueData(
@@ -103,21 +104,23 @@ class TopicQueueTable:
         return [topic for topic, queues in self._table.items() if wanted & queues.keys()]
 
     def unit_topics(self) -> list[str]:
-        """Return the topics that have the unit flag at any broker."""
+        """Return the topics that have RocketMQ's unit flag in their topicSysFlag at any broker."""
         return self._flagged(lambda flag: bool(flag & UNIT_FLAG))
 
     def unit_sub_topics(self) -> list[str]:
-        """Return the topics that have the unit subscription flag at any broker."""
+        """Return the topics that have RocketMQ's unit subscription flag in their topicSysFlag at any broker."""
         return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG))
 
     def unit_sub_ununit_topics(self) -> list[str]:
-        """Return the topics that have the unit subscription flag, but not the unit flag, at any broker."""
+        """Return the topics that have RocketMQ's unit subscription flag, but not its unit flag, in their topicSysFlag at any
+        broker."""
         return self._flagged(lambda flag: bool(flag & UNIT_SUB_FLAG) and not flag & UNIT_FLAG)
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Remove the write permission from every topic of a broker; return the number of its topics.
 
-        It also applies to topics that the broker registers later, until :meth:`add_write_perm` or :meth:`end_wipe`.
+        Topics that the broker registers later have no write permission either, until :meth:`add_write_perm` or :meth:`end_wipe`
+        is called.
         """
         topics = self._set_perm(broker_name, lambda before: before & ~perm.WRITE)
         if topics:

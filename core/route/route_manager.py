@@ -53,7 +53,7 @@ their topics."""
 
 
 class _LeftBroker(msgspec.Struct, frozen=True):
-    """A removed broker: no process is registered under its name any more."""
+    """A broker name without any registered process, with the time of its removal and its topics."""
 
     at_s: float
     topics: frozenset[str]
@@ -72,7 +72,8 @@ class _LiveBroker(msgspec.Struct):
 
 
 def _is_older(version: DataVersion, known: DataVersion) -> bool:
-    """Return whether a version is older than another of the same table. The counter decides, as a clock may be set back."""
+    """Return whether a version of a table is older than another version of the same table. An older version has a smaller
+    counter, and a timestamp that is not later."""
     return version.counter < known.counter and version.timestamp_ms <= known.timestamp_ms
 
 
@@ -167,7 +168,8 @@ class RouteInfoManager:
         return self._result_for(broker_id, addresses)
 
     def _enter_address(self, cluster: str, name: str, broker_id: int, address: str) -> tuple[dict[int, str], bool]:
-        """Set an address of a broker; return all addresses of its name by id, and whether this one is new under its id."""
+        """Set the address of a broker id; return all addresses of the broker's name, keyed by id, and whether the address is
+        new under this id."""
         known = self._brokers.get(name)
         addresses = dict(known.broker_addrs) if known is not None else {}
         for other_id in [i for i, other in addresses.items() if other == address and i != broker_id]:
@@ -210,7 +212,7 @@ class RouteInfoManager:
             raise _full(f"{text} {REGISTERED_TOPICS_IN_ALL_MAX}", size)
 
     def _leave_cluster(self, known: BrokerData | None, cluster: str) -> None:
-        """Remove a broker name from its earlier cluster, if it has moved to another one."""
+        """Remove a broker name from its earlier cluster, if the broker has moved to another cluster."""
         if known is not None and known.cluster != cluster:
             self._remove_from_cluster(known)
 
@@ -230,12 +232,13 @@ class RouteInfoManager:
         return RegisterResult(master.ha_server_address, master_address)
 
     def is_data_version_changed(self, broker_address: str, data_version: DataVersion) -> bool:
-        """Return whether a version differs from the broker's last registered one; True if the broker never registered."""
+        """Return whether the version of a broker's topics differs from that of the broker's last registration; True if the
+        broker is not registered."""
         known = self.data_version(broker_address)
         return known is None or known != data_version
 
     def data_version(self, broker_address: str) -> DataVersion | None:
-        """Return the version of a broker's last registration; None if it is not registered."""
+        """Return the version of the topics in a broker's last registration; None if the broker is not registered."""
         live = self._live.get(broker_address)
         return live.data_version if live is not None else None
 
@@ -302,7 +305,8 @@ class RouteInfoManager:
     # --- queries ---
 
     def pick_up_topic_route_data(self, topic: str, viewpoint: Viewpoint = HERE) -> TopicRouteData | None:
-        """Return the route of a topic, with addresses for a viewpoint (a client's network); None if no live broker has it."""
+        """Return the route of a topic, with addresses for a viewpoint (a client's network); None if no live broker has the
+        topic."""
         queues = self.topics.queues(topic)
         brokers = [self._brokers[name] for name in queues if name in self._brokers]
         if not brokers:
@@ -321,7 +325,7 @@ class RouteInfoManager:
         return sorted(name for name, left in self._left.items() if left.at_s >= oldest_s and topic in left.topics)
 
     def _seen(self, broker: BrokerData, viewpoint: Viewpoint) -> BrokerData:
-        """Return a broker's data with the addresses by which clients of a viewpoint reach it."""
+        """Return a broker's data, with the addresses by which clients in a network (the viewpoint) reach the broker."""
         addresses = {number: self._address(address, viewpoint) for number, address in broker.broker_addrs.items()}
         return replace(broker, broker_addrs=addresses) if addresses != broker.broker_addrs else broker
 
@@ -330,14 +334,14 @@ class RouteInfoManager:
         return live.advertised.address(registered, viewpoint) if live is not None else registered
 
     def cluster_info(self, viewpoint: Viewpoint = HERE) -> ClusterInfo:
-        """Return all brokers, with their addresses for a viewpoint, and all clusters."""
+        """Return all brokers, with their addresses for a viewpoint (a client's network), and all clusters."""
         return ClusterInfo(
             broker_addr_table={name: self._seen(broker, viewpoint) for name, broker in self._brokers.items()},
             cluster_addr_table={cluster: list(names) for cluster, names in self._clusters.items()},
         )
 
     def topics_by_cluster(self, cluster: str) -> list[str]:
-        """Return the topics of all brokers of a cluster."""
+        """Return the topics that have queues at any broker of a cluster."""
         return self.topics.topics_at(self._clusters.get(cluster, {}))
 
     def system_topics(self, viewpoint: Viewpoint = HERE) -> tuple[list[str], str | None]:
