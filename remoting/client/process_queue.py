@@ -1,4 +1,4 @@
-"""The messages of one queue that were pulled and not yet consumed, limited in number and size (``ProcessQueue`` of RocketMQ)."""
+"""The messages of one queue pulled but not yet consumed, limited in number and size (``ProcessQueue`` of RocketMQ)."""
 
 from __future__ import annotations
 
