@@ -49,7 +49,7 @@ PASSING_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE
 
 @attrs.frozen
 class TopicBounds:
-    """The offsets of a topic's queues, as brokers report them."""
+    """The first and last offsets of a topic's queues, as brokers report them."""
 
     queues: Mapping[MessageQueue, TopicOffset]
     """First and last queue offsets of the queues of brokers that answered, keyed by queue."""
@@ -60,7 +60,8 @@ class TopicBounds:
 
 
 class WireClient:
-    """A client of brokers. Its methods may be called from any thread. Call :meth:`close` at the end.
+    """A client of brokers for Spark's planners and workers. Its methods may be called from any thread. Call :meth:`close` at
+    the end.
 
     Args:
         name_server: the addresses of name servers, or None.
@@ -93,19 +94,19 @@ class WireClient:
         return instance
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the client's loop and return its result.
+        """Run a coroutine on the client's event loop, and return the result of the coroutine.
 
         Raises:
-            SparkPluginError: a broker or name server refused, or did not answer; names it.
+            SparkPluginError: a broker or name server refused a request, or did not answer. The error names this server.
         """
         return self.result(self.start(work))
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine on the client's loop, and return the future of its result."""
+        """Start a coroutine on the client's event loop, and return the future of the coroutine's result."""
         return self._thread.start(work)
 
     def result(self, future: concurrent.futures.Future[T]) -> T:
-        """Return a coroutine's result. Raises like :meth:`run`."""
+        """Wait for a coroutine that :meth:`start` started, and return its result. Raises like :meth:`run`."""
         try:
             return future.result()
         except SparkPluginError:
@@ -118,7 +119,8 @@ class WireClient:
             raise SparkPluginError(f"{self.where}: {error}") from error
 
     def _check_kind(self, refused: RefusedError) -> None:
-        """Raise OptionError if a broker's address was given as a name server's, or the other way round."""
+        """Raise OptionError if a broker's address was given as the address of a name server, or a name server's address as the
+        address of a broker."""
         routes = self.instance.routes
         if isinstance(routes, DirectRoutes):
             address, meant, option = routes.address, "a name server", "nameServer"
@@ -136,7 +138,7 @@ class WireClient:
     # --- requests, all of which may be repeated ---
 
     async def topics(self) -> list[str]:
-        """Return the names of all topics."""
+        """Return the names of all topics that the name server, or the single broker, knows."""
         routes = self.instance.routes
         if isinstance(routes, DirectRoutes):
             return await again(routes.topics)
@@ -182,8 +184,8 @@ class WireClient:
         return TopicBounds({queue: found.get(queue, TopicOffset()) for queue in queues}, answered, silent)
 
     async def left(self, topic: str) -> list[str]:
-        """Return the brokers that had the topic and are no longer registered. Only FlintMQ's name server knows them, RocketMQ's
-        does not. Raises RemotingError."""
+        """Return the names of the brokers that had a topic and are no longer registered. Only FlintMQ's name server knows these
+        brokers; for RocketMQ's name server the result is empty. Raises RemotingError."""
         if isinstance(self.instance.routes, DirectRoutes):
             return []
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
@@ -191,7 +193,8 @@ class WireClient:
         return [name for name in (answer.ext_fields or {}).get(LEFT_BROKERS, "").split(";") if name]
 
     async def earliest_ms(self, queue: MessageQueue) -> int:
-        """Return the store time of a queue's first message in ms; -1 if it has none. Raises RemotingError, RefusedError."""
+        """Return the store time in ms of the first message in a queue; -1 if the queue has no message. Raises RemotingError,
+        RefusedError."""
         route = await self.instance.routes.route(queue.topic)
         header = QueueRequestHeader(topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name)
         asked = request(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
@@ -199,21 +202,21 @@ class WireClient:
         return decode_header(GetEarliestMsgStoretimeResponseHeader, answer.ext_fields).timestamp_ms
 
     async def registered(self) -> frozenset[str]:
-        """Return the names of the registered brokers. Raises RemotingError, RefusedError."""
+        """Return the names of the brokers that are registered at the name server. Raises RemotingError, RefusedError."""
         if isinstance(self.instance.routes, DirectRoutes):
             return self.instance.routes.broker_names
         return frozenset((await again(self.admin.cluster_info)).broker_addr_table)
 
     async def is_gone(self, queue: MessageQueue) -> bool:
-        """Return whether a queue or its topic was deleted, which is so if its broker is registered and lacks it. Raises like
-        :meth:`registered`."""
+        """Return whether a queue or its topic was deleted. A queue was deleted if its broker is registered at the name server
+        and does not have the queue. Raises like :meth:`registered`."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
         # The queue is looked up again, because its broker may have registered in between.
         return await self._lacks(queue)
 
     async def _lacks(self, queue: MessageQueue) -> bool:
-        """Return whether a queue is in no route, or its broker does not know the topic."""
+        """Return whether a queue is missing from the route of its topic, or the queue's broker does not know the topic."""
         try:
             route = await again(lambda: self.instance.routes.route(queue.topic, max_age_s=0))
         except RefusedError as refused:
@@ -223,7 +226,8 @@ class WireClient:
         return queue not in route.read_queues or await self._is_unknown(queue.topic, route.address(queue.broker_name))
 
     async def _is_unknown(self, topic: str, address: str) -> bool:
-        """Return whether a broker answers that it lacks a topic, even if its name server still has a route."""
+        """Return whether a broker answers that it does not have a topic. The name server may still have a route of this topic
+        to the broker."""
         try:
             await again(lambda: self.admin.topic_stats_at(topic, address))
         except RefusedError as refused:
@@ -231,16 +235,15 @@ class WireClient:
         return False
 
     def close(self) -> None:
-        """Close the connections and end the thread. Idempotent."""
+        """Close the connections to brokers and name servers, and end the thread of the event loop. Idempotent."""
         if not self._thread.is_stopped:
             self._thread.run(self.instance.close())
             self._thread.stop()
 
 
 async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patience_ms: int = 0) -> T:
-    """Make a request until it is answered, and return the answer.
-
-    An attempt may fail because a connection was idle too long, or because a broker is busy or restarts.
+    """Repeat a request to a broker until the broker answers, and return the answer. An attempt may fail because a connection
+    was idle too long, or because a broker is busy or restarts.
 
     Args:
         ask: makes one attempt.
@@ -268,7 +271,8 @@ async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patie
 
 
 class DirectRoutes(RouteCache):
-    """A route cache that asks a single broker for its topics, in place of a name server. For use on the loop's thread."""
+    """A route cache that asks a single broker for the routes of its topics, in place of a name server. Only the thread of the
+    client's event loop may use the cache."""
 
     def __init__(self, instance: ClientInstance, address: str) -> None:
         super().__init__(instance.remoting, (), instance.clock)
@@ -278,15 +282,15 @@ class DirectRoutes(RouteCache):
 
     @property
     def broker_names(self) -> frozenset[str]:
-        """The name of the broker, as a set; empty until the name is known."""
+        """The name of the single broker, as a set. The set is empty until the name is known."""
         return frozenset() if self._broker_name is None else frozenset({self._broker_name})
 
     async def topics(self) -> list[str]:
-        """Return the names of all topics of the broker, sorted."""
+        """Return the names of all topics of the single broker, sorted."""
         return sorted((await self._admin.topic_configs(self.address)).topic_config_table)
 
     async def fetch(self, topic: str, *, timeout_ms: float | None = None) -> TopicRouteData:
-        """Return the route of a topic to the broker. Each request has the usual timeout.
+        """Return the route of a topic to the single broker. Each request has the usual timeout.
 
         Raises:
             RefusedError: the broker does not have the topic.

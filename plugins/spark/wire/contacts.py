@@ -1,4 +1,4 @@
-"""Remembers which brokers a read knows, when each last answered, and which are away."""
+"""Records which brokers a Spark read knows, when each broker last answered, and which brokers do not answer now."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from flintmq.plugins.spark.options import ReadOptions
 
 @attrs.define
 class Contacts:
-    """The brokers that a query's planner knows. Not thread-safe.
-
-    When a broker stops, the name server removes it from the routes of its topics. Without this record its queues would look
-    deleted. :meth:`know` adds the queues of a checkpoint.
+    """The brokers that the planner of a Spark query knows. Not thread-safe. When a broker stops, the name server removes the
+    broker from the routes of its topics. Without this record the broker's queues would look deleted. :meth:`know` adds the
+    queues of a checkpoint.
     """
 
     options: ReadOptions
@@ -33,7 +32,7 @@ class Contacts:
 
     @property
     def away(self) -> Mapping[str, str]:
-        """Error texts, keyed by broker name, of the brokers that did not answer at the last attempt."""
+        """Error texts of the brokers that did not answer at the last attempt, keyed by broker name."""
         return self._away
 
     @property
@@ -42,7 +41,7 @@ class Contacts:
         return [topic for topic, names in self._topics.items() if names]
 
     def know(self, queues: Iterable[MessageQueue]) -> None:
-        """Record which brokers have which topics."""
+        """Record which broker has which topics."""
         for queue in queues:
             self.know_brokers(queue.topic, (queue.broker_name,))
 
@@ -61,18 +60,18 @@ class Contacts:
         return frozenset(self._topics.get(topic, ()))
 
     def answered(self, broker_names: Iterable[str]) -> None:
-        """Record that brokers have just answered."""
+        """Record that some brokers have just answered a request."""
         now_s = self.clock()
         for name in broker_names:
             self._contact_s[name] = now_s
             self._away.pop(name, None)
 
     def silent(self, found: Mapping[str, str]) -> None:
-        """Record that brokers do not answer, with the error text of each.
+        """Record that some brokers do not answer requests, with an error text for each broker.
 
         Raises:
-            BrokerAwayError: a broker has been away for longer than the option ``maxBrokerAway``. With ``failOnDataLoss`` off
-                this is only a warning.
+            BrokerAwayError: a broker has been away for longer than the option ``maxBrokerAway``. With ``failOnDataLoss`` off, a
+            warning is logged instead.
         """
         for name, why in sorted(found.items()):
             self._contact_s.setdefault(name, self.clock())
@@ -88,11 +87,13 @@ class Contacts:
                 )
 
     def is_waited_for(self) -> bool:
-        """Return whether a broker is away, and not yet for as long as ``maxBrokerAway``."""
+        """Return whether the query still waits for a broker: the broker does not answer, but not yet for as long as the option
+        ``maxBrokerAway`` allows."""
         limit_ms, ages_ms = self.options.max_broker_away_ms or 0, self.ages_ms()
         return any(ages_ms[name] < limit_ms for name in self._away)
 
     def ages_ms(self) -> dict[str, int]:
-        """Return the ms since each broker's last answer, or since its first mention if it never answered, keyed by name."""
+        """Return the time in ms since the last answer of each broker, keyed by broker name. For a broker that never answered,
+        it is the time since this record first contained the broker."""
         now_s = self.clock()
         return {name: int((now_s - at_s) * 1000) for name, at_s in sorted(self._contact_s.items())}

@@ -24,7 +24,7 @@ def lag_of(
     client: WireClient,
     contacts: Contacts,
 ) -> dict[str, Any]:
-    """Return ``lag`` and ``brokers`` for :meth:`MessageTransport.reported`.
+    """Return the members ``lag`` and ``brokers`` of an offset for :meth:`MessageTransport.reported`.
 
     Args:
         unread: the unread range of each queue.
@@ -44,7 +44,7 @@ def lag_of(
 
 
 def _waited_ms(unread: Sequence[QueueRange], client: WireClient, contacts: Contacts) -> int | None:
-    """Return the age in ms of the oldest unread message; None if no broker answers."""
+    """Return the age in ms of the oldest message that a query has not read; None if no broker answers."""
     here = sorted((one for one in unread if one.queue.broker_name not in contacts.away), key=lambda one: -one.rows)
     first = [QueueRange(one.queue, one.start, one.start + 1) for one in here[:LOOKED_AT]]
     puller = Puller(client, fail_on_data_loss=False)

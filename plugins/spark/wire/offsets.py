@@ -1,9 +1,9 @@
 """The offset of a read from brokers, as a checkpoint records it.
 
-It has the queue offset of each queue's next message, and the state of the queues at that time. Queue offsets alone do not show
-whether a queue is still the same. A topic that was deleted and recreated begins at 0 and may already have more messages than
-were read. Brokers report when a queue's first message was stored. If that is later than every message that the query saw, the
-topic was recreated.
+The offset contains the queue offset of each queue's next message, and the state of the queues when the offset was made. Queue
+offsets alone do not show whether a queue is still the same. A topic that was deleted and recreated begins at 0 and may already
+have more messages than were read. Brokers report when a queue's first message was stored. If that is later than every message
+that the query saw, the topic was recreated.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WireOffset:
     checkpoint."""
 
     def to_json(self) -> Offset:
-        """Return the offset as JSON for Spark's checkpoint."""
+        """Convert this offset of a read from brokers to JSON for Spark's checkpoint."""
         found = offset_of(self.queues)
         found |= {
             name: offset_of(queues)["queues"]
@@ -64,10 +64,10 @@ class WireOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> WireOffset:
-        """Return the offset in a checkpoint's JSON.
+        """Parse the JSON of a checkpoint, and return the offset of a read from brokers.
 
         Raises:
-            CheckpointError: the offset is another transport's, of a later version, or not valid.
+            CheckpointError: the offset belongs to another transport, has a later version, or is not valid.
         """
         check_offset(offset, "broker")
         return cls(
@@ -79,7 +79,7 @@ class WireOffset:
 
     @classmethod
     def at(cls, queues: Mapping[MessageQueue, int], edges: Edges) -> WireOffset:
-        """Return the offset with the given queue offsets and the given state of the queues."""
+        """Return an offset of a read from brokers with the given queue offsets and the given state of the queues."""
         return WireOffset({}).moved(queues, edges)
 
     def moved(
@@ -89,8 +89,8 @@ class WireOffset:
 
         Args:
             queues: the new queue offsets, keyed by queue.
-            edges: the first and last offsets of the queues now.
-            began: the value of :attr:`began` in the new offset; None for an empty one.
+            edges: the current first and last offsets of the queues. began: the value of :attr:`began` in the new offset; None
+            for an empty one.
         """
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}
@@ -98,17 +98,18 @@ class WireOffset:
         return WireOffset(places, began or {}, waiting, {**(self.seen_ms or {}), **newest_ms(edges)})
 
     def ranges_to(self, end: WireOffset, first: Mapping[MessageQueue, int]) -> list[QueueRange]:
-        """Return the range of each queue between this offset and a later one. A queue that is new begins at its queue offset
-        in ``first``."""
+        """Return the range of messages of each queue between this offset and a later offset. A queue that is new begins at its
+        queue offset in ``first``."""
         return ranges_between({**self.queues, **end.began}, end.queues, first)
 
     def has_seen_ms(self, queue: MessageQueue) -> int | None:
-        """Return the store time in ms of the newest known message of a queue's topic at its broker; None if none is known."""
+        """Return the store time in ms of the newest message that the query knows of a queue's topic at the queue's broker; None
+        if the query knows no message."""
         return (self.seen_ms or {}).get((queue.topic, queue.broker_name))
 
 
 def newest_ms(edges: Edges) -> dict[tuple[str, str], int]:
-    """Return the store time in ms of the newest message, keyed by topic and broker name."""
+    """Return the store time in ms of the newest message that a topic has at a broker, keyed by topic and broker name."""
     found: dict[tuple[str, str], int] = {}
     for queue, edge in edges.items():
         if edge.last_update_timestamp_ms > 0:

@@ -1,4 +1,5 @@
-"""Pulls ranges of queues with several requests at a time, returns records in order, and reports missing messages.
+"""Pulls ranges of queues from brokers with several requests at a time, returns the records in order, and reports missing
+messages.
 
 The offset of the next pull is known only when the previous answer has arrived. Ranges are therefore cut into parts that are
 pulled at the same time, and their records are returned in the order of the ranges. To bound the memory, a part stops when it
@@ -47,7 +48,7 @@ PATIENCE_PAUSE_S: Final = 0.5
 
 @attrs.frozen
 class Pulled:
-    """Records of one queue from one answer."""
+    """The records of one queue in one answer to a pull request."""
 
     queue: MessageQueue
     records: bytes
@@ -57,7 +58,7 @@ class Pulled:
 
 @attrs.frozen
 class _Stretch:
-    """A part of a range that one coroutine pulls, and the records found."""
+    """A part of a queue's range that one coroutine pulls, and the pulled records."""
 
     wanted: QueueRange
     found: tuple[Pulled, ...] = ()
@@ -65,7 +66,7 @@ class _Stretch:
 
 @attrs.frozen
 class Puller:
-    """Pulls ranges of queues."""
+    """Pulls ranges of queues from brokers, several ranges at a time."""
 
     client: WireClient
     tags: tuple[str, ...] = ()
@@ -81,12 +82,12 @@ class Puller:
     """Longest time in ms to wait for a broker that does not answer."""
 
     def pull(self, ranges: Sequence[QueueRange]) -> Iterator[Pulled]:
-        """Yield all messages of the ranges, in order. Messages of other tags are left out if their hashes differ.
+        """Pull ranges of queues, and yield their records in the order of the ranges. Messages of other tags are left out if the
+        hashes of the tags differ.
 
         Raises:
-            DataLossError: messages are gone.
-            BadRecordError: a broker's answer contains bytes that are no records.
-            SparkPluginError: a broker refuses, or does not answer.
+            DataLossError: messages to be pulled no longer exist. BadRecordError: a broker's answer contains bytes that are no
+            records. SparkPluginError: a broker refuses, or does not answer.
         """
         waiting = collections.deque(_stretches(ranges, max(STRETCH_ROWS, self.pull_batch_size)))
         under_way: collections.deque[concurrent.futures.Future[_Stretch]] = collections.deque()
@@ -104,7 +105,8 @@ class Puller:
                 future.cancel()
 
     async def _pull_stretch(self, wanted: QueueRange) -> _Stretch:
-        """Pull until a range is complete or much data has arrived; return the data and the rest of the range."""
+        """Pull a range of a queue until the range is complete or ``STRETCH_BYTES`` have arrived. Return the pulled records and
+        the rest of the range."""
         subscription = build_subscription(wanted.queue.topic, "||".join(self.tags) or "*")
         found: list[Pulled] = []
         size_bytes = 0
@@ -157,7 +159,7 @@ class Puller:
             raise RefusedError(refused.code, hint, reason=refused.reason) from refused
 
     def _check(self, answer: PulledRecords, wanted: QueueRange, pulled: Pulled) -> None:
-        """Check that a broker did not skip messages that should exist."""
+        """Check that a broker's answer to a pull did not skip messages that should exist."""
         behind = min(answer.next_begin_queue_offset, wanted.end)
         if behind <= wanted.start:
             # A pull whose answer has neither messages nor a next offset would be repeated forever.
@@ -179,7 +181,8 @@ class Puller:
 
 
 def _ends_before(answer: PulledRecords, wanted: QueueRange) -> bool:
-    """Return whether the queue has no message at or after the start of a range, because it lost its end or was recreated."""
+    """Return whether an answer to a pull says that the queue ends before the start of a range. Such a queue has lost its last
+    messages, or was recreated."""
     if answer.status is PullStatus.OFFSET_ILLEGAL:
         return answer.max_queue_offset < wanted.start and answer.next_begin_queue_offset <= wanted.start
     return answer.status is PullStatus.NO_NEW_MESSAGE
@@ -192,7 +195,7 @@ def _stretches(ranges: Sequence[QueueRange], rows: int) -> Iterator[QueueRange]:
 
 
 def _wanted(records: bytes, wanted: QueueRange) -> Pulled:
-    """Return the records of an answer that lie in a range."""
+    """Return the records in an answer to a pull whose queue offsets lie in the wanted range."""
     data = np.frombuffer(records, np.uint8)
     chain = walk(data, 0, len(data))
     if chain.why != "end":
@@ -212,8 +215,8 @@ def _place(wanted: QueueRange) -> str:
 def batches(
     pulled: Iterable[Pulled], decoder: Decoder, batch_rows: int, batch_bytes: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield decoded batches of pulled records. A batch ends at ``batch_rows`` or ``batch_bytes`` and may exceed them by one
-    answer.
+    """Decode pulled records, and yield the rows in Arrow batches. A batch ends at ``batch_rows`` or ``batch_bytes``, and may
+    exceed these limits by one answer.
 
     The bytes are those of the records, or of the decompressed bodies.
 

@@ -35,7 +35,7 @@ messages may have the same store time in ms."""
 
 
 class QueueEdges:
-    """Asks brokers for the first and last offsets of queues. Not thread-safe."""
+    """Asks brokers for the first and last offsets of the queues that a Spark read uses. Not thread-safe."""
 
     def __init__(self, options: ReadOptions, client: Callable[[], WireClient]) -> None:
         self._options = options
@@ -45,7 +45,7 @@ class QueueEdges:
         """The last known first and last offset of each queue, keyed by queue."""
 
     def edges(self, topics: Sequence[str] | None = None, *, remembered: bool = False) -> Edges:
-        """Return the first and last offsets of the queues to read.
+        """Ask brokers for the first and last offsets of the queues to read, and return these offsets.
 
         Args:
             topics: the topics, of which missing ones are skipped; None for the topics of the options.
@@ -117,9 +117,8 @@ class QueueEdges:
         return edges
 
     def complete(self) -> Edges:
-        """Return the offsets of all queues of the options, including brokers that are away, for a read that ends there.
-
-        Waits up to the option ``maxBrokerAway`` for brokers that are away. Raises like :meth:`edges`.
+        """Return the first and last offsets of all queues that the options choose, for a read that ends at the last offsets. If
+        a broker does not answer, wait for the broker up to the time in the option ``maxBrokerAway``. Raises like :meth:`edges`.
         """
         edges = self.edges()
         client = self._client()
@@ -138,11 +137,12 @@ class QueueEdges:
         return edges
 
     def _unregistered(self, missing: Mapping[str, frozenset[str]], *, is_second_look: bool) -> dict[str, str] | None:
-        """Return the brokers in ``missing`` that are not registered, with a text that says why each counts as away.
+        """Return the brokers in ``missing`` that are not registered at the name server, each with a text that says why the
+        broker counts as away.
 
         A broker in ``missing`` had a topic, but is not in the topic's route. If it is registered, either it registered after
-        the routes were fetched, or it deleted the topic. To find out, the routes must be fetched again: the first look then
-        returns None. At the second look the topic counts as deleted.
+        the routes were fetched, or it deleted the topic. To find out, the routes must be fetched again: the first call then
+        returns None. In the second call the topic counts as deleted.
 
         Args:
             missing: names of brokers, keyed by topic.
@@ -185,7 +185,7 @@ class QueueEdges:
         return found
 
     def check_names(self, known: Container[str]) -> None:
-        """Check that each topic of the option ``subscribe`` exists, except for known ones.
+        """Check that each topic in the option ``subscribe`` exists. Topics that the query already knows are not checked.
 
         Raises:
             UnknownTopicError: a topic does not exist.
@@ -200,11 +200,11 @@ class QueueEdges:
                 raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option subscribe")
 
     def read_of(self, topics: Iterable[str]) -> list[str]:
-        """Return the topics that the options choose, sorted."""
+        """Return the topics that the options of a read choose, sorted."""
         return sorted(topic for topic in topics if self._reads_topic(topic))
 
     def reads(self, queue: MessageQueue) -> bool:
-        """Return whether the options choose a queue."""
+        """Return whether the options of a read choose a queue."""
         return self._reads_topic(queue.topic) and self._wants(queue)
 
     def _reads_topic(self, topic: str) -> bool:
@@ -220,15 +220,15 @@ class QueueEdges:
         return chosen is None or queue.queue_id in chosen.get(queue.topic, ())
 
     def since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return, for each queue, the offset from which to read the messages stored since a time. Some earlier messages may
-        come first; the decoder leaves them out.
+        """Return, for each queue, the queue offset from which to read the messages that were stored since a time. Some earlier
+        messages may come first; the decoder leaves these messages out.
 
         A broker answers with the message nearest to a time, and with any of several messages of the same millisecond. The
-        request therefore names the millisecond before. The answer is then a message before the wanted ones, or the first of
-        them.
+        request therefore names the millisecond before. The answer is then a message before the wanted messages, or the first
+        wanted message.
 
         Raises:
-            OptionError: nothing was stored since then, and the options make this an error.
+            OptionError: no message was stored since the time, and the options make this an error.
         """
         found = self._searched(edges, timestamp_ms - 1)
         if any(found[queue] < edges[queue].max_queue_offset - 1 for queue in edges):
@@ -241,7 +241,7 @@ class QueueEdges:
         )
 
     def _any_since(self, edges: Edges, timestamp_ms: int) -> bool:
-        """Return whether any queue's last message was stored at or after a time."""
+        """Return whether the last message of any queue was stored at or after a time."""
         last = [
             QueueRange(queue, edge.max_queue_offset - 1, edge.max_queue_offset)
             for queue, edge in edges.items()
@@ -252,8 +252,8 @@ class QueueEdges:
         return any(batch.num_rows for batch in batches(puller.pull(last), decoder, 1_000, 1 << 20))
 
     def first_since(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return, for each queue, the exact offset of the first message stored since a time. For reads whose decoder does not
-        leave out earlier messages."""
+        """Return, for each queue, the exact queue offset of the first message that was stored since a time. Reads need the
+        exact offset if their decoder does not leave out earlier messages."""
         found = self._searched(edges, timestamp_ms - 1)
         decoder = Decoder(
             ("topic", "brokerName", "queueId", "queueOffset"),
@@ -276,8 +276,8 @@ class QueueEdges:
         return found
 
     def before(self, edges: Edges, timestamp_ms: int) -> dict[MessageQueue, int]:
-        """Return, for each queue, the offset just past the messages stored before a time. A later message may be included; the
-        decoder leaves it out."""
+        """Return, for each queue, the queue offset just past the messages that were stored before a time. One later message may
+        be included; the decoder leaves this message out."""
         found = self._searched(edges, timestamp_ms)
         return {queue: min(place + 1, edges[queue].max_queue_offset) for queue, place in found.items()}
 
@@ -301,7 +301,8 @@ class QueueEdges:
 def placed(
     option: str, place: Place, edges: Edges, options: ReadOptions, *, unnamed: Literal["earliest", "latest"]
 ) -> dict[MessageQueue, int]:
-    """Return the queue offsets that an option names, keyed by queue. A queue that it does not name gets ``unnamed``.
+    """Return the queue offsets that an option of a read names, keyed by queue. A queue that the option does not name gets its
+    first or last offset, as ``unnamed`` says.
 
     Raises:
         OptionError: the option names a queue that is not read.
@@ -329,5 +330,5 @@ def placed(
 
 
 def queue_name(queue: MessageQueue) -> str:
-    """Return a queue's description for errors."""
+    """Return the description of a queue for error texts."""
     return f"queue {queue.queue_id} of topic {queue.topic} at broker {queue.broker_name}"

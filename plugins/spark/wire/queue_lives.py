@@ -1,8 +1,8 @@
-"""Checks whether the queues of a checkpoint are still the same. Topics may be deleted, be recreated, get fewer queues, or lose
-messages.
+"""Checks whether the queues in a checkpoint were deleted or recreated since the checkpoint was written. Topics may be deleted,
+be recreated, get fewer queues, or lose messages.
 
-The position of a queue is never removed from an offset. It is a data loss if messages were known, were not read, and are gone.
-If a queue that was read to its end is missing, no data is lost.
+The position of a queue is never removed from an offset. Data is lost if messages were known, were not read, and no longer
+exist. If a queue that was read to its end is missing, no data is lost.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ log = event_log("flintmq.spark")
 
 
 class QueueLives:
-    """Compares offsets with the brokers' queues. Not thread-safe."""
+    """Compares the offsets in a query's checkpoint with the queues of the brokers. Not thread-safe."""
 
     def __init__(self, options: ReadOptions, client: Callable[[], WireClient]) -> None:
         self._options = options
         self._client = client
 
     def settled(self, offset: WireOffset, edges: Edges) -> WireOffset:
-        """Return the offset with positions that exist in the queues. A queue of a recreated topic begins at its first message.
+        """Compare an offset with the queues of the brokers, and return the offset with positions that exist in the queues. The
+        position in a queue of a recreated topic becomes the queue's first message.
 
         With ``failOnDataLoss`` off, missing messages are skipped.
 
         Raises:
-            CheckpointError: a queue ends before its position, and is not known to be recreated.
-            DataLossError: messages that follow a position are gone.
+            CheckpointError: a queue ends before the position in the offset, and is not known to be recreated. DataLossError:
+            messages that follow a position no longer exist.
         """
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
@@ -68,9 +69,8 @@ class QueueLives:
         return offset.moved(moved, edges, moved) if moved else offset
 
     def check_missing(self, offset: WireOffset, queues: Collection[MessageQueue], edges: Edges) -> None:
-        """Check that queues that no longer exist had no unread messages. Their positions are kept.
-
-        A queue whose broker is away has not lost messages.
+        """Check that the queues of a checkpoint that no longer exist had no unread messages. The offset keeps the positions of
+        these queues. A queue whose broker does not answer has not lost messages.
 
         Raises:
             CheckpointError: messages were unread, or the checkpoint does not record whether they were.
@@ -130,7 +130,7 @@ class QueueLives:
         )
 
     def _remade(self, offset: WireOffset, edges: Edges) -> set[MessageQueue]:
-        """Return the queues that were recreated under the same name since they were read."""
+        """Return the queues that were deleted and recreated under the same name since the query read them."""
         read = {queue: edge for queue, edge in edges.items() if offset.queues[queue] > 0}
         suspects = [
             queue for queue, edge in read.items() if edge.max_queue_offset and _has_changed(offset, queue, edge)
@@ -140,13 +140,15 @@ class QueueLives:
         return emptied | {queue for queue in suspects if earliest_ms.get(queue, 0) > (offset.has_seen_ms(queue) or 0)}
 
     def _earliest_ms(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
-        """Return the store time in ms of each queue's first message, for the queues whose broker answers."""
+        """Return, keyed by queue, the store time in ms of the queue's first message. Queues whose broker does not answer are
+        left out."""
         return self._ask(queues, lambda client, queue: client.earliest_ms(queue))
 
     def _ask(
         self, queues: Sequence[MessageQueue], what: Callable[[WireClient, MessageQueue], Awaitable[int]]
     ) -> dict[MessageQueue, int]:
-        """Return the number that ``what`` returns for each queue, without the queues whose broker does not answer."""
+        """Ask brokers for a number of each queue with ``what``, and return the numbers, keyed by queue. Queues whose broker
+        does not answer are left out."""
         if not queues:
             return {}
         client = self._client()
@@ -172,7 +174,8 @@ class QueueLives:
 
 
 def _has_changed(offset: WireOffset, queue: MessageQueue, edge: TopicOffset) -> bool:
-    """Return whether a queue has new or fewer messages since it was read. If not, it is the same queue."""
+    """Return whether a queue has new or fewer messages since a query read the queue. A queue without such a change was not
+    recreated."""
     seen_ms = offset.has_seen_ms(queue)
     if seen_ms is None:
         return False

@@ -18,7 +18,7 @@ SMALL_BYTES: Final = 8 * 1024 * 1024
 
 @attrs.frozen
 class QueueRange:
-    """Consecutive messages of one queue."""
+    """A range of consecutive messages in one queue."""
 
     queue: MessageQueue
     start: int
@@ -34,14 +34,14 @@ class QueueRange:
 def ranges_between(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], first: Mapping[MessageQueue, int]
 ) -> list[QueueRange]:
-    """Return the range of each queue between two offsets, without empty ranges. A queue that ``start`` lacks begins at its
-    queue offset in ``first``."""
+    """Return the range of messages of each queue between two offsets, without empty ranges. A queue that is missing in
+    ``start`` begins at its queue offset in ``first``."""
     found = (QueueRange(queue, start.get(queue, first.get(queue, 0)), end[queue]) for queue in ordered(end))
     return [one for one in found if one.rows > 0]
 
 
 def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
-    """Return the parts of ranges that can contain messages within bounds."""
+    """Return the parts of queues' ranges that can contain messages that fulfill the conditions in ``bounds``."""
     found = []
     for one in ranges:
         if bounds.topics is not None and one.queue.topic not in bounds.topics:
@@ -55,8 +55,8 @@ def narrowed(ranges: Iterable[QueueRange], bounds: Bounds) -> list[QueueRange]:
 
 
 def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int | None, cores: int) -> int:
-    """Return the number of tasks: as few as ``max_partition_bytes`` allows, but more if processors would be idle or
-    ``min_partitions`` is larger."""
+    """Return the number of Spark tasks that pull some ranges of queues: as few as ``max_partition_bytes`` allows, but more if
+    processors would be idle or ``min_partitions`` is larger."""
     least = -(-total_bytes // max_partition_bytes)
     if least > cores:
         # A multiple of the number of processors keeps all processors busy to the end.
@@ -66,7 +66,7 @@ def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int
 
 
 def packed(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, ...]]:
-    """Return the ranges cut into at most ``count`` parts. All parts but the last have the same number of messages."""
+    """Divide ranges of queues into at most ``count`` parts. All parts but the last have the same number of messages."""
     total = sum(one.rows for one in ranges)
     share = -(-total // count) if total else 1
     parts: list[list[QueueRange]] = []
@@ -85,7 +85,8 @@ def packed(ranges: Sequence[QueueRange], count: int) -> list[tuple[QueueRange, .
 
 
 def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQueue, int]:
-    """Return the end of each queue's range if all ranges together may have at most ``max_rows`` messages, which is at least 1.
+    """Shorten ranges of queues to at most ``max_rows`` messages together, and return the end of each queue's range.
+    ``max_rows`` is at least 1.
 
     Every queue gets one message, and its share of the rest. If there are more queues than ``max_rows``, only the longest ranges
     get one message each.
@@ -113,7 +114,7 @@ def offset_of(queues: Mapping[MessageQueue, int]) -> Offset:
 
 
 def queues_of(offset: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    """Return the queue offsets in a JSON offset of :func:`offset_of`.
+    """Return the queue offsets in a JSON offset that :func:`offset_of` made.
 
     Raises:
         CheckpointError: the offset is another transport's, of a later version, or not valid.
@@ -138,5 +139,5 @@ def queue_numbers(topics: Any) -> dict[MessageQueue, int]:
 
 
 def ordered(queues: Mapping[MessageQueue, int]) -> list[MessageQueue]:
-    """Return the queues sorted by topic, broker and queue id."""
+    """Sort queues by topic, broker and queue id."""
     return sorted(queues, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))

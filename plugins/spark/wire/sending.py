@@ -86,7 +86,7 @@ class RowMessage:
 def row_messages(
     batches: Iterable[pyarrow.RecordBatch], options: WriteOptions, transaction: str
 ) -> Iterator[RowMessage]:
-    """Yield a message for each row. Unknown columns are ignored.
+    """Yield a message to send for each row of a Spark write. Unknown columns are ignored.
 
     Args:
         batches: the rows.
@@ -140,14 +140,14 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
 
 @attrs.define
 class _Request:
-    """Messages that are sent together, and their size."""
+    """Messages that are sent in one request, and their size."""
 
     messages: list[Message] = attrs.field(factory=list)
     size_bytes: int = 0
 
 
 class Sender:
-    """Sends the messages of one task. Not thread-safe. Call :meth:`close` at the end. Raises OptionError like
+    """Sends the messages of one Spark task to brokers. Not thread-safe. Call :meth:`close` at the end. Raises OptionError like
     :class:`WireClient`."""
 
     def __init__(self, options: WriteOptions) -> None:
@@ -168,7 +168,7 @@ class Sender:
         self.repeated = 0
 
     def send(self, row: RowMessage) -> None:
-        """Add a message to a request. It is sent when the request is full, or by :meth:`flush`.
+        """Add a message to a request to a broker. The request is sent when it is full, or by :meth:`flush`.
 
         Raises:
             RowError: a message cannot be sent.
@@ -199,7 +199,8 @@ class Sender:
             self._submit(lane, self._open.pop(lane).messages)
 
     def flush(self) -> None:
-        """Send all waiting messages, and wait until brokers have acknowledged everything. Raises like :meth:`send`."""
+        """Send all messages that were added and not yet sent, and wait until brokers have acknowledged all messages. Raises
+        like :meth:`send`."""
         for lane, request in list(self._open.items()):
             self._submit(lane, request.messages)
         self._open.clear()
@@ -207,7 +208,7 @@ class Sender:
             self._take_answer()
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Close the connections to brokers. Idempotent."""
         for _, future in self._under_way:
             future.cancel()
         self._under_way.clear()
