@@ -30,8 +30,8 @@ class BrokerAwayError(SparkPluginError):
 
 
 class UnsettledStoreError(SparkPluginError):
-    """It is not known how far a store can be read. Either a broker is writing to the store, or the log ends in an incomplete
-    record, and no file in the store records a safe end."""
+    """The end up to which a store can be read is unknown. Either a broker is writing to the store, or the log ends in an
+    incomplete record, and no file in the store records a safe end."""
 
 
 class BadRecordError(SparkPluginError):

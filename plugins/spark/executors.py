@@ -41,8 +41,9 @@ class WorkerPython:
 
 
 def check_executors(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
-    """Check that the executors of a Spark session can import the data source. The check runs a small job. If no executor
-    answers in time, the check logs a warning and accepts the session.
+    """Check that the executors of a Spark session can import the data source.
+
+    The check runs a small job. If no executor answers in time, the check logs a warning and accepts the session.
 
     Args:
         spark: a SparkSession of a cluster, or of Spark Connect.
@@ -103,8 +104,9 @@ def worker_pythons(spark: Any, needed: Sequence[str], timeout_s: float = TIMEOUT
 
 
 def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
-    """Return the function with which each Spark task reports its Python. Spark pickles a nested function by value, so workers
-    without this module can run the function.
+    """Return the function with which each Spark task reports its Python.
+
+    Spark pickles a nested function by value, so workers without this module can run the function.
     """
 
     def look(_number: int) -> str:

@@ -124,10 +124,11 @@ class MessageTransport(Protocol):
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:
-        """Return the offset ``end`` with two more members, which Spark displays. ``"lag"`` describes the messages between
-        ``start`` and ``end``: their number ``messages``, their size ``bytes``, and ``ms``, the age of the oldest message.
-        ``"brokers"`` has, keyed by broker name, ``contactAgeMs``: the ms since the broker's last answer. Unknown values are
-        null.
+        """Return the offset ``end`` with two more members, which Spark displays.
+
+        ``"lag"`` describes the messages between ``start`` and ``end``: their number ``messages``, their size ``bytes``, and
+        ``ms``, the age of the oldest message. ``"brokers"`` has, keyed by broker name, ``contactAgeMs``: the ms since the
+        broker's last answer. Unknown values are null.
         """
         ...
 

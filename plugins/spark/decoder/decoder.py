@@ -146,6 +146,7 @@ class Decoder:
 
     def damaged(self, physical_offset: int | None, size_bytes: int, reason: str) -> pa.RecordBatch:
         """Return a batch with one row that describes a damaged part of the log: its physical offset, its size and the damage.
+
         The batch is empty if :attr:`rows` leaves out topics that were read before, because the read of these topics had this
         row.
         """

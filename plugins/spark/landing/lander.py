@@ -119,8 +119,10 @@ class Lander:
 
 
 class ZoneLock:
-    """Locks a landing zone against other landers, from construction until :meth:`release`. If a broker is killed, the broker's
-    lander process finishes its current step before it exits. The next lander waits until that process has exited.
+    """Locks a landing zone against other landers, from construction until :meth:`release`.
+
+    If a broker is killed, the broker's lander process finishes its current step before it exits. The next lander waits until
+    that process has exited.
 
     Args:
         root: the landing zone's folder.

@@ -213,8 +213,9 @@ def audit(
 
 
 def _duplicates(files: StoreFiles, paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the number of messages whose unique key an earlier message has, and the first of these messages. The number counts
-    messages with equal hashes of the keys. The keys themselves are compared only for the first messages.
+    """Return the number of messages whose unique key an earlier message has, and the first of these messages.
+
+    The number counts messages with equal hashes of the keys. The keys themselves are compared only for the first messages.
     """
     keys = np.concatenate([np.fromfile(path, _UNIQ) for path in paths]) if paths else np.empty(0, _UNIQ)
     keys = keys[np.argsort(keys["hash"], kind="stable")]

@@ -82,8 +82,9 @@ class InlineEngine(Engine):
 
 class ProcessEngine(Engine):
     """An engine that runs maintenance tasks in processes of this machine. The processes start with the first task and end with
-    :meth:`close`. They import the program's main module, so a script that uses this engine needs ``if __name__ ==
-    "__main__":``.
+    :meth:`close`.
+
+    The processes import the program's main module, so a script that uses this engine needs ``if __name__ == "__main__":``.
 
     Args:
         workers: the number of processes; by default the number of processors that this process may use.

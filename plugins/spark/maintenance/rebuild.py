@@ -253,8 +253,10 @@ class _Job:
             table.close()
 
     def _verify(self, runs: Mapping[QueueKey, tuple[int, int]], irregular: frozenset[QueueKey]) -> int:
-        """Check the rebuilt consume queues, and return the number of their units. Each queue in ``runs`` must have all its
-        units, and each unit must refer to a later message than the previous unit. Raises MaintenanceError.
+        """Check the rebuilt consume queues, and return the number of their units.
+
+        Each queue in ``runs`` must have all its units, and each unit must refer to a later message than the previous unit.
+        Raises MaintenanceError.
         """
         size = self._config.store.consume_queue_file_bytes
         units = 0
@@ -344,8 +346,9 @@ def _sync_tree(work: Path, report: Report) -> None:
 
 def _swap(root: Path, work: Path) -> Path | None:
     """Replace the store's consume queues and index by the rebuilt folders. Move the old folders to ``flint/replaced``, and
-    return the folder that contains them; None if the store had no such folders. If the process is killed in between, the next
-    broker rebuilds the missing files from the log.
+    return the folder that contains them; None if the store had no such folders.
+
+    If the process is killed in between, the next broker rebuilds the missing files from the log.
     """
     kept = set_aside(root)
     for name in _DERIVED:

@@ -82,6 +82,7 @@ class PieceDone:
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:
     """Write the consume queue units of a piece of the log to the new queue files, and the piece's index keys to a key file.
+
     Several tasks may write to one queue file: each task writes only the units of its records, at positions that no other record
     has. A task that runs twice writes the same bytes twice.
 

@@ -83,9 +83,10 @@ def source_placed(loaded: LoadedPipeline, options: Mapping[str, str]) -> Iterato
 
 
 def named_option(options: Mapping[str, str], error: str) -> str | None:
-    """Return the option that the text of an error is about; None if no option is found. The first match of these counts: an
-    option's name after the word "option", an option's name elsewhere in the text, or an option's value at the beginning of the
-    text.
+    """Return the option that the text of an error is about; None if no option is found.
+
+    The first match of these counts: an option's name after the word "option", an option's name elsewhere in the text, or an
+    option's value at the beginning of the text.
     """
     for before in (r"\boption ", r"\b"):
         for name in options:

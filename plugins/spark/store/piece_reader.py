@@ -115,9 +115,10 @@ class PieceReader:
         return in_log_order(found).position - piece.file_start
 
     def _all(self, data: npt.NDArray[np.uint8], piece: Piece) -> Ints:
-        """Return the positions in the log file of all records of a piece. Consume queues are read first, because that is
-        several times as fast as walking the log. Hidden messages, deleted topics and missing units leave gaps between the
-        messages that the queues name. Only these gaps are walked.
+        """Return the positions in the log file of all records of a piece.
+
+        Consume queues are read first, because that is several times as fast as walking the log. Hidden messages, deleted topics
+        and missing units leave gaps between the messages that the queues name. Only these gaps are walked.
         """
         queues = self._few_queues() if piece.size >= ASKED_FROM_BYTES else None
         if queues is None:

@@ -139,7 +139,9 @@ def live_feed(root: Path, now_ms: int) -> FeedMarks | None:
 
 def _last_message(log: LogFiles, queues: list[QueueUnits]) -> tuple[int, int]:
     """Return two positions of the log: the end of the last valid message to which a consume queue unit refers, and the largest
-    position in any unit, valid or not. The second position is -1 if no unit refers to a message.
+    position in any unit, valid or not.
+
+    The second position is -1 if no unit refers to a message.
     """
     claimed = -1
     units = heapq.merge(*map(_backwards, queues), reverse=True)

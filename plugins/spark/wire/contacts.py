@@ -14,9 +14,10 @@ from flintmq.plugins.spark.options import ReadOptions
 
 @attrs.define
 class Contacts:
-    """The brokers that the planner of a Spark query knows. Not thread-safe. When a broker stops, the name server removes the
-    broker from the routes of its topics. Without this record the broker's queues would look deleted. :meth:`know` adds the
-    queues of a checkpoint.
+    """The brokers that the planner of a Spark query knows. Not thread-safe.
+
+    When a broker stops, the name server removes the broker from the routes of its topics. Without this record the broker's
+    queues would look deleted. :meth:`know` adds the queues of a checkpoint.
     """
 
     options: ReadOptions
