@@ -26,7 +26,7 @@ class UnknownTopicError(SparkPluginError):
 
 
 class BrokerAwayError(SparkPluginError):
-    """A broker that holds messages to read does not answer."""
+    """A broker with messages that a Spark read needs does not answer."""
 
 
 class UnsettledStoreError(SparkPluginError):
@@ -35,7 +35,7 @@ class UnsettledStoreError(SparkPluginError):
 
 
 class BadRecordError(SparkPluginError):
-    """The bytes at a place where a record is expected are not a valid record."""
+    """The bytes at a position of the commit log, at which a record must begin, are not a valid record."""
 
 
 class RowError(SparkPluginError):

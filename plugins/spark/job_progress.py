@@ -1,4 +1,4 @@
-"""Reports the progress of a Spark session's jobs."""
+"""Reports the progress of a Spark session's jobs: the number of finished tasks."""
 
 from __future__ import annotations
 

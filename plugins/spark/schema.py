@@ -25,7 +25,7 @@ BadRecords = Literal["fail", "skip", "keep"]
 
 @attrs.frozen
 class Column:
-    """A column of a message."""
+    """A column of the table of messages that Spark reads and writes."""
 
     name: str
     type: ColumnType

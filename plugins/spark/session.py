@@ -151,7 +151,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _problem(home: Path) -> str | None:
-    """Return why Spark cannot run on a Java; None if it can."""
+    """Return the reason why Spark cannot run on a Java; None if Spark can run on this Java."""
     executable = home / "bin" / "java"
     try:
         asked = subprocess.run([executable, "-version"], capture_output=True, timeout=_ASK_TIMEOUT_S, check=False)

@@ -52,7 +52,7 @@ except ImportError:
         """The filter ``column = value`` of a Spark query."""
 
     class EqualNullSafe(Filter):  # type: ignore[no-redef]
-        """The filter ``column <=> value`` of a Spark query: equal, or both null."""
+        """The filter ``column <=> value`` of a Spark query: column and value are equal, or both are null."""
 
     class GreaterThan(Filter):  # type: ignore[no-redef]
         """The filter ``column > value`` of a Spark query."""

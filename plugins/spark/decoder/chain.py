@@ -59,7 +59,7 @@ def in_batches(starts: Ints, batch_rows: int = BATCH_ROWS, batch_bytes: int = BA
 
 
 def _why_none(view: memoryview, at: int, end: int) -> str:
-    """Return why there is no record at a position."""
+    """Return the reason why no record of the commit log begins at a position."""
     if at == end:
         return "end"
     size, magic = SIZE_AND_MAGIC.unpack_from(view, at) if end - at >= BLANK_MIN_BYTES else (-1, -1)

@@ -293,7 +293,7 @@ def _heads(data: npt.NDArray[np.uint8], starts: Ints, first_offset_bytes: int | 
 
 
 def reason_of(data: npt.NDArray[np.uint8], at: int) -> str:
-    """Return why there is no valid record at a position."""
+    """Return the reason why no valid record of the commit log begins at a position."""
     try:
         decode_record(data.data, at)
     except RecordError as error:

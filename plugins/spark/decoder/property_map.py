@@ -27,7 +27,7 @@ class PropertyMap:
 
     Args:
         data: the bytes of the records.
-        heads: the heads of the records.
+        heads: the fixed fields of the records.
     """
 
     def __init__(self, data: npt.NDArray[np.uint8], heads: Heads) -> None:
@@ -65,12 +65,12 @@ class PropertyMap:
         return placed(values, self._rows[items], np.arange(len(items)), self._count)
 
     def maps(self) -> pa.Array:
-        """Return an Arrow map of the properties for each record."""
+        """Return, for each record, an Arrow map of the record's message properties."""
         names = as_text(self._encoded.dictionary).take(pa.array(self._codes))
         return pa.MapArray.from_arrays(pa.array(self._bounds(), pa.int32()), names, self._values)
 
     def dictionaries(self) -> list[dict[str, str]]:
-        """Return a dictionary of the properties for each record."""
+        """Return, for each record, a dictionary of the record's message properties."""
         names = as_text(self._encoded.dictionary).take(pa.array(self._codes)).to_pylist()
         pairs = list(zip(names, self._values.to_pylist(), strict=True))
         bounds = self._bounds().tolist()

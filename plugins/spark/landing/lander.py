@@ -150,5 +150,5 @@ class ZoneLock:
             time.sleep(_LOCK_TRY_S)
 
     def release(self) -> None:
-        """Release the lock of the landing zone's folder. Idempotent."""
+        """Release the lock of the landing zone, so that another lander can use the zone. Idempotent."""
         self._file.close()

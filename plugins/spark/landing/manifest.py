@@ -165,7 +165,8 @@ class Manifest:
 
 
 def check_source(root: Path, source: LogSource, last: Commit) -> None:
-    """Raise LandingError if another log, or an abandoned history of this log, has landed in a zone."""
+    """Raise LandingError if a landing zone contains messages of another log, or messages of this log that were truncated
+    later."""
     if last.store_id != source.store_id:
         raise LandingError(
             f"{root}: the folder has the messages of another store (id {last.store_id}, broker {last.broker_name}); "

@@ -41,7 +41,7 @@ class AuditTask(PieceTask):
 
 @attrs.define
 class TopicCount:
-    """The number, size and store times of a topic's messages."""
+    """The number, the size and the store times of a topic's messages, as an audit finds them."""
 
     messages: int
     bytes: int

@@ -34,7 +34,7 @@ Report = Callable[[str, int, int], None]
 
 
 def silent(_what: str, _done: int, _total: int) -> None:
-    """Ignore a progress report."""
+    """Ignore a report of the progress of a maintenance job."""
 
 
 class Engine(abc.ABC):
@@ -68,7 +68,7 @@ class Engine(abc.ABC):
         """Run the tasks, and yield the index and the result of each finished task."""
 
     def close(self) -> None:  # noqa: B027 -- not every engine starts something
-        """Stop processes or sessions that the engine started. Idempotent."""
+        """Stop the processes or the Spark session that the engine started. Idempotent."""
 
 
 class InlineEngine(Engine):

@@ -31,7 +31,7 @@ reads pieces whose store times are outside the time range by at most this time."
 
 @attrs.frozen
 class PartTask(PieceTask):
-    """A piece of the log that a task writes as a Parquet file."""
+    """The task to export one piece of the commit log to a Parquet file."""
 
     folder: str
     rows: RowFilter

@@ -38,7 +38,7 @@ _DISPATCHED_TO_MANY: Final = b"INNER_MULTI_DISPATCH"
 
 @attrs.frozen
 class RebuildTask(PieceTask):
-    """A piece of the log from which a task rebuilds queues and keys."""
+    """The task to rebuild the consume queue units and the index keys of one piece of the commit log."""
 
     out: str
     """Folder in which the task makes the new queues."""

@@ -57,7 +57,7 @@ _SINK_KEYS: Final = ("format", "name", "from", "output_mode")
 
 @attrs.frozen
 class LoadedPipeline:
-    """A pipeline together with the lines of its keys. Not thread-safe."""
+    """A pipeline together with the line of each key in the pipeline's YAML file. Not thread-safe."""
 
     pipeline: Pipeline
     """The pipeline that was made from the YAML."""

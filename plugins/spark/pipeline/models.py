@@ -130,7 +130,7 @@ class StepSection:
 
 @attrs.frozen(kw_only=True)
 class StreamSection:
-    """The settings of a streaming pipeline."""
+    """The section ``stream`` of a pipeline: the settings of a streaming pipeline."""
 
     checkpoint: str = attrs.field()
     """Folder of the checkpoints. Each sink has a subfolder."""

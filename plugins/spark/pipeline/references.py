@@ -36,7 +36,7 @@ class Reference:
 
     @property
     def place(self) -> str:
-        """The environment variable or file of a secret, in words for errors."""
+        """The environment variable or the file that contains the secret, in words for error texts."""
         return f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
 
     def resolve(self) -> str:
