@@ -5,7 +5,7 @@ Three methods make it fast:
 * One strided view over the bytes gathers the fixed fields of all records in one C loop (:mod:`flintmq.core.record.heads`).
 * A field of variable length becomes an Arrow array over the file's bytes, with alternate items for values and for the gaps
   between them. Taking the items with even numbers copies each value once (:mod:`slices`).
-* Addresses and property names are dictionary-encoded, so that each distinct one is converted once (:mod:`slices`,
+* Addresses and property names are dictionary-encoded, so that each distinct address or name is converted once (:mod:`slices`,
   :mod:`property_map`).
 
 The decoder reads records at any ascending positions of any bytes: ranges of the log, single queues, the bodies of PULL answers.

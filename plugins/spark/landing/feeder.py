@@ -1,8 +1,8 @@
 """The thread that copies the log to a landing zone. Dispatch never waits for this thread.
 
 The feeder receives positions, not messages. It reads the messages from the log, so waiting messages cost no memory. If more
-than ``queue_bytes`` wait, the feeder ignores further positions (*catching up*). It then lands the log part by part until it is
-near the end.
+than ``queue_bytes`` of the log wait, the feeder ignores further positions (*catching up*). The feeder then lands the log part
+by part until it is near the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Pipelines in YAML: they read messages from a FlintMQ source, decode them, run SQL steps, and write to any number of sinks.
+"""Pipelines in YAML files. A pipeline reads messages from a FlintMQ source, decodes the messages, runs SQL steps, and writes to
+any number of sinks.
 
 ::
 

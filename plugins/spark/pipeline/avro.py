@@ -54,7 +54,7 @@ _WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double
 
 
 def parse_avro(text: str) -> dict[str, Any]:
-    """Return the Avro schema in a JSON text. Its top level must be a record.
+    """Parse a JSON text, and return its Avro schema. The top level of the schema must be a record.
 
     Raises:
         ConfigError: the text is not such a schema.

@@ -1,1 +1,2 @@
-"""Reads a store's files: finds its messages and how far they may be read, divides them among tasks, and converts offsets."""
+"""Reads the files of a store for Spark: finds the messages, and how far the log may be read; divides the log among tasks;
+converts offsets."""

@@ -1,8 +1,9 @@
 """The queues that a query reads, as the query's checkpoint records them, and the parts of the log that the query has read for
 these queues.
 
-A position in the log does not show for which topics it was reached. If a topic is added to a query, all its messages are read,
-as in a read from brokers. A topic that was left out for a while continues where it stopped.
+A position in the log alone does not show for which topics the log before the position was read. If a topic is added to a query,
+all messages of the topic are read, as in a read from brokers. A topic that the query left out for a while continues at its
+first unread message.
 """
 
 from __future__ import annotations

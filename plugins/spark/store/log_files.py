@@ -26,7 +26,7 @@ Bytes = npt.NDArray[np.uint8]
 
 @attrs.frozen
 class LogFile:
-    """A file of a commit log or consume queue."""
+    """A file of a commit log or consume queue, with its path and the range of bytes that it contains."""
 
     path: str
     start: int

@@ -84,8 +84,8 @@ class LogTail:
 
 
 def walked_tail(log: LogFiles, count: int) -> LogTail | None:
-    """Return the last records of a log: the records of so many newest files that there are more than ``count`` records, or all
-    records if the log has fewer. The result is None if the log has no records.
+    """Return the last records of a log, at least ``count`` records. If the log has fewer records, all records are returned. The
+    result is None if the log has no records.
 
     Raises:
         StoreError: a file cannot be read.

@@ -193,8 +193,8 @@ class PieceReader:
             at = place - piece.file_start
 
     def _next_place(self, piece: Piece, position: int) -> int | None:
-        """Return the first position in a piece, from ``position`` on, at which an existing record begins to which a consume
-        queue unit refers."""
+        """Find the first record in a piece, at or after ``position``, to which a consume queue unit refers. Return the record's
+        position; None if no such record is found."""
         log_files = LogFiles([Path(piece.path).parent])
         found = piece.end
         for queue in list_queues(self._root):

@@ -181,7 +181,7 @@ class Told:
         """Return the position at which a batch from ``start`` on ends, so that the batch is as large as the limit allows:
         ``end``, or the position of an earlier message.
 
-        The batch has at least one message, if there is any.
+        The batch has at least one message if the range contains a message.
         """
         rows = size = 0
         for position, sizes in self._messages(start, end, limit.max_rows):
@@ -270,8 +270,8 @@ def splitters(queues: list[QueueUnits]) -> list[QueueUnits]:
 
 
 def first_place(log: LogFiles, queues: list[QueueUnits], position: int) -> int | None:
-    """Return the first position of the log, from ``position`` on, at which an existing record begins to which a consume queue
-    unit refers; None if no such record is found."""
+    """Find the first record, at or after ``position`` in the log, to which a consume queue unit refers. Return the record's
+    position; None if no such record is found."""
     found = None
     for queue in queues:
         unit = queue.unit(queue.first_at(position))
@@ -312,7 +312,7 @@ def _is_before(log: LogFiles, position: int, timestamp_ms: int) -> bool:
 
 
 def _nearer(log: LogFiles, splitters: list[QueueUnits], file: LogFile, timestamp_ms: int, end: int) -> int:
-    """Return the end of the last message in a log file that was stored before a time and to which a consume queue unit refers;
+    """Find the last message in a log file that has a consume queue unit and was stored before a time. Return the message's end;
     the file's start if no such message is found."""
     best = file.start
     limit = min(end, file.end)

@@ -91,8 +91,8 @@ class Places:
         return Place("queues", queue_offsets=places)
 
     def at_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Return the offset at which a read with a beginning for each queue begins in the log: the position of the first
-        message to read in any queue. Queues that ``place`` does not name begin at ``default``.
+        """Return the offset at which a read begins if its options name a queue offset for each queue. This is the position in
+        the log of the first message to read in any queue. Queues that ``place`` does not name begin at ``default``.
 
         The offset records where each queue begins. These beginnings apply up to the current end of the log. After this end all
         messages are read.

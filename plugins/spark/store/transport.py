@@ -166,10 +166,10 @@ class StoreTransport:
         return offset
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: a broker keeps no offsets for readers of its files."""
+        """Do nothing when Spark has finished a batch: a broker keeps no offsets for readers of its files."""
 
     def close(self) -> None:
-        """Do nothing: the transport keeps no file open."""
+        """Do nothing: the transport that reads a store's files keeps no file open."""
 
     # tasks
 

@@ -47,13 +47,13 @@ class Contacts:
             self.know_brokers(queue.topic, (queue.broker_name,))
 
     def know_brokers(self, topic: str, broker_names: Iterable[str]) -> None:
-        """Record that brokers have a topic."""
+        """Record that the brokers with the given names have a topic."""
         for name in broker_names:
             self._topics.setdefault(topic, set()).add(name)
             self._contact_s.setdefault(name, self.clock())
 
     def forget(self, topic: str, broker_names: Iterable[str]) -> None:
-        """Record that brokers no longer have a topic, because it was deleted."""
+        """Record that some brokers no longer have a topic, because the topic was deleted."""
         self._topics.get(topic, set()).difference_update(broker_names)
 
     def brokers_of(self, topic: str) -> frozenset[str]:

@@ -76,7 +76,7 @@ sent."""
 
 @attrs.frozen
 class RowMessage:
-    """A message made from a row, with its sharding key."""
+    """A message that was made from a row of a Spark write, with the row's sharding key."""
 
     message: Message
     sharding_key: str | None = None
