@@ -1,4 +1,4 @@
-"""The built-in plugins: what a broker can do out of the box, registered through the same hooks as a third party's."""
+"""The built-in plugins of brokers and name servers, registered through the same hooks as plugins of third parties."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ BROKER_ONLY: Final = frozenset(
 
 
 def name_server_plugins() -> tuple[object, ...]:
-    """Return the built-in plugins of a name server, which a broker alone does not import."""
+    """Return the built-in plugins of a name server. A process that runs only a broker does not import them."""
     from flintmq.programs.name_server.processors import NamesrvProcessorsPlugin
 
     return (NamesrvProcessorsPlugin(), *_SHARED)

@@ -58,7 +58,7 @@ class Account:
 
     @classmethod
     def of(cls, written: AclAccount) -> Account:
-        """Return an account made from its form in the configuration. Raises ``ConfigError``, which names the account."""
+        """Return an account made from an entry of the configuration. Raises ``ConfigError``, which names the account."""
         try:
             return cls(
                 access_key=written.access_key,
@@ -129,7 +129,8 @@ class AddressPatterns:
         return bool(self.patterns)
 
     def matches(self, host: str) -> bool:
-        """Return whether a pattern matches a host. The peer of a Unix socket has no address and matches only ``*``."""
+        """Return whether a pattern of this list matches a host. The peer of a Unix socket has no address and matches only
+        ``*``."""
         segments = address_segments(host)
         return any(_matches(pattern, segments) for pattern in self.patterns)
 

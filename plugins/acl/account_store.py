@@ -237,7 +237,7 @@ class FileVersion:
 
 @attrs.frozen(kw_only=True)
 class PlainAcl:
-    """The content of an account file."""
+    """The content of an account file: accounts and global addresses."""
 
     global_white: tuple[str, ...] = attrs.field(alias="globalWhiteRemoteAddresses", default=())
     """Address patterns that apply to all accounts."""

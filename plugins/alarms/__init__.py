@@ -1,1 +1,1 @@
-"""Raises the alarms that concern the broker as a whole, and so belong to no other plugin (docs/alarms.md)."""
+"""Raises the alarms about the store, the consumer groups and the process (docs/alarms.md)."""

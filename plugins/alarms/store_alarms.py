@@ -1,4 +1,4 @@
-"""Raises alarms about the store, its dispatch and its disk."""
+"""Raises alarms about the broker's store, the dispatch of stored messages, and the store's disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoreAlarms:
         waits. The time is as exact as :data:`_LOOK_S`."""
 
     def start(self) -> None:
-        """Begin to check at intervals whether dispatch makes progress."""
+        """Begin to check at intervals whether the dispatch of stored messages makes progress."""
         self._api.work.every(_LOOK_S, self._look, "progress of dispatch", self._rest_s)
 
     def stop(self) -> None:
@@ -101,7 +101,7 @@ class StoreAlarms:
             )
 
     def _slow(self) -> Iterator[Alarm]:
-        """Yield an alarm for each kind of operation (append, flush, commit) that was slow recently."""
+        """Yield an alarm for each kind of operation of the store (append, flush, commit) that was slow recently."""
         oldest_s = self._api.clock.monotonic_s() - self._settings.slow_shown_ms / 1000
         slow = {kind: one.took_ms for kind, one in self._api.log.health.slow_operations.items() if one.at_s >= oldest_s}
         if took_ms := slow.get("append"):
@@ -124,12 +124,12 @@ def _fenced(reason: str) -> Alarm:
 
 
 def _damaged(error: str) -> Alarm:
-    """Return the alarm for a damaged record of the log, at which dispatch has stopped."""
+    """Return the alarm for a damaged record of the commit log, at which the dispatch of messages has stopped."""
     text = f"a record of the log cannot be read, and dispatch stands still; restart the broker to recover: {error}"
     return Alarm("store.damaged", CRITICAL, "", text, key="store.path")
 
 
 def _dispatch_stopped(error: str, behind_bytes: int) -> Alarm:
-    """Return the alarm for dispatch that has stopped because of an error, and is retried."""
+    """Return the alarm for an error that has stopped the dispatch of stored messages. The dispatch is retried."""
     text = f"dispatch stands still, so consumers get nothing new and sends are refused: {error}"
     return Alarm("dispatch.stopped", CRITICAL, "", text, behind_bytes, "bytes", key="dispatchers")

@@ -54,7 +54,7 @@ class UnfitError(Exception):
 
 
 class Kind(enum.Enum):
-    """A type of a part of an expression, in Java's terms."""
+    """The type of a part of a filter expression, in Java's terms."""
 
     INT = "an integer"
     LONG = "a long integer"
@@ -70,7 +70,7 @@ NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
 
 @attrs.frozen
 class Operand:
-    """A compiled part of an expression."""
+    """A compiled part of a filter expression."""
 
     kind: Kind
     program: Program
@@ -88,7 +88,7 @@ class Operand:
 
 
 def literal(kind: Kind, value: Any, position: int) -> Operand:
-    """Return an operand with a constant value."""
+    """Return an operand of a filter expression with a constant value."""
     condition = kind in (Kind.BOOLEAN, Kind.NULL)
     return Operand(kind, lambda _properties: value, position, is_condition=condition, is_literal=True, value=value)
 
@@ -161,7 +161,8 @@ def parse_boolean(text: str) -> bool:
 
 
 def order_doubles(left: float, right: float) -> int:
-    """Compare like Java's ``Double.compareTo``: NaN is the greatest and equal to itself, and -0.0 is less than 0.0."""
+    """Compare two doubles like Java's ``Double.compareTo``: NaN is the greatest and equal to itself, and -0.0 is less than
+    0.0."""
     if left < right:
         return -1
     if left > right:
@@ -216,7 +217,7 @@ def condition(part: Operand) -> Operand:
 
 
 def negative(part: Operand, position: int) -> Operand:
-    """Compile minus: the negative of a number, and unknown for any other value."""
+    """Compile the unary minus: the negative of a number, and unknown for any other value."""
     depth = part.depth + 1
     if depth > FILTER_MAX_DEPTH:
         raise refusal(f"the expression nests deeper than {FILTER_MAX_DEPTH}", position, reason="filter.depth")
@@ -231,7 +232,7 @@ def _nothing(_value: object) -> None:
 
 
 def negation(part: Operand, position: int) -> Operand:
-    """Compile NOT. The negation of unknown is unknown."""
+    """Compile the operator NOT. The negation of unknown is unknown."""
     program = condition(part).program
 
     def run(properties: Mapping[str, str]) -> Any:
@@ -264,13 +265,13 @@ def junction(parts: Sequence[Operand], *, decisive: bool) -> Operand:
 
 
 def is_null(part: Operand) -> Operand:
-    """Compile IS NULL, which is true if a value is unknown."""
+    """Compile the operator IS NULL, which is true if a value is unknown."""
     program = part.program
     return _made(lambda properties: program(properties) is None, [part])
 
 
 def membership(part: Operand, texts: Sequence[str], *, wanted: bool) -> Operand:
-    """Compile IN and NOT IN for a property and texts."""
+    """Compile the operators IN and NOT IN for a property and a list of texts."""
     if part.name is None:
         raise refusal(f"expected a property before IN, found {part.kind.value}", part.position)
     name = part.name

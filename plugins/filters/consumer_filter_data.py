@@ -14,7 +14,7 @@ from flintmq.core.record.bloom import BloomFilterData, StoredBloom
 
 
 class StoredFilter(msgspec.Struct, rename="camel"):
-    """A filter as stored in the file, with the types of RocketMQ's ``ConsumerFilterData``."""
+    """A consumer group's filter as stored in ``consumerFilter.json``, with the types of RocketMQ's ``ConsumerFilterData``."""
 
     bloom_filter_data: StoredBloom | None = None
     born_time: Long = 0
@@ -83,7 +83,8 @@ class ConsumerFilterData:
 
     @classmethod
     def of(cls, stored: StoredFilter) -> ConsumerFilterData:
-        """Return a filter that was read and is not compiled yet. Raises ValueError for malformed data."""
+        """Return a filter that was read from ``consumerFilter.json`` and is not compiled yet. Raises ValueError for malformed
+        data."""
         bloom = stored.bloom_filter_data
         data = cls(
             stored.topic,
@@ -122,7 +123,7 @@ class DeadFilters(msgspec.Struct, frozen=True):
 
 
 class BloomFilterBacked:
-    """A group's filter that checks the bit map first (a :class:`flintmq.core.kernel.ports.BitMapFilter`)."""
+    """A consumer group's filter that checks a message's bit map first (a :class:`flintmq.core.kernel.ports.BitMapFilter`)."""
 
     __slots__ = ("_data", "matches_properties", "matches_tags_code", "needs_properties")
 

@@ -41,7 +41,7 @@ Key = tuple[str, str]
 
 
 def _exists(topic: str, group: str, expression_type: str) -> bool:
-    """Return True. Without a broker, all topics and groups count as existing."""
+    """Return True: in a table of filters without a broker, all topics and groups count as existing."""
     return True
 
 
@@ -308,7 +308,7 @@ class ConsumerFilterManager:
             self._remove(self._table[topic][group])
 
     def forget_unwanted(self) -> None:
-        """Remove the filters for which :attr:`is_wanted` returns False."""
+        """Remove the filters of groups and topics for which :attr:`is_wanted` returns False."""
         for data in [data for groups in self._table.values() for data in groups.values()]:
             if not self.is_wanted(data.topic, data.consumer_group, data.expression_type):
                 self._remove(data)

@@ -85,7 +85,8 @@ class FilterService:
         api.clients.consumers.unregistered.subscribe(table.unregister)
 
     def _is_wanted(self, topic: str, group: str, expression_type: str) -> bool:
-        """Return whether a filter is kept. Topic and group must exist, and SQL92 must be switched on for its filters."""
+        """Return whether a group's filter for a topic is kept. The topic and the group must exist. Filters by SQL92 are kept
+        only if SQL92 is switched on."""
         api = self._api
         is_served = expression_type != SQL92 or api.settings.current.pull.property_filter
         return is_served and topic in api.topics and group in api.groups

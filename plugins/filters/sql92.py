@@ -232,7 +232,7 @@ class _Parser:
 
 
 class Token(NamedTuple):
-    """A token of an expression, with its position."""
+    """A token of an SQL92 expression, with the token's position."""
 
     kind: str
     """Kind of the token: a keyword in capitals, a symbol such as ``<=``, or a constant of this module such as :data:`NAME`."""
@@ -248,7 +248,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """Reads the tokens of an expression; :attr:`next` is the token that is read ahead."""
+    """Reads the tokens of an SQL92 expression; :attr:`next` is the token that is read ahead."""
 
     def __init__(self, expression: str) -> None:
         self._text = expression
@@ -276,7 +276,7 @@ class Tokens:
         return self.take()
 
     def unexpected(self, wanted: str) -> RefusedError:
-        """Return the error for a next token that the grammar does not allow here."""
+        """Return the error for a next token that the grammar of expressions does not allow at its position."""
         return refusal(f"expected {wanted}, found {self.next.shown}", self.next.position)
 
     def _cut(self) -> Token:

@@ -89,7 +89,7 @@ class Gatherer:
         samples.add("flintmq_topics_age_seconds", now_s() - many.begun_s)
 
     def _gather_many(self, series_max: int) -> Generator[None, None, Samples]:
-        """Gather the figures of topics and groups step by step, and return them."""
+        """Gather the figures of topics and groups step by step, and return these figures."""
         many = Samples(series_max)
         worked_s = thread_time_of(self._api.clock)
         many.begun_s, begun_s = stopwatch_of(self._api.clock)(), worked_s()

@@ -52,7 +52,7 @@ def make_service(api: BrokerApi) -> Service | None:
 
 
 def _is_installed(package: str) -> bool:
-    """Return whether a package is installed. This imports its parent packages, but not the package."""
+    """Return whether a package is installed. The check imports the package's parent packages, but not the package."""
     try:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:

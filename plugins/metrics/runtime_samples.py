@@ -1,4 +1,4 @@
-"""Computes figures from the texts that request 28 returns. This runs outside the event loop."""
+"""Computes figures from the texts that request 28 returns. The computation runs outside the event loop."""
 
 from __future__ import annotations
 

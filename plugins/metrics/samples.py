@@ -1,4 +1,4 @@
-"""Holds the figures of one scrape as plain numbers, up to a maximum number of series."""
+"""Holds the figures of one scrape of the metrics as plain numbers, up to a maximum number of series."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Samples:
 
     @property
     def room(self) -> int:
-        """Return how many more series fit into the limit."""
+        """Return how many more series of metrics fit into the limit."""
         return self._limit - self.count
 
     def takes(self, series: int) -> bool:
@@ -92,7 +92,7 @@ class Samples:
         return known
 
     def repeat(self, names: Mapping[str, str]) -> None:
-        """Expose metrics under a second name, too.
+        """Expose some metrics under a second name, too.
 
         Args:
             names: second names, keyed by the first.
@@ -115,6 +115,6 @@ class Samples:
             self.add(name, figure)
 
     def add_histogram(self, name: str, histogram: Histogram, *labels: str) -> None:
-        """Add a copy of a histogram, or count its series as left out if the limit is reached."""
+        """Add a copy of a histogram, or count the histogram's series as left out if the limit of series is reached."""
         if self.takes(len(histogram.counts) + 2):
             self.distributions.setdefault(name, []).append((labels, Distribution.of(histogram)))

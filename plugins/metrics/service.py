@@ -169,5 +169,5 @@ class MetricsService:
 
 
 def _nothing(_samples: Samples) -> Iterator[None]:
-    """Gather nothing. The probes need only know that the event loop answers."""
+    """Gather no figures, because probes need only know that the event loop answers."""
     return iter(())

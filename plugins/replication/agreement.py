@@ -53,14 +53,14 @@ class LogState:
         return self.end_offset_bytes == self.min_offset_bytes == 0
 
     def to_bytes(self) -> bytes:
-        """Return the body of a STATE frame."""
+        """Return the state of the log as the body of a STATE frame."""
         content = attrs.asdict(self, filter=lambda attribute, _value: attribute.name != "epochs")
         content["epochs"] = self.epochs.to_bytes().decode("ascii")
         return json.dumps(content).encode("ascii")
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Self:
-        """Return the state in the body of a STATE frame. Raises ReplicationError if the body is not valid."""
+        """Return the state of a log from the body of a STATE frame. Raises ReplicationError if the body is not valid."""
         try:
             if len(raw) > _STATE_MAX_BYTES:
                 raise ValueError(f"{len(raw)} bytes")

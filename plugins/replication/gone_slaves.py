@@ -21,7 +21,7 @@ class GoneSlaves:
         self._following: dict[str, int] = {}
 
     def follows(self, slave: str) -> None:
-        """Record a further connection of a slave."""
+        """Record that a slave has opened a connection."""
         self._following[slave] = self._following.get(slave, 0) + 1
         self._left_s.pop(slave, None)
 
@@ -39,7 +39,7 @@ class GoneSlaves:
         self._left_s[slave] = now_s
 
     def gone_ms(self) -> dict[str, int]:
-        """Return the time in ms since each disconnected slave left, keyed by its name, the longest first."""
+        """Return the time in ms since each disconnected slave left, keyed by the slave's name. The longest time comes first."""
         now_s = self._clock.monotonic_s()
         return {slave: round((now_s - left_s) * 1000) for slave, left_s in self._left_s.items()}
 

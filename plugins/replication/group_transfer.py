@@ -44,7 +44,7 @@ class GroupTransferService:
         watermarks.replicated = watermarks.wrote
 
     def joined(self, slave: object, held_offset_bytes: int) -> None:
-        """Add a slave that has the log up to a physical offset."""
+        """Add a connected slave that has the log up to a physical offset."""
         self._slaves[slave] = held_offset_bytes
         self.holds(slave, held_offset_bytes)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class LinkSettings:
-    """The settings of a master or a slave for its connections."""
+    """The settings of a master or a slave for the connections of replication."""
 
     heartbeat_s: float
     """Time in seconds after which a heartbeat is sent if no other frame was sent."""

@@ -79,7 +79,7 @@ class MasterReplication:
 
     @property
     def ha_port(self) -> int:
-        """Port for slaves; 0 before the start."""
+        """Port on which the master accepts slaves; 0 before the start."""
         return int(self._socket.getsockname()[1]) if self._socket is not None else 0
 
     def start(self) -> None:

@@ -120,7 +120,7 @@ class SlaveReplication:
         self._api.log.dispatch()
 
     def _arrived(self, batch: RecordBatch) -> None:
-        """Add topics that are missing in the copied table of the master, and remove deleted topics."""
+        """Add topics of received messages that are missing in the copied table of the master, and remove deleted topics."""
         topics, learned = self._api.topics, self._tables.learned_topics
         queues = batch.queues()
         if DELETIONS in queues:
@@ -134,7 +134,8 @@ class SlaveReplication:
             self.synchronize.wake()
 
     def _forget_deleted(self, batch: RecordBatch) -> set[tuple[str, int]]:
-        """Remove topics whose deletion is recorded in a batch; return the queues of the batch's messages in other topics."""
+        """Remove topics whose deletion is recorded in a batch of received records; return the queues of the batch's messages in
+        other topics."""
         queues: set[tuple[str, int]] = set()
         for request in batch.requests():
             topic = deleted_topic(request)
@@ -207,7 +208,7 @@ class HaSlaveService:
 
     @property
     def is_following(self) -> bool:
-        """Whether a connection to a master is open and its log is received."""
+        """Whether a connection to a master is open and the master's log is received."""
         connection = self._connection
         return connection is not None and connection.link.stage is SlaveStage.FOLLOWING and connection.is_open
 
@@ -230,7 +231,7 @@ class HaSlaveService:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """Close the connection and wait until the task has ended. Idempotent."""
+        """Close the connection to the master, and wait until the task that connects has ended. Idempotent."""
         self.halt()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -296,7 +297,7 @@ class HaSlaveService:
         )
 
     def runtime_info(self) -> dict[str, str]:
-        """Return whether the master's log is received, and the number of connections, for request 28."""
+        """Return, for request 28, whether the master's log is received, and the number of connections."""
         return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
 
     def alarms(self, limit_ms: int) -> Iterator[Alarm]:

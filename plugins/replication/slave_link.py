@@ -143,7 +143,7 @@ class SlaveLink:
         return checker.receive(offset_bytes, body) if body else []
 
     def report(self, held_offset_bytes: int) -> None:
-        """Add a report to the next output: the physical offset up to which the slave's log is on disk."""
+        """Add a report to the next bytes for the master: the physical offset up to which the slave's log is on disk."""
         self._held_offset_bytes = held_offset_bytes
         self._out += self._encode(FrameType.HELD, held_offset_bytes, 0, b"")
 

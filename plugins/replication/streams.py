@@ -58,7 +58,7 @@ Buffer = bytes | memoryview
 
 
 class FrameType(enum.IntEnum):
-    """The types of frames; RocketMQ's stream has DATA, HEARTBEAT and HELD."""
+    """The types of frames of replication. RocketMQ's stream has DATA, HEARTBEAT and HELD."""
 
     STATE = 1
     DATA = 2
@@ -84,7 +84,7 @@ class Frame:
 
 
 def plain_pieces(kind: FrameType, offset_bytes: int, _second_offset_bytes: int = 0, body: Buffer = b"") -> list[Buffer]:
-    """Return the pieces of a frame in RocketMQ's stream; empty for a type of frame that this stream does not have."""
+    """Return the pieces of a frame in RocketMQ's stream. The result is empty if RocketMQ's stream lacks the type of frame."""
     if kind is FrameType.HELD:
         return [_REPORT.pack(offset_bytes)]
     if kind not in (FrameType.DATA, FrameType.HEARTBEAT):
@@ -178,7 +178,7 @@ class Sealer:
     def seal(
         self, kind: FrameType, offset_bytes: int, second_offset_bytes: int = 0, body: Buffer = b""
     ) -> list[Buffer]:
-        """Return the pieces of a sealed frame, in the order in which they are to be sent."""
+        """Return the pieces of a sealed frame of replication, in the order in which they are to be sent."""
         header = _SEALED_HEADER.pack(kind, len(body), offset_bytes, second_offset_bytes)
         digest = self._keyed.copy()
         digest.update(_NUMBER.pack(self._number) + header)

@@ -135,7 +135,7 @@ class CleanCommitLogService:
     # space
 
     def check_space(self) -> Space:
-        """Measure the disks, and set or clear the store's ``disk_full``."""
+        """Measure the use of the store's disks, and set or clear the store's ``disk_full``."""
         files = self._files
         policy = RetentionPolicy.of(files.settings.store)
         log_disks = [
@@ -216,7 +216,7 @@ class CleanCommitLogService:
             log.warning("disk.nearly_full", "the disk is nearly full, and no commit log file can be deleted")
 
     def _finder(self, policy: RetentionPolicy) -> UnreadFinder | None:
-        """Return a finder of messages that groups have not consumed yet; None if there are no groups."""
+        """Return an object that finds messages which groups have not consumed; None without consumer groups."""
         if self._offsets is None:
             return None
         files = self._files

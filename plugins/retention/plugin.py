@@ -115,7 +115,7 @@ class RetentionService:
         return [*self.cleaner.alarms, *self.cleaner.lost_alarms, *self.cleaner.forced_alarms]
 
     def stop(self) -> None:
-        """Do nothing. The broker has already ended the timers."""
+        """Do nothing, because the broker has already ended the timers of retention."""
 
 
 class ResidentPages:
@@ -154,7 +154,8 @@ class ResidentPages:
         return RESIDENT_CHECK_S
 
     def _steps(self) -> Iterator[None]:
-        """Release the pages of the log except its newest part, of synced parts of queues, and of entries of the index."""
+        """Release memory pages: those of the log except its newest part, of synced parts of queues, and of entries of the
+        index."""
         files = self._files
         marks = files.log.marks
         behind = min(marks.flushed, marks.dispatched) - self._newest_bytes

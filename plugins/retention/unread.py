@@ -79,7 +79,7 @@ def describe(unread: Collection[Unread]) -> str:
 
 
 class FileContents(msgspec.Struct):
-    """The number of messages in a file of the log, and the groups that have not consumed them."""
+    """The number of messages in a file of the log, and the groups that have not consumed all these messages."""
 
     messages: int = 0
     """Number of messages in the log file that consume queues still contain."""

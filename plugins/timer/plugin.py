@@ -192,7 +192,7 @@ class TimerService:
         return int(self.positions.known.get("lowQueueOffset", 0))
 
     def stop(self) -> None:
-        """Do nothing: the timers have ended, and the positions are written by :meth:`persist`."""
+        """Do nothing, because the broker has ended the timers and :meth:`persist` writes the positions."""
 
     def _run(self) -> float:
         clock = self._api.clock
@@ -220,7 +220,7 @@ class TimerService:
             self.positions.persist(self.positions.known)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return how many timers have to be read and how many have to be delivered, under RocketMQ 5.x's names."""
+        """Return how many timers still have to be read, and how many still have to be delivered, under RocketMQ 5.x's names."""
         return self.timers.runtime_info() if self.takes_messages else {}
 
     def positions_for_slaves(self) -> Mapping[str, object]:

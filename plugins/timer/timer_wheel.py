@@ -222,7 +222,7 @@ class TimerWheel:
         return KEY.unpack(self._firsts[self._order[0]][: KEY.size]) if self._order else None
 
     def queue_offsets_before(self, due_ms: int, queue_offset: int) -> list[int]:
-        """Return the queue offsets of the entries in memory that sort before a due time and queue offset."""
+        """Return the queue offsets of the timer wheel's entries in memory that sort before a due time and queue offset."""
         border = KEY.pack(due_ms, queue_offset)
         found = []
         places = [0]

@@ -17,7 +17,7 @@ KEY: Final = "tracing.otlp_endpoint"
 
 
 class TracingPlugin:
-    """Registers the service ``tracing``, and an intake step that runs before all others."""
+    """Registers the service ``tracing``, and an intake step that runs before all other intake steps."""
 
     plugin_name = "tracing"
 

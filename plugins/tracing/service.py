@@ -46,14 +46,14 @@ class TracingService:
         self.on_handed_out = self._tracer.on_handed_out
 
     def start(self) -> None:
-        """Subscribe to the broker's events, and start the pusher's thread."""
+        """Subscribe to the broker's events, and start the thread that pushes spans."""
         self._api.log.arrived.subscribe(self._tracer.on_arrived)
         self._api.role.changed.subscribe(self._tracer.role_changed)
         self._api.work.every(_OVERDUE_S, self._end_overdue, "spans of answered messages")
         self._pusher.start()
 
     async def stop(self) -> None:
-        """End the spans of messages under way, and push the remaining spans for a bounded time."""
+        """End the spans of traced messages under way, and push the remaining spans for a bounded time."""
         self._tracer.close()
         await self._api.work.background(self._pusher.stop)
 

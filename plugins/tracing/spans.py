@@ -39,7 +39,7 @@ _KEYS_MAX: Final = 16
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A finished span."""
+    """A finished OpenTelemetry span of a message."""
 
     operation: str
     context: TraceContext

@@ -31,7 +31,7 @@ _MEMBER: Final = re.compile(_KEY + b"=" + _VALUE)
 
 
 class TraceContext(msgspec.Struct, frozen=True):
-    """Identifies the span that a message comes from, as its property ``traceparent`` gives it."""
+    """Identifies the span that a message comes from, as given by the message's property ``traceparent``."""
 
     trace_id: int
     """Id of the trace: 128 bits, not 0."""
@@ -45,7 +45,7 @@ class TraceContext(msgspec.Struct, frozen=True):
 
     @property
     def is_sampled(self) -> bool:
-        """Return whether the producer's span is recorded."""
+        """Return whether the span that a message comes from is sampled."""
         return bool(self.flags & SAMPLED)
 
     @property

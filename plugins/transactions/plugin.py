@@ -175,7 +175,7 @@ class TransactionsService:
         return ends_transactions(self._api.role) and self.transactions.table.is_done(half_queue_offset)
 
     def stop(self) -> None:
-        """Do nothing: the timers have ended, and :meth:`persist` saves the positions."""
+        """Do nothing, because the broker has ended the timers and :meth:`persist` saves the positions."""
 
     def _check(self) -> float:
         wait_s = self.transactions.run()
@@ -262,7 +262,7 @@ class ResumeCheckProcessor(DeclaredProcessor):
         RequestCode.RESUME_CHECK_HALF_MESSAGE, header=ResumeCheckHalfMessageRequestHeader, needs=ADMIN, audited=True
     )
     async def resume(self, request: Request) -> Response:
-        """Reset the number of checks of a half message."""
+        """Reset the number of times that a half message was checked."""
         message_id = request.header(ResumeCheckHalfMessageRequestHeader).msg_id or ""
         try:
             place = decode_message_id(message_id)
