@@ -120,7 +120,7 @@ def environment_of(config: BrokerConfig) -> dict[str, str]:
 
 
 def console_of(config: BrokerConfig, name_servers: Sequence[str], store: Path) -> ConsoleChild:
-    """Return a console that is not started yet. It will log at the level of this process.
+    """Return a console that is not started yet. The console will log at the level of this process.
 
     Args:
         config: the configuration, with the section ``console:`` and the settings of TLS.

@@ -1,4 +1,5 @@
-"""The service ``console``: starts the console's process when the broker is ready, and ends it with the broker."""
+"""The service ``console``: starts the console's process when the broker is ready, and ends the console's process with the
+broker."""
 
 from __future__ import annotations
 

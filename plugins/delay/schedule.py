@@ -68,8 +68,8 @@ class ScheduleMessageService:
         """Deliver every delayed message that is due.
 
         Args:
-            now_ms: wall-clock time. If an entry is due later than now plus its level's delay, the clock was set back
-                after it was stored, and it is delivered now.
+            now_ms: wall-clock time. If an entry is due later than now plus its level's delay, the clock was set back after the
+                entry was stored, and the entry's message is delivered now.
 
         Returns:
             The time of the next call, in ms since 1970; ``now_ms`` itself if a level has more messages due.

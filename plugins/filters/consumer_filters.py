@@ -49,7 +49,7 @@ class ConsumerFilterManager:
     """A table of filters, keyed by topic and group. Loop thread.
 
     Args:
-        clock: dates filters and limits compilation.
+        clock: gives filters their times, and limits compilation.
         factories: factories of filters, keyed by expression type; filters of other types are not kept.
         bloom_filter: computes the bit positions of each group and topic.
         file: ``config/consumerFilter.json``, or None to keep the table in memory.

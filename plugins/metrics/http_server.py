@@ -70,7 +70,8 @@ class HttpServer:
 
     Args:
         sock: a bound socket, which :meth:`stop` closes.
-        respond: computes the answers, on the server's threads. If it raises, the error is logged and the client gets 500.
+        respond: computes the answers, on the server's threads. If this function raises an exception, the error is logged and
+            the client gets 500.
         slow_path: the path whose answers take long, and are computed by :data:`THREADS` threads.
     """
 

@@ -33,7 +33,7 @@ class Snapshot:
 
 
 class Snapshots:
-    """Asks the loop for snapshots, one at a time. Any thread but the loop's.
+    """Asks the event loop for snapshots of figures, one at a time. Any thread but the loop's.
 
     Args:
         loop: the broker's event loop.

@@ -23,7 +23,8 @@ _NOT_AVAILABLE: Final = CompletedWaiter(FlushStatus.SLAVE_NOT_AVAILABLE)
 
 
 class GroupTransferService:
-    """Tracks the physical offsets that slaves report, and completes the waiters; RocketMQ's GroupTransferService. Loop thread.
+    """Tracks the physical offsets that slaves report, and completes the waiters for slaves; RocketMQ's GroupTransferService.
+    Loop thread.
 
     Args:
         watermarks: the positions of the log. This service sets ``replicated``, beyond which records are not readable.

@@ -196,7 +196,7 @@ class MasterReplication:
 
 
 class HaMasterService:
-    """Accepts connections of slaves and sends the log to them; RocketMQ's HAService. Loop thread.
+    """Accepts connections of slaves and sends the log to the slaves; RocketMQ's HAService. Loop thread.
 
     Args:
         master_log: the log to send.

@@ -165,7 +165,7 @@ class SlaveReplication:
 
 
 class HaSlaveService:
-    """Connects to a master and appends its log to the slave's; RocketMQ's HAClient. Loop thread.
+    """Connects to a master and appends the master's log to the slave's log; RocketMQ's HAClient. Loop thread.
 
     Args:
         slave_log: the slave's log.
@@ -174,8 +174,8 @@ class HaSlaveService:
         find_master: returns ``host:port`` of the master's port for slaves, or None if it is unknown.
         reconnect_s: pause before a new connection, in seconds.
         on_appended: called after each append, with the number of records and their bytes.
-        make_context: makes the TLS context of a connection. It is called each time, because certificates are renewed. None
-            leaves connections unencrypted.
+        make_context: makes the TLS context of a connection. This function is called for each connection, because certificates
+            are renewed. None leaves connections unencrypted.
     """
 
     def __init__(

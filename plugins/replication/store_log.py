@@ -42,8 +42,8 @@ class StoreLog:
     def confirmed_offset_bytes(self) -> int:
         """Physical offset up to which messages may have been acknowledged or shown to clients.
 
-        If acknowledgements wait for a sync, this is the synced offset, up to which a recovery keeps the log. Otherwise it is
-        the end of the log, because a message may be acknowledged before the next frame is sent.
+        If acknowledgements wait for a sync, the value is the synced offset, up to which a recovery keeps the log. Otherwise the
+        value is the end of the log, because a message may be acknowledged before the next frame is sent.
         """
         marks = self._view.marks
         return marks.readable if marks.synchronous else marks.committed

@@ -20,7 +20,7 @@ Both are big-endian. A frame never crosses the end of a file of the log, but it 
 Each direction has its own key, derived from the secret and both nonces (HMAC-SHA256), so that recorded frames cannot be
 replayed. The seal is keyed BLAKE2b over the frame's number in its direction, its header and its body. A changed bit and a frame
 that is missing, repeated or out of order end the connection. The master sends its proof before the slave sends any data. The
-slave's proof is the seal of its first frame. Frames are not encrypted; TLS does that.
+slave's proof is the seal of its first frame. Frames are encrypted only if the connection uses TLS.
 
 The ``second position`` of DATA and HEARTBEAT is the physical offset up to which the master has acknowledged messages or shown
 them to clients. It is zero in HELD and STATE. The body of STATE is JSON

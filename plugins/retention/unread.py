@@ -115,7 +115,7 @@ class UnreadFinder:
         self._readers: dict[str, set[str]] = {}
 
     def readers(self, topic: str) -> set[str]:
-        """Return the groups that are known to read a topic."""
+        """Return the consumer groups that are known to read a topic."""
         found = self._readers.get(topic)
         if found is None:
             own = topic in self._own

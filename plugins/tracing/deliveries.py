@@ -1,4 +1,4 @@
-"""Finds the traced messages in the answer to a pull, and creates a span for each.
+"""Finds the traced messages in the answer to a pull, and creates a span for each message.
 
 The answer consists of slices of the commit log, whose records are not parsed. The positions of traced messages stored since the
 broker's start are known, so most answers cost only one binary search. Slices with older records, or with records copied from a

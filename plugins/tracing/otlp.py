@@ -165,7 +165,8 @@ class SpanPusher:
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    """Return whether a line of the exporter's log comes from another thread. The pusher logs its own failures, once each."""
+    """Return whether a record of the OpenTelemetry exporter's log comes from another thread. The pusher of spans logs its own
+    failures, once each."""
     return record.threadName != _THREAD
 
 

@@ -1,4 +1,4 @@
-"""Ends transactions, and asks producers about open ones (docs/internals/algorithms.md, Transactions).
+"""Ends transactions, and asks producers about open transactions (docs/internals/algorithms.md, Transactions).
 
 Three rules differ from RocketMQ's. A transaction ends only once, whichever of its half messages a producer names, at any time.
 If a round of checks fails, the checks that it completed stay completed. A message that is too young for a check does not count
@@ -124,7 +124,7 @@ class TransactionalMessageService:
     # end
 
     def end(self, request: EndTransactionRequestHeader) -> bool:
-        """Commit or roll back a transaction. If the producer is undecided, nothing changes, and it is asked again.
+        """Commit or roll back a transaction. If the producer is undecided, nothing changes, and the producer is asked again.
 
         Returns:
             False if the transaction is committed, but its message is dropped because its topic was deleted.
@@ -242,7 +242,7 @@ class TransactionalMessageService:
 
 
 def _verify(request: EndTransactionRequestHeader, record: Record) -> None:
-    """Raise RefusedError if the record is not the half message that the request means.
+    """Raise RefusedError if a record is not the half message that an end request names.
 
     Like in RocketMQ, the request may lack the message id. Unlike in RocketMQ, an id of another message is refused. After a
     crash with asynchronous flush, another half message of the group may have the same physical offset and queue offset. Without
