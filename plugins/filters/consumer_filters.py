@@ -121,8 +121,8 @@ class ConsumerFilterManager:
     # change
 
     def register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
-        """Update a group's filters from a heartbeat. The group's filters for topics that the heartbeat does not name are
-        marked, and removed a day later."""
+        """Update a group's filters from a heartbeat. The group's filters for topics that the heartbeat does not name are marked
+        as dead, and removed a day later."""
         for wanted in subscriptions:
             if not wanted.is_tag_type and wanted.sub_string:
                 self._register(group, wanted)

@@ -61,12 +61,12 @@ class Samples:
 
     @property
     def parts(self) -> tuple[Samples, ...]:
-        """Return these samples and, if set, the samples of topics and groups that scrapes share."""
+        """Return this object and, if set, the samples of topics and groups that several scrapes share."""
         return (self,) if self.many is None else (self, self.many)
 
     def share(self, many: Samples) -> None:
-        """Include the samples of topics and groups that scrapes share. Their series count towards the limit. No metric may be
-        in both objects."""
+        """Include the samples of topics and groups that several scrapes share. The series of these samples count towards the
+        limit. No metric may be in both objects."""
         self.many = many
         self.count += many.count
 

@@ -52,7 +52,7 @@ class TimerPlugin:
 
 
 class TimerStep:
-    """Redirects messages that name a time (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+    """Redirects messages that name their time of delivery (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
 
     Args:
         redirect: sends a message to the timer topic if it names a time. None with ``delay.timer_enable: false``: such
@@ -137,8 +137,8 @@ def longest_delay(config: BrokerConfig) -> tuple[int, str]:
 class TimerService:
     """The service ``timer`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
 
-    The master of a set delivers. A slave saves its master's positions, and delivers from them after it becomes the master.
-    With ``delay.timer_enable: false`` the service neither delivers nor saves positions.
+    The master of a set delivers timers. A slave saves its master's positions of delivered timers, and delivers from these
+    positions after it becomes the master. With ``delay.timer_enable: false`` the service neither delivers nor saves positions.
 
     Args:
         api: the broker.

@@ -247,7 +247,8 @@ class TimerMessageService:
         return self._read < end
 
     def _was_delivered(self, due_ms: int, queue_offset: int) -> bool:
-        """Return whether an earlier run of the broker delivered a timer, according to the positions that this run saved."""
+        """Return whether an earlier run of the broker delivered a timer, according to the positions that the earlier run
+        saved."""
         return queue_offset < self._seen and (due_ms, queue_offset) < self._done and queue_offset not in self._late
 
     # out
