@@ -129,9 +129,10 @@ def flush(
 
 
 def _plugin(target: str) -> str:
-    """Return a plugin's name as in the configuration, ``package.module:object``.
+    """Return the name of a plugin in the form of the configuration, ``package.module:object``.
 
-    A module ``package.module`` is imported, and becomes ``package:module``, because it is an object of its package.
+    The name of a module, ``package.module``, becomes ``package:module``, because the module is an object of its package. The
+    module is imported.
     """
     if ":" in target or "." not in target:
         return target

@@ -77,7 +77,7 @@ def report(error: BaseException) -> ExitCode:
 
 
 def finished(work: Callable[[], object], usage: Callable[[Exception], int | None] | None = None) -> int:
-    """Run a command's function, report its error, and return the exit code.
+    """Run a command's function, report an error that it raises, and return the exit code.
 
     Args:
         work: the function. An int that it returns is the exit code.

@@ -160,7 +160,7 @@ def show(group: str, topic: str | None, as_json: bool) -> None:
 
 
 async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str = "") -> GroupView:
-    """Return a group with its queues and members, as ``flintmq top`` and the console show it.
+    """Return a group with its queues and members, with the figures that ``flintmq top`` and the console show.
 
     Args:
         admin: the administration client.

@@ -80,8 +80,8 @@ class Group(Command, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that a word names. The error for an unknown word suggests commands, also those not imported
-        yet."""
+        """Return the subcommand that a word names. The error for an unknown word suggests subcommands, even if they are not
+        imported yet."""
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
@@ -152,7 +152,7 @@ class LazyGroup(Group):
             formatter.write_dl(self.rows(ctx))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the completions of a word: commands and options. No command is imported."""
+        """Return the completions of a word on the command line: subcommands and options. No subcommand is imported."""
         rows = [CompletionItem(name, help=line) for name, line in self.rows(ctx) if name.startswith(incomplete)]
         return rows + click.Command.shell_complete(self, ctx, incomplete)
 
