@@ -1,7 +1,7 @@
-"""The state of a group, from its brokers' answers: lag, members, and whether it is online. Pure functions.
+"""The state of a group, from its brokers' answers: lag, members, and whether the group is online. Pure functions.
 
-Lists, details, charts, ``flintmq groups`` and ``flintmq status`` use it. The lag at a single broker is computed by the broker:
-``flintmq/core/broker/group_lag.py``.
+Lists, details, charts, ``flintmq groups`` and ``flintmq status`` use this state. A broker computes a group's lag in its own
+queues: ``flintmq/core/broker/group_lag.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flintmq.programs.cluster_view.values import State
 
 @attrs.frozen
 class GroupState:
-    """The state of a group over all answering brokers; None for unknown figures."""
+    """The state of a group, from the answers of all its brokers that answer. An unknown figure is None."""
 
     state: State
     members: int | None

@@ -48,7 +48,7 @@ class History:
             self._groups.popitem(last=False)
 
     def note(self, now_s: float, brokers: Iterable[BrokerMemory], speakers: Iterable[BrokerMemory]) -> None:
-        """Add a sample of the brokers' last answers, unless the last sample is too new.
+        """Add a sample of figures from the brokers' last answers, unless the last sample is too new.
 
         Args:
             now_s: the current time.

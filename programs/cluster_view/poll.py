@@ -34,7 +34,7 @@ BEGINNING_MAX: Final = 8
 
 @attrs.frozen(kw_only=True)
 class Pace:
-    """The intervals of requests and further limits, in seconds."""
+    """The intervals of requests to brokers and further limits of a view, in seconds."""
 
     figures_s: float = 2.0
     """Interval, in seconds, at which a broker's runtime figures and the list of brokers are read."""

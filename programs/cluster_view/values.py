@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Overview:
-    """The figures of a cluster, or of all clusters of a name server."""
+    """The figures of one cluster, or of all clusters that a name server lists."""
 
     name_servers: tuple[str, ...]
     clusters: tuple[str, ...]
@@ -164,7 +164,7 @@ class QueueView:
 
 @attrs.frozen(kw_only=True)
 class TopicView:
-    """A topic, over all brokers that have it."""
+    """A topic, with figures from all brokers that have the topic."""
 
     name: str
     kind: Kind
@@ -192,7 +192,7 @@ class TopicView:
 
 @attrs.frozen(kw_only=True)
 class StuckQueue:
-    """A queue that a group does not consume although messages wait and members are online."""
+    """A queue whose messages a group does not consume although the group has members online."""
 
     topic: str
     broker: str
@@ -253,7 +253,7 @@ class Member:
 
 @attrs.frozen(kw_only=True)
 class GroupView:
-    """A consumer group, over all brokers that know it."""
+    """A consumer group, with figures from all brokers that know the group."""
 
     name: str
     kind: Kind
