@@ -32,7 +32,8 @@ _ASKED_MAX: Final = 3
 
 
 def is_denied(error: FlintError) -> bool:
-    """Return whether a broker or name server refused an account or a missing account."""
+    """Return whether an error means that a broker or name server refused an account, or refused a request without an
+    account."""
     if not isinstance(error, RefusedError):
         return False
     return error.code == ResponseCode.NO_PERMISSION or "AclException" in error.remark

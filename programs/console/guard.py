@@ -100,7 +100,7 @@ class Guard:
 
 
 def host_name(host: str) -> str | None:
-    """Return the name in a ``Host`` header without port and brackets, in lower case; None if the text is not valid."""
+    """Return the host name in a ``Host`` header without port and brackets, in lower case; None if the header is not valid."""
     if host.startswith("["):
         name, bracket, port = host[1:].partition("]")
         if not bracket or (port and not (port[0] == ":" and port[1:].isdecimal())):

@@ -1,4 +1,5 @@
-"""The history of the last day: a sample of the cluster each minute, in a file of fixed size that survives restarts."""
+"""The history of a cluster over the last day: a sample of its figures each minute, in a file of fixed size that survives
+restarts."""
 
 from __future__ import annotations
 

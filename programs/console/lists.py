@@ -44,7 +44,7 @@ def listed(
     orders: Mapping[str, Callable[[T], Any]],
     **more: str,
 ) -> Listed[T]:
-    """Return the page of a list that an address asks for.
+    """Return the page of a list that the parameters of the requested address select.
 
     Args:
         visitor: the request, whose address may have ``find``, ``order`` and ``page``; invalid values are ignored.

@@ -43,7 +43,7 @@ def new_id() -> str:
 
 @attrs.define
 class Session:
-    """A logged-in user's session."""
+    """The session of a logged-in user, with the times of its start and of its last request."""
 
     access: ClusterAccess
     began_s: float
