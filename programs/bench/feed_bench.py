@@ -1,8 +1,10 @@
-"""Measures the cost of the dispatcher ``spark_feed``: brokers without it, with it, and with a landing zone, in turn.
+"""Measures the cost of the dispatcher ``spark_feed``: brokers without the dispatcher, with it, and with the dispatcher and its
+landing zone, in turn.
 
-Brokers that differ only in this run at the same time, and each round loads one after the other over the network, so that other
-load on the machine affects all alike. The figures are the broker's processor time per message and the latency of
-acknowledgements, as ratios to the broker without the dispatcher, per round. The landing zone's process is measured separately.
+The brokers differ only in the dispatcher and run at the same time. Each round loads one broker after the other over the
+network, so that other load on the machine affects all brokers alike. The figures are the broker's processor time per message
+and the latency of acknowledgements, as ratios to the broker without the dispatcher, per round. The landing zone's process is
+measured separately.
 """
 
 from __future__ import annotations

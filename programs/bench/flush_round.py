@@ -69,7 +69,8 @@ class FlushRound:
 
 
 class Writers:
-    """The load: a number of writers, each of which puts a batch and waits. Loop thread.
+    """The load of a flush benchmark: a number of writers, each of which puts a batch of messages and waits for the
+    acknowledgement. Loop thread.
 
     Args:
         broker: the broker to load.

@@ -329,8 +329,9 @@ class Broker(Service):
     def connect(self, address: str) -> socket.socket:
         """Return a socket that is connected to this broker without the network.
 
-        ``Producer("shop", broker)`` and other clients call this for each connection (docs/embedding.md). Its requests are
-        treated like all others; they must be signed if the broker requires that. Any thread; never waits.
+        ``Producer("shop", broker)`` and other clients call this for each connection (docs/embedding.md). Requests over this
+        socket are treated like all other requests. They must be signed if the broker requires signatures. Any thread; never
+        waits.
 
         Args:
             address: an address of this broker from its routes, or :data:`~flintmq.remoting.client.transport.IN_PROCESS` for a

@@ -1,8 +1,9 @@
-"""The delays of a store's delay levels: from the store's own notes, else from the operator, else from the store's queues.
+"""The delays of a store's delay levels: from the store's own file of delay levels, else from the operator, else from the
+store's queues.
 
 A unit of the schedule topic holds the time of delivery. Its difference to the record's store time is the delay, which is the
-same for all messages of a level until ``delay.levels`` is changed. This is enough to rebuild such units and to notice damaged
-ones (a delay is whole seconds), but not to prove them right.
+same for all messages of a level until ``delay.levels`` is changed. The delays are enough to rebuild the units of the schedule
+topic and to notice damaged units (a delay is whole seconds), but not to prove the units right.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Delays:
     """Why the store's file of delay levels could not be read; empty if the file was read or does not exist."""
 
     def unsure_levels(self) -> list[int]:
-        """Return the delay levels whose delays only the queues show and differ from RocketMQ's defaults."""
+        """Return the delay levels whose delays are known only from the queues and differ from RocketMQ's defaults."""
         usual = DelayLevels()
         return sorted(
             level
@@ -47,8 +48,8 @@ class Delays:
         )
 
     def keep(self, root: Path) -> None:
-        """Write the delays of the delay levels to the store's notes, before the queues that show these delays are replaced.
-        Raises StoreError."""
+        """Write the delays of the delay levels to the store's file of delay levels, before the queues that show these delays
+        are replaced. Raises StoreError."""
         if self.times.levels and (self.unreadable or load_delay_times(root) != self.times):
             save_delay_times(root, self.times)
 

@@ -218,7 +218,8 @@ def opened(
 ) -> Iterator[MessageStore]:
     """Open and start a store without a broker, with up-to-date queues and index. The store takes no appends.
 
-    If neither the store's notes nor ``delay_level_ms`` contain a delay level, the level has RocketMQ's default delay.
+    If neither the store's file of delay levels nor ``delay_level_ms`` contain a delay level, the level has RocketMQ's default
+    delay.
 
     Raises:
         StoreError: the store cannot be opened, or its log cannot be read.

@@ -1,4 +1,5 @@
-"""Compares a store with the notes of its ends (``flint/ends``), because a loss of the newest data leaves no other trace."""
+"""Compares a store with the file ``flint/ends``, in which a broker notes where the store's data end. A loss of the newest data
+leaves no other trace."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _REBUILT: Final = f"a start makes it again; or {REPAIR}"
 
 
 def check_ends(files: StoreFiles, report: Report) -> None:
-    """Report files and messages of a store that are missing or differ from the store's notes of its ends. Call this function
-    after the other checks."""
+    """Report files and messages of a store that are missing or differ from the ends noted in the file ``flint/ends``. Call this
+    function after the other checks."""
     ends = EndsFile(OS_DISK, files.root)
     noted = ends.noted
     if noted is None:
