@@ -26,7 +26,7 @@ SPEC = "flintmq"
 
 @attrs.frozen(kw_only=True)
 class FieldSpec:
-    """The properties of a setting besides its type and default: names, unit, allowed values and form."""
+    """The properties of a setting besides its type and default: RocketMQ's names, unit, allowed values and form."""
 
     rocketmq: tuple[str, ...] = ()
     """RocketMQ's names of the setting; tools show the first one."""
@@ -101,7 +101,8 @@ _UNITS: dict[str, Unit] = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_seconds"
 
 
 def spec_of(field: attrs.Attribute[Any]) -> FieldSpec:
-    """Return the spec of a field, with the unit by the end of its name. A plain attrs field has an empty spec with a unit."""
+    """Return the :class:`FieldSpec` of a setting's field. The spec's unit is given by the end of the field's name. A plain
+    attrs field has a spec with only this unit."""
     spec: FieldSpec = field.metadata.get(SPEC, NO_SPEC)
     if spec.unit is None:
         unit = next((unit for suffix, unit in _UNITS.items() if field.name.endswith(suffix)), None)

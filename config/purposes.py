@@ -33,7 +33,8 @@ class Choice:
 
 @attrs.frozen
 class Purpose:
-    """A purpose of a broker, with its starting configuration."""
+    """A purpose of a broker, such as development, with the starting configuration that ``flintmq config init`` writes for
+    it."""
 
     about: str
     """Paragraphs at the head of the configuration file: the guarantees of the broker, and the command that starts it."""
@@ -42,7 +43,7 @@ class Purpose:
 
     @property
     def has_secret(self) -> bool:
-        """Return whether the file contains a secret, so that only its owner may read it."""
+        """Return whether the starting configuration contains a secret, so that only the owner of its file may read it."""
         return any(KEYS[choice.key].spec.secret for choice in self.choices)
 
 

@@ -22,7 +22,7 @@ OPEN_SECTIONS = ("", "flush")
 
 @attrs.frozen
 class Assignment:
-    """An entry of a source that sets a key."""
+    """An entry of a file, the environment or the command line that sets a key of the configuration."""
 
     key: str
     """Dotted key that the entry sets, or one of RocketMQ's names in ``COMPOSITES``."""
@@ -67,7 +67,7 @@ class Layer:
     """Entries that have no effect in FlintMQ. Only RocketMQ's files may contain some."""
 
     def add(self, name: str, node: RawNode) -> None:
-        """Add a top-level entry. Its name may be dotted.
+        """Add a top-level entry of a source of settings. The entry's name may be dotted.
 
         Raises:
             ConfigError: the name is unknown, or its key is already set.
@@ -188,11 +188,11 @@ def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
 
 
 def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Layer:
-    """Return the settings among environment variables: ``FLINTMQ_FLUSH__STRATEGY``, ``FLINTMQ_brokerName`` (in any case).
+    """Return the settings that environment variables give: ``FLINTMQ_FLUSH__STRATEGY``, ``FLINTMQ_brokerName`` (in any case).
 
     A variable whose name contains ``__`` must be a setting. A variable without ``__`` is a setting if it names a top-level key
-    or a RocketMQ name, and an error if it is similar to one. Otherwise it is ignored, because container platforms define
-    ``FLINTMQ_PORT`` and others for a service with the name flintmq.
+    or a RocketMQ name, and an error if its name is similar to such a name. Other variables are ignored, because container
+    platforms define ``FLINTMQ_PORT`` and others for a service with the name flintmq.
 
     Raises:
         ConfigError: a key is unknown, or is set twice.

@@ -211,14 +211,15 @@ def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin to name in an error: that of the key, or else that of another setting written in its section."""
+    """Return the origin to name in an error about a key: the origin of the key, or else that of another setting in the key's
+    section."""
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]
     return next((origins[name] for name in near if origins.get(name, DEFAULT) != DEFAULT), DEFAULT)
 
 
 def read_limited(file: Path) -> bytes:
-    """Return a file's content, cut where it is longer than YAML may be. Raises ``ConfigError``."""
+    """Return the content of a configuration file, cut at the maximum length of YAML. Raises ``ConfigError``."""
     from flintmq.config.loading.yaml_source import YAML_MAX_BYTES
 
     try:

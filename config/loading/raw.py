@@ -19,7 +19,7 @@ OriginKind = Literal["default", "file", "environment", "command line"]
 
 @attrs.frozen
 class Origin:
-    """The source of a value."""
+    """The source of a setting's value: a default, a file, the environment or the command line."""
 
     kind: OriginKind
     """Kind of the source that a value comes from."""
@@ -33,7 +33,7 @@ class Origin:
         return f"{text}:{self.line}" if self.line is not None else text
 
     def error(self, message: str, *, key: str | None = None, suggestion: str | None = None) -> ConfigError:
-        """Return a :class:`ConfigError` that names this place."""
+        """Return a :class:`ConfigError` that names the place where the value is set."""
         file = None if self.kind == "default" else self.place or self.kind
         return ConfigError(message, key=key, file=file, line=self.line, suggestion=suggestion)
 
@@ -44,7 +44,7 @@ DEFAULT = Origin("default")
 
 @attrs.frozen
 class RawScalar:
-    """A scalar value as text."""
+    """A scalar value of a setting, as the text that was written in the source."""
 
     text: str
     """Text of the value as written, without quotes."""
@@ -57,13 +57,13 @@ class RawScalar:
 
     @property
     def is_null(self) -> bool:
-        """Return whether the text is empty, ``~`` or ``null``, without quotes."""
+        """Return whether the text of a setting stands for null: it is empty, ``~`` or ``null``, without quotes."""
         return not self.quoted and self.text in ("", "~", "null", "Null", "NULL")
 
 
 @attrs.frozen
 class RawList:
-    """A list of values."""
+    """A list of values, as written in a source of settings."""
 
     items: tuple[RawNode, ...]
     """The values of the list, each with its line."""
@@ -73,7 +73,7 @@ class RawList:
 
 @attrs.frozen
 class RawMapping:
-    """A mapping of names to values."""
+    """A mapping of names to values, as written in a source of settings."""
 
     entries: Mapping[str, RawNode] = attrs.field(factory=dict)
     """Values of the mapping, keyed by name. The origin of each value has the line of its name."""
@@ -81,7 +81,8 @@ class RawMapping:
     """Source of the mapping, with its first line."""
 
     def merged(self, other: RawMapping) -> RawMapping:
-        """Return this mapping with the entries of ``other``. Mappings in both are merged; other values are replaced."""
+        """Return this mapping with the entries of ``other``. If a name has a mapping in both, the two are merged; any other
+        value is replaced by that of ``other``."""
         entries = dict(self.entries)
         for name, node in other.entries.items():
             mine = entries.get(name)
@@ -94,7 +95,7 @@ RawNode = RawScalar | RawList | RawMapping
 
 
 def nest(path: tuple[str, ...], node: RawNode) -> RawMapping:
-    """Return a node inside nested mappings; the path ``("a", "b")`` gives ``{a: {b: node}}``."""
+    """Return nested mappings that contain a value at a path: the path ``("a", "b")`` gives ``{a: {b: node}}``."""
     for name in reversed(path):
         node = RawMapping({name: node}, node.origin)
     assert isinstance(node, RawMapping)

@@ -49,7 +49,7 @@ class Key:
 
     @property
     def doc(self) -> str:
-        """Return the text under the field as one line; empty if the source code is not available."""
+        """Return the text under the setting's field as one line; empty if the source code is not available."""
         return field_docs(self.model).get(self.field.name, "")  # type: ignore[arg-type]  # a class is hashable
 
     @property
@@ -126,7 +126,8 @@ def aliases_in(section: str, role: Role = "broker") -> Mapping[str, tuple[str, .
 
 @functools.cache
 def field_docs(model: type[Any]) -> Mapping[str, str]:
-    """Return the texts under the fields of a class as one line each, keyed by field; empty if the source is not available."""
+    """Return the texts under the fields of a class as one line each, keyed by field; empty if the class's source code is not
+    available."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     except (OSError, TypeError, SyntaxError):

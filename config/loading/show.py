@@ -104,7 +104,7 @@ def _quoted(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return a text with characters that are invisible, or change the direction of writing, as escapes of YAML."""
+    """Return a text in which invisible characters, and characters that change the direction of writing, are YAML escapes."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -202,7 +202,7 @@ def _values_of(name: str, section: RawMapping) -> dict[str, str]:
 
 
 def _flow(node: RawNode) -> str:
-    """Return a node as one line of YAML that is read as the same node, without secrets."""
+    """Return a raw value as one line of YAML that is read as the same value, without secrets."""
     if isinstance(node, RawScalar):
         return "null" if node.is_null else _quoted(node.text)
     if isinstance(node, RawList):

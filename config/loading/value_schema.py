@@ -53,7 +53,7 @@ _NUMBERS: Final = (*_INTEGERS, "0.5", "-2.75", "1e+30")
 def field_schema(
     model: type[Any], field: attrs.Attribute[Any], hint: Any, plain: Unit | None = None, depth: int = 0
 ) -> Schema:
-    """Return the schema of a field, with its description and its default.
+    """Return the JSON Schema of a setting's field, with the field's description and default.
 
     Args:
         model: the attrs class of the field.
@@ -98,12 +98,13 @@ def _description(doc: str, spec: FieldSpec, plain: Unit | None) -> str:
 
 
 def plain_text(doc: str) -> str:
-    """Return a docstring in Markdown, in which editors show it."""
+    """Return a docstring as Markdown, the format in which editors show the descriptions of a JSON Schema."""
     return doc.replace("``", "`")
 
 
 def _default(field: attrs.Attribute[Any], spec: FieldSpec) -> Any:
-    """Return a field's default as JSON; ``NOTHING`` if it has none, or one that cannot be written as JSON."""
+    """Return the default of a setting's field as JSON; ``NOTHING`` if the field has no default, or a default that JSON cannot
+    express."""
     default: Any = field.default
     if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
         return attrs.NOTHING if default.takes_self else _as_json(default.factory(), spec)
@@ -137,7 +138,8 @@ def _as_json(value: Any, spec: FieldSpec) -> Any:
 
 
 def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0) -> Schema:
-    """Return the schema of a type (see :func:`flintmq.config.loading.binding.bind_value`)."""
+    """Return the JSON Schema of the values that a field's type accepts (see
+    :func:`flintmq.config.loading.binding.bind_value`)."""
     if hint is Any or hint is object:
         return {}
     kind, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -163,7 +165,7 @@ def _unchecked(spec: FieldSpec) -> FieldSpec:
 
 
 def model_schema(model: type[Any], depth: int) -> Schema:
-    """Return the schema of a plugin's attrs class.
+    """Return the JSON Schema of a plugin's attrs class.
 
     Args:
         model: the class.
@@ -184,7 +186,7 @@ def model_schema(model: type[Any], depth: int) -> Schema:
 
 
 def _list(item: Schema, spec: FieldSpec) -> Schema:
-    """Return the schema of a list, which may also be written as a text with separators, or as its only item."""
+    """Return the JSON Schema of a list. The list may also be written as a text with separators, or as its only item."""
     scalars = [kind for kind in _kinds(item) if kind in ("integer", "number", "boolean")] if "enum" not in item else []
     made: Schema = {"type": ["array", "string", *scalars, "null"], "items": item}
     made |= {bound: item[bound] for bound in ("minimum", "maximum") if bound in item and scalars}
@@ -242,7 +244,7 @@ def boolean_schema() -> Schema:
 
 
 def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
-    """Return the schema of a text. It includes numbers and booleans, which the loader reads as texts.
+    """Return the JSON Schema of a text. The schema also accepts numbers and booleans, which the loader reads as texts.
 
     Args:
         pattern: regular expression that the whole text must match; None for any text.
@@ -264,7 +266,8 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
 
 
 def _one_of(texts: Iterable[str]) -> Schema:
-    """Return the schema of some texts, including numbers and booleans that are written like them."""
+    """Return the JSON Schema of some allowed texts. The schema also accepts numbers and booleans that are written like these
+    texts."""
     values: list[Any] = []
     for text in dict.fromkeys(texts):
         values.append(text)
@@ -312,7 +315,7 @@ def escaped(text: str) -> str:
 
 
 def _text_pattern(schema: Schema) -> str:
-    """Return a regular expression that matches the texts that a schema accepts."""
+    """Return a regular expression that matches the texts that a JSON Schema accepts."""
     if "anyOf" in schema:
         return "|".join(f"(?:{_text_pattern(arm)})" for arm in schema["anyOf"])
     if "enum" in schema:
@@ -324,7 +327,8 @@ def _text_pattern(schema: Schema) -> str:
 
 
 def dotted(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Yield the dotted names inside a plugin's section: a regular expression of the rest of the name, and the schema."""
+    """Yield, for each dotted name inside a plugin's section, a regular expression of the name and the JSON Schema of its
+    value."""
     inner = {rf"\.{escaped(name)}": one for name, one in schema.get("properties", {}).items()}
     if isinstance(schema.get("additionalProperties"), dict):
         inner[r"\.[^.]*"] = schema["additionalProperties"]

@@ -25,7 +25,8 @@ YAML_MAX_NODES: Final = 20_000
 
 
 class _LineLoader(yaml.SafeLoader):
-    """Composes the nodes of a document, and raises ``MarkedYAMLError`` at a construct that is not allowed."""
+    """Composes the nodes of a YAML document, and raises ``MarkedYAMLError`` at a construct that a configuration may not
+    contain."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -95,7 +96,7 @@ def parse_yaml(content: str | bytes, file: str) -> RawMapping:
 
 
 def parse_list(node: RawScalar, key: str) -> RawList:
-    """Return the list in a text of the environment or the command line, such as ``[a, b]``.
+    """Return the list that a text of the environment or the command line contains, such as ``[a, b]``.
 
     Args:
         node: the text, which begins and ends with a bracket. All values of the list get its origin.
@@ -114,7 +115,7 @@ def parse_list(node: RawScalar, key: str) -> RawList:
 
 
 def _placed(found: RawNode, where: RawScalar) -> RawNode:
-    """Return a node with the origin, and the unit of plain integers, of the text from which it was read."""
+    """Return a YAML node with the origin, and the unit of plain integers, of the text from which the node was read."""
     if isinstance(found, RawScalar):
         return attrs.evolve(found, origin=where.origin, plain=where.plain)
     if isinstance(found, RawList):

@@ -34,18 +34,19 @@ class FlushType:
 
     @classmethod
     def of_strategy(cls, strategy: str) -> FlushType:
-        """Return the pair of a strategy. A plugin's strategy, for which RocketMQ has no value, counts as asynchronous."""
+        """Return the pair of RocketMQ's two settings for a flush strategy. A plugin's strategy, for which RocketMQ has no
+        value, counts as asynchronous."""
         return cls(sync=strategy == "group_commit", pool=strategy == "commit_real_time")
 
     @property
     def strategy(self) -> str:
-        """Return the name of the strategy to which the pair corresponds."""
+        """Return the name of the flush strategy to which RocketMQ's two settings correspond."""
         if self.sync:
             return "group_commit"
         return "commit_real_time" if self.pool else "flush_real_time"
 
     def with_composite(self, name: str, node: RawNode, spelling: str) -> FlushType:
-        """Return the pair with one of its settings replaced.
+        """Return the pair of ``flushDiskType`` and ``transientStorePoolEnable`` with one of the two settings replaced.
 
         Args:
             name: RocketMQ's name of the setting.
@@ -67,5 +68,5 @@ class FlushType:
         return attrs.evolve(self, sync=text == SYNC)
 
     def as_properties(self) -> dict[str, str]:
-        """Return both settings, keyed by RocketMQ's name, with RocketMQ's values."""
+        """Return ``flushDiskType`` and ``transientStorePoolEnable``, keyed by name, with RocketMQ's values."""
         return {FLUSH_DISK_TYPE: SYNC if self.sync else ASYNC, TRANSIENT_POOL: "true" if self.pool else "false"}

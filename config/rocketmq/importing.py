@@ -16,7 +16,7 @@ from flintmq.config.rocketmq.properties import properties_layer
 
 @attrs.frozen
 class ImportResult:
-    """The YAML of a properties file, with its translated and its dropped entries."""
+    """The translation of a RocketMQ properties file: the YAML, the translated entries, and the dropped entries."""
 
     yaml: str
     """YAML under FlintMQ's names, with the same meaning as the entries of RocketMQ's file. FlintMQ loads this YAML without an

@@ -106,7 +106,7 @@ def _check(name: str, node: RawScalar, role: Role) -> None:
 
 
 def _why(entry: Property, role: Role) -> str:
-    """Return the reason why an entry has no effect; empty if it sets a key."""
+    """Return the reason why an entry of a properties file has no effect; empty if the entry sets a key."""
     names = aliases(role).get(entry.key, (entry.key,))
     if entry.key in COMPOSITES or names[0] in KEYS:
         is_list = names[0] in KEYS and isinstance(KEYS[names[0]].field.default, tuple)
@@ -118,7 +118,7 @@ def _why(entry: Property, role: Role) -> str:
 
 
 def _says_what_is(name: str, value: str) -> bool:
-    """Return whether a key that cannot be set has the fixed value that it has in FlintMQ."""
+    """Return whether an entry sets a RocketMQ key to the fixed value that the key has in FlintMQ."""
     fixed = FIXED.get(name)
     return fixed is not None and fixed.value is not None and fixed.value.casefold() == value.casefold()
 
@@ -128,7 +128,8 @@ def _ignored(name: str, node: RawScalar, why: str) -> Ignored:
 
 
 def _note_unused_pool(layer: Layer) -> None:
-    """Add the settings of a pool to the ignored entries if the flush type uses no pool. RocketMQ ignores them, too."""
+    """Add the settings of the transient store pool to the ignored entries if the flush type uses no pool. RocketMQ ignores
+    these settings, too."""
     flush_type = FlushType()
     for name in COMPOSITES:
         if (composite := layer.assignments.get(name)) is not None:

@@ -19,7 +19,7 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{7,256}")
 
 @attrs.frozen(kw_only=True)
 class AclAccount:
-    """One account, with the field names of RocketMQ's ``plain_acl.yml``."""
+    """One account of access control, with the field names of RocketMQ's ``plain_acl.yml``."""
 
     access_key: str = attrs.field(alias="accessKey")
     """Name of the account. Clients send the name with every request."""
@@ -130,7 +130,7 @@ class TlsSection:
 
     @property
     def mode_in_force(self) -> str:
-        """Return the mode; for ``auto``, ``required`` or ``disabled``."""
+        """Return the mode of encrypted connections; if the setting is ``auto``, the result is ``required`` or ``disabled``."""
         if self.mode == "auto":
             return "disabled" if self.certificate is None else "required"
         return self.mode

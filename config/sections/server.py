@@ -18,7 +18,7 @@ ROLES: Final = ("async_master", "sync_master", "slave")
 
 
 def _role(text: str) -> str:
-    """Return a role in lower case if it is in RocketMQ's spelling, which is in capitals."""
+    """Return a broker's role in lower case if the role is in RocketMQ's spelling, which is in capitals."""
     return text.lower() if text.isupper() else text
 
 

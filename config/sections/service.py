@@ -14,7 +14,7 @@ QUEUE_MAX = 100_000_000
 
 @attrs.frozen(kw_only=True)
 class TopicsSection:
-    """``topics:``"""
+    """``topics:`` — creation and maximum number of topics."""
 
     auto_create: bool = option(True, rocketmq="autoCreateTopicEnable")
     """Creates a topic that does not exist when a message is sent to it."""
@@ -39,7 +39,7 @@ class TopicsSection:
 
 @attrs.frozen(kw_only=True)
 class GroupsSection:
-    """``groups:``"""
+    """``groups:`` — creation and maximum number of consumer groups."""
 
     auto_create: bool = option(True, rocketmq="autoCreateSubscriptionGroup")
     """Creates a consumer group that does not exist when it is first used."""
@@ -51,7 +51,7 @@ class GroupsSection:
 
 @attrs.frozen(kw_only=True)
 class OffsetsSection:
-    """``offsets:``"""
+    """``offsets:`` — storage and maximum number of consumer offsets."""
 
     flush_interval_ms: int = option(5_000, rocketmq="flushConsumerOffsetInterval", minimum=10, maximum=DAY_MS)
     """Interval between two writes of the consumer offsets to disk."""
@@ -96,7 +96,7 @@ class DelaySection:
 
 @attrs.frozen(kw_only=True)
 class PullSection:
-    """``pull:``"""
+    """``pull:`` — answers to the pull requests of consumers."""
 
     long_polling: bool = option(True, rocketmq="longPollingEnable")
     """Holds a pull that finds no message for as long as the client allows. If false, such a pull is held for
@@ -131,7 +131,7 @@ class PullSection:
 
 @attrs.frozen(kw_only=True)
 class TransactionsSection:
-    """``transactions:``"""
+    """``transactions:`` — checks of transactional messages whose producer has not decided."""
 
     FEATURE: ClassVar = "transactions"
 

@@ -17,28 +17,28 @@ _RETENTION = "topic_retention"
 
 
 def _whole_units(value: int) -> int:
-    """Return a size rounded up to whole consume queue units, as RocketMQ does."""
+    """Return the size of a consume queue file rounded up to whole consume queue units, as RocketMQ does."""
     return -(-value // CONSUME_QUEUE_UNIT_BYTES) * CONSUME_QUEUE_UNIT_BYTES
 
 
 def _two_digits(value: str) -> str:
-    """Return ``4`` and ``4;16`` as RocketMQ writes them: ``04``, ``04;16``."""
+    """Return hours of the day with two digits, as RocketMQ writes them: ``4;16`` as ``04;16``."""
     return ";".join(part.strip().zfill(2) for part in str(value).split(";") if part.strip())
 
 
 def _distinct(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders without blank and repeated ones: a folder listed twice would be loaded twice."""
+    """Return the folders of the commit log without blank and repeated entries; a folder listed twice would be loaded twice."""
     stripped = (path.strip().rstrip("/") or path.strip() for path in paths)
     return tuple(dict.fromkeys(path for path in stripped if path))
 
 
 def _within_10_and_95(value: int) -> int:
-    """Return a ratio out of range as the nearest one within, as RocketMQ does."""
+    """Return a percentage of disk usage limited to the range from 10 to 95, as RocketMQ does."""
     return max(10, min(95, value)) if isinstance(value, int) and 0 <= value <= 100 else value
 
 
 def _topic_retention(entries: Iterable[str]) -> tuple[str, ...]:
-    """Return the entries without blanks around them.
+    """Return the entries of ``topic_retention`` without blanks around them.
 
     Raises:
         ConfigError: an entry names a topic in which the broker keeps undelivered messages, or a topic is named twice.
@@ -231,7 +231,7 @@ class IndexSection:
 
 @attrs.frozen(kw_only=True)
 class GroupCommitSection:
-    """``flush.group_commit:`` — every acknowledgement waits for a sync that many share."""
+    """``flush.group_commit:`` — every acknowledgement waits for a sync, which many acknowledgements share."""
 
     sync_flush_timeout_ms: int = option(5_000, rocketmq="syncFlushTimeout", minimum=1, maximum=DAY_MS)
     """Longest time that a send waits for the sync of its message. A send that waits longer is answered FLUSH_DISK_TIMEOUT."""
@@ -241,7 +241,7 @@ class GroupCommitSection:
 
 @attrs.frozen(kw_only=True)
 class FlushRealTimeSection:
-    """``flush.flush_real_time:`` — acknowledges at once, syncs in the background."""
+    """``flush.flush_real_time:`` — acknowledges messages at once, and syncs them in the background."""
 
     interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)
     """Interval between two flushes of the log."""
@@ -256,7 +256,8 @@ class FlushRealTimeSection:
 
 @attrs.frozen(kw_only=True)
 class CommitRealTimeSection:
-    """``flush.commit_real_time:`` — appends to a buffer pool, copies it into the files, and syncs in the background."""
+    """``flush.commit_real_time:`` — appends messages to a buffer pool, then copies them into the files and syncs in the
+    background."""
 
     interval_ms: int = option(200, rocketmq="commitIntervalCommitLog", minimum=1, maximum=DAY_MS)
     """Interval between two copies of the pool's buffers into the commit log files."""
