@@ -1,4 +1,4 @@
-"""CalcBitMap: computes for each record a bit map of the groups whose filters it matches.
+"""CalcBitMap: a dispatcher that computes, for each record, a bit map of the consumer groups whose filters the record matches.
 
 See docs/internals/algorithms.md, Dispatch; docs/internals/store-format.md, Bloom filter.
 """
@@ -14,7 +14,7 @@ from flintmq.core.record.sys_flag import is_queued
 
 
 class GroupFilter(Protocol):
-    """A group's compiled filter, and the group's positions in bit maps."""
+    """The compiled filter of a consumer group, and the group's positions in bit maps."""
 
     @property
     def compiled(self) -> MessageFilter | None: ...
@@ -24,13 +24,13 @@ class GroupFilter(Protocol):
 
 
 class ConsumerFilters(Protocol):
-    """The filters of the broker's consumer groups, as this dispatcher needs them."""
+    """The filters of the broker's consumer groups, from which the bit maps of records are computed."""
 
     @property
     def bloom_filter(self) -> BloomFilter: ...
 
     def of_topic(self, topic: str) -> Sequence[GroupFilter]:
-        """Return the filters of the groups that consume a topic; for most topics there are none."""
+        """Return the filters of the consumer groups that consume a topic; empty for most topics."""
         ...
 
 
@@ -40,8 +40,8 @@ class CalcBitMap:
     It runs before the consume queues, which store the bit map. It is the only dispatcher that changes requests. The same
     records with the same filters give the same bit maps.
 
-    For groups without members, the positions are set in every bit map, by one filter for all of them. When such a group
-    returns, it therefore evaluates its filter for each message that was stored in between.
+    For groups without members, one common filter sets the groups' positions in every bit map. When such a group returns, it
+    therefore evaluates its filter for each message that was stored in between.
     """
 
     def __init__(self, filters: ConsumerFilters) -> None:

@@ -31,7 +31,7 @@ FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
 class ConsumeQueue:
-    """The units of one queue of a topic, in files. Loop thread."""
+    """The consume queue of one queue of a topic: units of 20 bytes, in files. Loop thread."""
 
     __slots__ = ("ext", "files", "max_physical_offset_bytes", "min_logic_offset_bytes", "queue_id", "topic")
 
@@ -105,14 +105,15 @@ class ConsumeQueue:
     def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
         """Yield the units (physical offset, size, tags code) from a queue offset on, at most ``max_units``, from one file.
 
-        There is at least one if the offset is between the queue's minimum and maximum. An address in place of a tags code is
-        replaced by the tags code it refers to, if that can be read.
+        At least one unit is yielded if the queue offset is between the queue's minimum and maximum. An address in place of a
+        tags code is replaced by the tags code it refers to, if that can be read.
         """
         units = UNIT.iter_unpack(self.unit_bytes(queue_offset, max_units))
         return units if self.ext is None else _followed(units, self.ext)
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
-        """Return the bytes of units from a queue offset on, from one file; empty if the queue has no such offset."""
+        """Return the bytes of consume queue units from a queue offset on, from one file; empty if the queue does not have this
+        offset."""
         position = queue_offset * UNIT_BYTES
         file = self.files.find(position)
         if file is None:
@@ -121,15 +122,17 @@ class ConsumeQueue:
         return file.view[at : max(at, min(file.wrote, at + max_units * UNIT_BYTES))]
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
-        """Return a filter that resolves addresses in place of tags codes before it calls ``message_filter``."""
+        """Return a message filter that calls ``message_filter`` with tags codes. Where a unit has an address of an extension
+        unit instead, it first reads the tags code from there."""
         return message_filter if self.ext is None else ResolvingFilter(message_filter, self.ext)
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the unit at a queue offset, with an address unresolved; None if there is none."""
+        """Return the consume queue unit at a queue offset; None if the queue does not have this offset. An address in place of
+        a tags code is returned unchanged."""
         return next(UNIT.iter_unpack(self.unit_bytes(queue_offset, 1)), None)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the first queue offset of the file after the one with ``queue_offset``."""
+        """Return the first queue offset of the file that follows the file with ``queue_offset``."""
         per_file = self.files.file_bytes // UNIT_BYTES
         return queue_offset - queue_offset % per_file + per_file
 
@@ -140,7 +143,7 @@ class ConsumeQueue:
         return nearest_in_time(self, timestamp_ms, min_physical_offset_bytes, store_time)
 
     def destroy(self) -> None:
-        """Delete all files of the queue."""
+        """Delete all files of the consume queue."""
         self.files.destroy()
         if self.ext is not None:
             self.ext.destroy()
@@ -205,7 +208,7 @@ class ConsumeQueue:
         self._cut(end)
 
     def cut(self, queue_offset: int) -> None:
-        """Remove all units from a queue offset on."""
+        """Remove all units of the consume queue from a queue offset on."""
         if queue_offset >= self.max_queue_offset:
             return
         self._cut(queue_offset * UNIT_BYTES)
@@ -220,7 +223,7 @@ class ConsumeQueue:
             self.files.truncate(end)
 
     def _zero_behind(self, end: int) -> None:
-        """Overwrite the used bytes after a position with zeros, in the file that will be the last one."""
+        """Overwrite the used bytes after a position with zeros, in the file that becomes the consume queue's last file."""
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
@@ -243,7 +246,8 @@ class ConsumeQueue:
         self.min_logic_offset_bytes = self.files.wrote_offset_bytes
 
     def end_ext(self) -> None:
-        """End the extension files after the unit of this queue's last address; used after a recovery, cut or failed put."""
+        """End the queue's extension files after the extension unit at the queue's last address. This is done after a recovery,
+        a cut or a failed put."""
         if self.ext is not None:
             self.ext.end_after(self._last_address())
 
@@ -258,7 +262,8 @@ class ConsumeQueue:
     # --- retention ---
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the queue offset of the first message that is not gone, by binary search; the maximum if all are gone.
+        """Return the queue offset of the first message that is not deleted from the log, by binary search; the queue's maximum
+        if all messages are deleted.
 
         ``is_gone`` returns whether a message is gone, from its physical offset; it must be True only below some offset.
         """
@@ -283,9 +288,10 @@ class ConsumeQueue:
         return queue_offset
 
     def expire(self, is_gone: Callable[[int], bool]) -> bool:
-        """Move the queue's minimum past the messages that are gone, and delete the files before it.
+        """Move the queue's minimum past the messages that are deleted from the log, and delete the queue files before the
+        minimum.
 
-        Returns whether all such files were deleted; a file that waits for its sync is deleted next time. Raises OSError.
+        Returns whether all these files were deleted. A file that is not yet synced is deleted by a later call. Raises OSError.
         """
         self.min_logic_offset_bytes = max(self.min_logic_offset_bytes, self.first_from(is_gone) * UNIT_BYTES)
         self.files.delete_before(self.min_logic_offset_bytes)
@@ -304,7 +310,8 @@ def _followed(units: Iterator[Unit], ext: ConsumeQueueExt) -> Iterator[Unit]:
 
 
 def _valid_units(units: memoryview, known: int) -> tuple[int, int]:
-    """Return the number of valid units before the first invalid one, and the physical end of their newest message.
+    """Return the number of valid consume queue units before the first invalid unit, and the physical end of the newest message
+    of these units.
 
     Args:
         units: the bytes of units from a file.

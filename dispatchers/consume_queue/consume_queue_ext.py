@@ -39,7 +39,7 @@ FOLDER: Final = "consumequeue_ext"
 
 
 class ExtUnit(msgspec.Struct, frozen=True, gc=False):
-    """A decoded extension unit."""
+    """A decoded extension unit of a consume queue."""
 
     tags_code: int
     """Tags code of the message. A queue without extension files has the tags code in its unit."""
@@ -49,7 +49,7 @@ class ExtUnit(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExtFiles(msgspec.Struct, frozen=True):
-    """The location of the extension files, and whether new units are written."""
+    """The location of the extension files of consume queues, and whether new extension units are written."""
 
     root: Path
     """The folder ``consumequeue_ext`` of the store."""
@@ -59,7 +59,7 @@ class ExtFiles(msgspec.Struct, frozen=True):
 
 
 class ConsumeQueueExt:
-    """The extension units of one queue."""
+    """The extension units of one consume queue, in files."""
 
     def __init__(self, disk: Disk, root: Path, topic: str, queue_id: int, file_bytes: int) -> None:
         self._disk = disk
@@ -113,7 +113,7 @@ class ConsumeQueueExt:
 
     @staticmethod
     def _append(file: MappedFile | None, units: list[bytes], *, full: bool) -> None:
-        """Append units to a file, and with ``full`` also the mark that ends the file."""
+        """Append extension units to a file, and with ``full`` also the mark that ends the file."""
         if file is None or file.wrote == file.size:
             return
         data = b"".join(units)
@@ -127,7 +127,7 @@ class ConsumeQueueExt:
     # --- reads ---
 
     def get(self, address: int) -> ExtUnit | None:
-        """Return the unit at an address; None if it cannot be read."""
+        """Return the extension unit at an address; None if the unit cannot be read."""
         position = address - _LEAST_LONG
         file = self.files.find(position)
         if file is None or not is_address(address):
@@ -144,9 +144,10 @@ class ConsumeQueueExt:
     # --- recovery and deletion of extension units ---
 
     def end_after(self, address: int | None) -> None:
-        """End the stream after the unit at the queue's last address; None: the queue has no address, so remove all units.
+        """End the extension files after the extension unit at the consume queue's last address. None: the queue has no address,
+        so all extension units are removed.
 
-        If that unit cannot be read, the rest of its file stays unused, because the unit's end is not known.
+        If the unit at the address cannot be read, the rest of its file stays unused, because the unit's end is not known.
         """
         if address is None:
             if not self.files.files:
@@ -165,7 +166,8 @@ class ConsumeQueueExt:
         self.files.truncate(end)
 
     def _unit_bytes(self, position: int) -> int:
-        """Return the size of the unit at a position; if there is none, the size of the rest of the file."""
+        """Return the size of the extension unit at a position of a file; if no unit begins there, the size of the rest of the
+        file."""
         file = self.files.find(position)
         if file is not None:
             at = position - file.start
@@ -175,7 +177,8 @@ class ConsumeQueueExt:
         return self.files.file_bytes - position % self.files.file_bytes
 
     def _zero_from(self, end: int) -> None:
-        """Overwrite removed units with zeros, so that neither FlintMQ nor RocketMQ reads them later; delete later files."""
+        """Overwrite removed extension units with zeros, so that neither FlintMQ nor RocketMQ reads these units later. Delete
+        the files after them."""
         file = self.files.find(end)
         if file is None:
             return
@@ -191,11 +194,11 @@ class ConsumeQueueExt:
             file.unsynced = True
 
     def delete_before(self, address: int) -> None:
-        """Delete the files that end before the unit at an address. Raises OSError."""
+        """Delete the extension files that end before the extension unit at an address. Raises OSError."""
         self.files.delete_before(address - _LEAST_LONG)
 
     def destroy(self) -> None:
-        """Delete all files and the folder."""
+        """Delete all extension files of the queue, and their folder."""
         self.files.destroy()
         self._disk.remove_folder(self._topic_folder)
 
@@ -204,7 +207,8 @@ class ConsumeQueueExt:
 
 
 class ResolvingFilter:
-    """A message filter for a queue with addresses: it resolves an address before it calls the wrapped filter."""
+    """A message filter for a queue whose units may have the address of an extension unit in place of a tags code. It reads the
+    tags code at the address, and calls the wrapped filter with it."""
 
     __slots__ = ("_ext", "_filter", "_with_bit_map", "matches_properties", "needs_properties")
 
@@ -216,7 +220,8 @@ class ResolvingFilter:
         self.matches_properties = message_filter.matches_properties
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Return whether a message may match, by the unit at its address; True if that unit cannot be read."""
+        """Return whether a message may match the filter, by the extension unit at its address; True if the extension unit
+        cannot be read."""
         if tags_code > MAX_ADDRESS:
             return self._filter.matches_tags_code(tags_code)
         unit = self._ext.get(tags_code)

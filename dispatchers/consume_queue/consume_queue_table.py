@@ -93,15 +93,15 @@ class ConsumeQueueTable:
         """Event published with the topic and the queue id when a queue was deleted or restarted."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return an existing queue, or None; it never creates a queue."""
+        """Return the consume queue of a topic and queue id; None if the queue does not exist."""
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
         """Add units for the visible records of a batch, with one write per queue; records already in a queue are skipped.
 
-        Each form of a batch gives the same bytes. Columns and units are used only for plain cases, in which units continue at
-        the ends of their queues. All other records are added as requests, as are all records if extension files are written or
-        the batch deletes a topic.
+        Each form of a batch leads to the same bytes in the queue files. Columns and units are used only for plain cases, in
+        which units continue at the ends of their queues. All other records are added as requests, as are all records if
+        extension files are written or the batch deletes a topic.
 
         Raises:
             StoreFullError: the disk has no space for the next queue file.
@@ -254,7 +254,7 @@ class ConsumeQueueTable:
         return queue
 
     def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:
-        """Load a queue's extension files if there are any, or if new units are written."""
+        """Load a consume queue's extension files if they exist, or if new extension units are written."""
         files = self._ext
         if files is None or not (
             files.writes or self._disk.exists(queue_folder(files.root, queue.topic, queue.queue_id))
@@ -265,7 +265,8 @@ class ConsumeQueueTable:
 
     @staticmethod
     def _put_with_ext(queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Add extension units and queue units, both or neither, because a failed put is repeated at the same place."""
+        """Add units to a consume queue, with their extension units. If this fails, neither are added, because the put is
+        repeated at the same place."""
         last = group[-1]
         assert queue.ext is not None
         try:
@@ -282,7 +283,7 @@ class ConsumeQueueTable:
             raise
 
     def load(self, *, crashed: bool = False) -> None:
-        """Map all queues on disk, including those of topics that no configuration has.
+        """Map the files of all consume queues on disk, including those of topics that no configuration has.
 
         With ``crashed``, folders are synced first, because a crash may have left names only in memory.
         """
@@ -298,13 +299,14 @@ class ConsumeQueueTable:
                     self.queues[(topic_path.name, int(queue_path.name))] = queue
 
     def recover(self) -> None:
-        """Set the end of every queue to its first invalid unit."""
+        """Set the end of every consume queue to its first invalid unit."""
         for queue in self.queues.values():
             queue.recover()
             queue.end_ext()
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Remove the units whose messages do not end at or below a physical offset; they are overwritten with zeros."""
+        """Remove the units whose messages end after a physical offset from all consume queues; removed units are overwritten
+        with zeros."""
         for queue in self.queues.values():
             if queue.max_physical_offset_bytes > end_offset_bytes:
                 queue.truncate_physical(end_offset_bytes)
@@ -353,7 +355,7 @@ class ConsumeQueueTable:
         return [(topic, queue_id) for queue_id in sorted(self.queues.ids_of(topic))]
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete one queue with its files."""
+        """Delete one consume queue with its files."""
         queue = self.queues.get((topic, queue_id))
         if queue is not None:
             queue.destroy()
@@ -362,14 +364,14 @@ class ConsumeQueueTable:
             self.deleted.publish(topic, queue_id)
 
     def close(self) -> None:
-        """Unmap all files. Idempotent."""
+        """Unmap the files of all consume queues. Idempotent."""
         for queue in self.queues.values():
             queue.close()
         self.queues.clear()
 
 
 def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
-    """Return whether the queue offsets of a group continue at a queue's end without gaps."""
+    """Return whether the queue offsets of some appended units continue at a queue's end without gaps."""
     if group[0].commit_log_offset_bytes < queue.max_physical_offset_bytes:
         return False
     expected = queue.max_queue_offset
@@ -381,7 +383,8 @@ def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
 
 
 def _by_queue(units: Sequence[AnyUnit]) -> dict[tuple[str, int], list[AnyUnit]]:
-    """Group units by queue, in order; adjacent units usually belong to the same queue, which makes this fast."""
+    """Group appended units by the queue that they belong to, in order. This is fast, because adjacent units usually belong to
+    the same queue."""
     grouped: dict[tuple[str, int], list[AnyUnit]] = {}
     topic, queue_id = "", -1
     group: list[AnyUnit] = []

@@ -42,14 +42,15 @@ _log = event_log("flintmq.store")
 
 
 class DelayTimes(msgspec.Struct):
-    """The delays of each level, by physical offset of the record. Not thread-safe."""
+    """The delays of each delay level, with the physical offsets of the log from which each delay applies. Not thread-safe."""
 
     levels: dict[int, Runs] = msgspec.field(default_factory=dict)
     guessed_ms: Mapping[int, int] = msgspec.field(default_factory=dict)
     """Delays in ms to use where the real delay of a level is unknown, keyed by level; empty to use no such delays."""
 
     def delay_ms(self, level: int, physical_offset_bytes: int) -> int | None:
-        """Return the delay in ms of a level for a record at a physical offset; None if it is neither known nor guessed."""
+        """Return the delay in ms that a delay level had for a record at a physical offset; None if the delay is neither known
+        nor guessed."""
         runs = self.levels.get(level)
         at = bisect_right(runs, (physical_offset_bytes, 2**63)) - 1 if runs else -1
         if runs and at >= 0:
@@ -57,7 +58,7 @@ class DelayTimes(msgspec.Struct):
         return self.guessed_ms.get(min(level, max(self.guessed_ms, default=0)))
 
     def begin(self, end_offset_bytes: int, delay_level_ms: Mapping[int, int]) -> bool:
-        """Set the delays that apply from the log's end on; return whether that changed anything."""
+        """Set the delays of delay levels that apply from the log's end on; return whether a delay has changed."""
         changed = False
         for level, delay_ms in delay_level_ms.items():
             runs = [run for run in self.levels.get(level, []) if run[0] < end_offset_bytes]
@@ -68,18 +69,20 @@ class DelayTimes(msgspec.Struct):
         return changed
 
     def note(self, level: int, physical_offset_bytes: int, delay_ms: int) -> None:
-        """Set the delay of a level from a physical offset on, which must be greater than those of earlier calls."""
+        """Set the delay of a delay level for records from a physical offset on. The offset must be greater than in earlier
+        calls."""
         runs = self.levels.setdefault(level, [])
         if not runs or runs[-1][1] != delay_ms:
             runs.append((physical_offset_bytes, delay_ms))
 
     def known_from(self, level: int) -> int:
-        """Return the physical offset from which on a level's delay is known; the largest long if it is unknown."""
+        """Return the physical offset from which on the delay of a delay level is known; the largest long if the delay is
+        unknown."""
         runs = self.levels.get(level)
         return runs[0][0] if runs else 2**63 - 1
 
     def extended(self, earlier: DelayTimes) -> DelayTimes:
-        """Return these delays, completed by the delays in ``earlier`` for the part of the log before them."""
+        """Return these delays of delay levels, completed by ``earlier`` for the part of the log in which they are unknown."""
         levels = {level: list(runs) for level, runs in self.levels.items()}
         for level, runs in earlier.levels.items():
             known_from = self.known_from(level)
@@ -88,17 +91,17 @@ class DelayTimes(msgspec.Struct):
 
     @classmethod
     def always(cls, delay_level_ms: Mapping[int, int]) -> DelayTimes:
-        """Return delays that apply to the whole log."""
+        """Return delays of delay levels that apply to the whole log."""
         return cls({level: [(0, delay_ms)] for level, delay_ms in delay_level_ms.items()})
 
 
 def delay_times_path(root: Path) -> Path:
-    """Return the path of the file with a store's delays."""
+    """Return the path of the file with the delays of a store's delay levels."""
     return root / "flint" / "delay_levels.json"
 
 
 def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
-    """Return the delays in a store's file; empty if there is no file.
+    """Return the delays of delay levels that a store's file contains; empty if the file does not exist.
 
     Raises:
         StoreFormatError: the file cannot be read, or its content is not valid.
@@ -116,7 +119,7 @@ def load_delay_times(root: Path, disk: Disk = OS_DISK) -> DelayTimes:
 
 
 def save_delay_times(root: Path, times: DelayTimes, disk: Disk = OS_DISK) -> None:
-    """Write the file with a store's delays. Raises StoreError."""
+    """Write the file with the delays of a store's delay levels. Raises StoreError."""
     JsonFile(delay_times_path(root), disk).save(
         {_KEY: {str(level): [list(run) for run in runs] for level, runs in sorted(times.levels.items())}}
     )
@@ -130,12 +133,13 @@ def _runs(value: Any) -> Runs:
 
 
 def is_delay(duration_ms: int) -> bool:
-    """Return whether a level can have this delay, which must be a whole number of seconds as in ``delay.levels``."""
+    """Return whether a delay level can have a delay in ms. The delay must be a whole number of seconds, as in
+    ``delay.levels``."""
     return duration_ms >= 0 and not duration_ms % 1_000
 
 
 def unknown_due(store_timestamp_ms: int) -> int:
-    """Return a placeholder for the delivery time of a message whose level has an unknown delay."""
+    """Return a placeholder for the delivery time of a message whose delay level has an unknown delay."""
     return _UNKNOWN + store_timestamp_ms
 
 
@@ -178,11 +182,11 @@ class DelayLevels:
         return iter(range(1, self.max_level + 1))
 
     def clamp(self, level: int) -> int:
-        """Return a level limited to the highest one; 0, which means no delay, if it is 0 or less."""
+        """Return a delay level limited to the highest level; 0, which means no delay, if the level is 0 or less."""
         return max(0, min(level, self.max_level))
 
     def delay_ms(self, level: int) -> int:
-        """Return the delay of a level in ms; like in RocketMQ, 1,000 for a level that does not exist."""
+        """Return the delay of a delay level in ms; like in RocketMQ, 1,000 for a level that does not exist."""
         return self._delays_ms[level - 1] if 1 <= level <= self.max_level else 1_000
 
 
@@ -214,7 +218,8 @@ class DelayTagsCodes:
         store_timestamp_ms: int,
         physical_offset_bytes: int | None,
     ) -> int:
-        """Return when a message is due, in ms since 1970; ``tags_code``, the hash of its tags, if it names no level."""
+        """Return the delivery time of a delayed message, in ms since 1970. For a message without a delay level, return
+        ``tags_code``, the hash of its tags."""
         level = number_or(properties.get(props.DELAY), 0)
         if level <= 0:
             return tags_code
@@ -224,7 +229,7 @@ class DelayTagsCodes:
         return tags_code if delay_ms is None else store_timestamp_ms + delay_ms
 
     def begin(self, end_offset_bytes: int) -> None:
-        """Record that the current delays apply from the log's end on. Raises ``StoreError``."""
+        """Record that the current delays of the delay levels apply from the log's end on. Raises ``StoreError``."""
         if self.times.begin(end_offset_bytes, self._delay_level_ms):
             save_delay_times(self._root, self.times, self._disk)
 
@@ -236,7 +241,8 @@ def delay_tags_codes(config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
 
 
 def tags_codes_with(delay_level_ms: Mapping[int, int], config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
-    """Return the computation of delivery times for given levels, in ms, instead of those of the configuration."""
+    """Return the computation of delivery times for given delays of the delay levels, in ms, instead of those of the
+    configuration."""
     root = Path(config.store.path)
     try:
         times = load_delay_times(root, disk)

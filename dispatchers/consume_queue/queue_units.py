@@ -26,12 +26,12 @@ _TURN: Final = 16_384
 
 
 def visible_rows(columns: RecordColumns) -> Column:
-    """Return the row numbers of the records that have units in queues."""
+    """Return the row numbers of the records that have units in consume queues."""
     return numpy.flatnonzero(columns.visible)
 
 
 def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, int], Column]]:
-    """Yield each (topic, queue id) with the rows of its records, in order."""
+    """Yield each queue, as (topic, queue id), with the row numbers of its records, in order."""
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:
@@ -47,20 +47,21 @@ def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, 
 
 
 def behind(columns: RecordColumns, rows: Column, end_offset_bytes: int) -> Column:
-    """Return the rows whose records end after a physical offset."""
+    """Return the row numbers of the records that end after a physical offset."""
     ends = columns.physical[rows] + columns.size[rows]
     return rows if ends[0] > end_offset_bytes else rows[ends > end_offset_bytes]
 
 
 def first_of_run(columns: RecordColumns, rows: Column) -> int:
-    """Return the first queue offset of some rows if their queue offsets are consecutive; otherwise -1."""
+    """Return the first queue offset of some records, given as rows, if the queue offsets of these records are consecutive;
+    otherwise -1."""
     queue_offset = columns.queue_offset[rows]
     is_run = (queue_offset[1:] - queue_offset[:-1] == 1).all()
     return int(queue_offset[0]) if is_run else -1
 
 
 def units(columns: RecordColumns, rows: Column) -> bytes:
-    """Return the bytes of the queue units of some rows."""
+    """Return the bytes of the consume queue units of some records, given as rows."""
     packed = numpy.empty(len(rows), _UNIT)
     packed["physical"] = columns.physical[rows]
     packed["size"] = columns.size[rows]
@@ -69,10 +70,11 @@ def units(columns: RecordColumns, rows: Column) -> bytes:
 
 
 def valid_units(units: memoryview, known: int) -> tuple[int, int]:
-    """Return the number of valid units before the first invalid one, and the physical end of their newest message.
+    """Return the number of valid consume queue units before the first invalid unit, and the physical end of the newest message
+    of these units.
 
-    See :meth:`flintmq.dispatchers.consume_queue.consume_queue.ConsumeQueue.recover`. It stops at the first invalid unit, so the
-    unused end of a queue is not read.
+    See :meth:`flintmq.dispatchers.consume_queue.consume_queue.ConsumeQueue.recover`. Reading stops at the first invalid unit,
+    so the unused end of a queue is not read.
     """
     table = numpy.frombuffer(units, _UNIT)
     for begin in range(0, len(table), _TURN):
@@ -161,7 +163,7 @@ def _file_by_time(queue: ConsumeQueue, timestamp_ms: int, store_time: Callable[[
 
 
 def _last_physical(file: MappedFile) -> int:
-    """Return the physical offset of the newest message in a file of a queue; -1 if there are only fillers."""
+    """Return the physical offset of the newest message in a consume queue file; -1 if the file has only fillers."""
     for at in range(file.wrote - UNIT_BYTES, -1, -UNIT_BYTES):
         unit = UNIT.unpack_from(file.view, at)
         if not is_filler(unit):

@@ -30,7 +30,7 @@ _PLAIN_MAX: Final = 64
 
 
 def is_worth_it(count: int) -> bool:
-    """Return whether numpy is loaded and faster for this number of entries; the first call starts to load numpy."""
+    """Return whether numpy is loaded, and faster for a number of index entries; the first call starts to load numpy."""
     return count >= LEAST and lazy_numpy.ready()
 
 
@@ -44,13 +44,13 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, entries: Sequence[tuple[int, int, int]]) -> EntryColumns:
-        """Return the columns of entries given as (key hash, physical offset, store time in ms)."""
+        """Return the columns of index entries that are given as (key hash, physical offset, store time in ms)."""
         table = numpy.array(entries, numpy.int64)
         return cls(table[:, 0], table[:, 1], table[:, 2])
 
     @classmethod
     def joined(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
-        """Return the concatenation of several columns of entries."""
+        """Return the concatenation of several columns of index entries."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -61,7 +61,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_records(cls, columns: RecordColumns) -> EntryColumns:
-        """Return the entries for all keys of records that are given as columns; rolled back records have none."""
+        """Return the index entries for all keys of records that are given as columns; rolled back records have no entries."""
         row, key_hash = columns.key_row, columns.key_hash
         indexed = columns.indexed
         if not indexed.all():
@@ -71,7 +71,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_requests(cls, requests: Sequence[DispatchRequest]) -> EntryColumns:
-        """Return the entries for all keys of records that are not rolled back."""
+        """Return the index entries for all keys of records that are not rolled back."""
         keys, more_keys = [one.uniq_key for one in requests], [one.keys for one in requests]
         if MORE_KEYS or not all(keys) or any(more_keys):
             pairs = [(one, key) for one in requests for key in index_keys(one)]
@@ -84,7 +84,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of_units(cls, units: Sequence[AppendUnit]) -> EntryColumns:
-        """Return the entries for all keys of appended units, which are single records or batch sends."""
+        """Return the index entries for all keys of appended units, which are single records or batch sends."""
         one_by_one: list[DispatchRequest] = []
         plain: dict[int, list[AppendedBatch]] = {}
         for unit in units:
@@ -106,7 +106,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def _of_plain(cls, batches: Sequence[AppendedBatch], length: int) -> EntryColumns:
-        """Return the entries of plain batches, whose messages have only UNIQ_KEYs of this length, in ASCII."""
+        """Return the index entries of batch sends whose messages have no keys except UNIQ_KEYs of a given length, in ASCII."""
         counts = [len(batch) for batch in batches]
         text = b"".join([b"".join(batch.uniq_keys) for batch in batches])
         characters = numpy.frombuffer(text, numpy.uint8).reshape(-1, length)
@@ -123,15 +123,15 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         return len(self.key_hash)
 
     def part(self, begin: int, end: int | None = None) -> EntryColumns:
-        """Return the entries from ``begin`` to ``end``."""
+        """Return the index entries from number ``begin`` to ``end`` of these columns."""
         return EntryColumns(self.key_hash[begin:end], self.physical[begin:end], self.store_timestamp_ms[begin:end])
 
     def at(self, number: int) -> tuple[int, int, int]:
-        """Return one entry as (key hash, physical offset, store time in ms)."""
+        """Return one index entry as (key hash, physical offset, store time in ms)."""
         return int(self.key_hash[number]), int(self.physical[number]), int(self.store_timestamp_ms[number])
 
     def from_physical(self, offset_bytes: int) -> EntryColumns:
-        """Return the entries of records at or after a physical offset."""
+        """Return the index entries of records at or after a physical offset."""
         kept = self.physical >= offset_bytes
         if kept.all():
             return self
@@ -152,7 +152,7 @@ def _column(positions: Sequence[int]) -> Column:
 
 
 def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, Any, Any, int]:
-    """Return the chains that new entries form in the hash slots.
+    """Return the chains that new index entries form in the hash slots of an index file.
 
     Args:
         hashes: the hashes of the entries, in order.
@@ -182,7 +182,7 @@ def chain(hashes: Any, slots: Any, stored: Any, first_index: int) -> tuple[Any, 
 
 
 def pack_entries(hashes: Any, physical: Any, seconds: Any, previous: Any) -> bytes:
-    """Return the bytes of entries in the format of the file."""
+    """Return the bytes of index entries in the format of the index file."""
     packed = numpy.empty(len(hashes), _ENTRY)
     packed["hash"] = hashes
     packed["physical"] = physical

@@ -63,7 +63,7 @@ class IndexFile:
 
     @staticmethod
     def size_bytes(slots: int, entries: int) -> int:
-        """Return the size in bytes of a file with these numbers of slots and entries."""
+        """Return the size in bytes of an index file with a number of slots and a number of entries."""
         return HEADER_BYTES + slots * SLOT_BYTES + entries * ENTRY_BYTES
 
     @property
@@ -71,13 +71,13 @@ class IndexFile:
         return self.index_count >= self._entries
 
     def seed(self, end_timestamp_ms: int, end_physical_offset_bytes: int) -> None:
-        """Set the end of a new, empty file to that of the file before it."""
+        """Set the end of a new, empty index file to the end of the index file before it."""
         self.end_timestamp_ms = end_timestamp_ms
         self.end_physical_offset_bytes = end_physical_offset_bytes
         self._write_header()
 
     def put(self, entries: Sequence[IndexEntry]) -> int:
-        """Add entries until the file is full; return the number of added entries.
+        """Add entries until the index file is full; return the number of added entries.
 
         Raises:
             StoreFullError: the disk has no space; nothing was added.
@@ -96,7 +96,7 @@ class IndexFile:
         return taken
 
     def put_columns(self, entries: index_bulk.EntryColumns) -> int:
-        """Add entries like :meth:`put`, but with numpy; it writes the same bytes."""
+        """Add entries to the index file like :meth:`put`, but with numpy; the written bytes are the same."""
         taken = self._make_room(len(entries))
         if taken:
             entries = entries.part(0, taken)
@@ -110,7 +110,8 @@ class IndexFile:
         return taken
 
     def _make_room(self, wanted: int) -> int:
-        """Allocate disk space for entries, and return the number of entries that fit. Raises StoreFullError."""
+        """Allocate disk space for new entries of the index file, and return the number of entries that fit. Raises
+        StoreFullError."""
         taken = min(wanted, self._entries - self.index_count)
         if taken <= 0:
             return 0
@@ -119,14 +120,16 @@ class IndexFile:
         return taken
 
     def _write_entries(self, packed: bytes) -> None:
-        """Write the bytes of entries after the last one, before the slots and the header refer to them.
+        """Write the bytes of new entries after the index file's last entry. The slots and the header refer to new entries only
+        later.
 
         If the process dies in between, the entries beyond the header's count are ignored and written again.
         """
         self._region.write(self._entries_at + self.index_count * ENTRY_BYTES, packed)
 
     def _count(self, count: int, end_physical: int, end_ms: int) -> None:
-        """Add new entries to the header's count, and set the file's end to the last of them."""
+        """Add the number of new entries to the count in the index file's header, and set the file's end to the last new
+        entry."""
         self.index_count += count
         self.end_physical_offset_bytes = end_physical
         self.end_timestamp_ms = end_ms
@@ -194,7 +197,7 @@ class IndexFile:
         """Return the physical offsets of the entries with a hash in a time range, newest first, at most ``max_num``.
 
         It is a generator that yields after every :data:`STEP_ENTRIES` entries, because the chain of a key that millions of
-        messages share is long. If the file is closed in between, it returns the offsets found by then.
+        messages share is long. If the file is closed in between, the generator returns the offsets that were found before.
         """
         view = self._region.view
         found: list[int] = []
@@ -219,14 +222,15 @@ class IndexFile:
         return found
 
     def settle(self) -> None:
-        """Set the file's end from its last entry after a crash, as the header may be incomplete, and mark it unsynced."""
+        """Set the index file's end from its last entry after a crash, because the header may be incomplete, and mark the file
+        as unsynced."""
         if self.index_count > 1:
             at = self._entries_at + (self.index_count - 1) * ENTRY_BYTES
             self.end_physical_offset_bytes = _ENTRY.unpack_from(self._region.view, at)[1]
         self.dirty = True
 
     def count_at_end(self, physical_offset_bytes: int) -> int:
-        """Return the number of entries at the file's end that belong to the record at a physical offset."""
+        """Return the number of entries at the index file's end that belong to the record at a physical offset."""
         view = self._region.view
         count = 0
         for index in range(self.index_count - 1, 0, -1):
@@ -236,16 +240,16 @@ class IndexFile:
         return count
 
     def covers(self, begin_timestamp_ms: int, end_timestamp_ms: int) -> bool:
-        """Return whether the file may contain entries in a time range."""
+        """Return whether the index file may contain entries of messages that were stored in a time range."""
         return begin_timestamp_ms <= self.end_timestamp_ms + 999 and end_timestamp_ms >= self.begin_timestamp_ms
 
     def sync(self) -> None:
-        """Sync the file to disk. Raises OSError."""
+        """Sync the index file to disk. Raises OSError."""
         self._region.sync()
         self.dirty = False
 
     def evict_entries(self) -> None:
-        """Unmap the entries from the process's memory (:meth:`flintmq.core.io.disk.MappedRegion.evict`).
+        """Unmap the index file's entries from the process's memory (:meth:`flintmq.core.io.disk.MappedRegion.evict`).
 
         The slots stay mapped, because they are used all the time.
         """

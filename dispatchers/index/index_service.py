@@ -1,7 +1,7 @@
 """The index service (``IndexService`` of RocketMQ): finds messages by topic, key and time, in a sequence of index files.
 
-Records are gathered, and their entries are written together at a query, a flush, or when enough records wait. If the process
-dies, waiting entries are lost, and the next start dispatches their records again from the log.
+Records are gathered, and their entries are written together: at a query, at a flush, or when enough records are gathered. If
+the process dies, waiting entries are lost, and the next start dispatches their records again from the log.
 
 See docs/internals/store-format.md, Index file; docs/internals/algorithms.md, Dispatch.
 """
@@ -100,7 +100,8 @@ class IndexService:
     # --- writes ---
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Gather records, in log order, and write their entries if enough wait. Each form of a batch gives the same bytes."""
+        """Gather records, in log order, and write their index entries if enough records are gathered. Each form of a batch
+        leads to the same bytes in the files."""
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
             # The batch is dispatched again because another dispatcher failed. build() skips entries that the files have.
@@ -138,7 +139,7 @@ class IndexService:
         self._gathered_until_bytes = batch.end_offset_bytes
 
     def build(self) -> None:
-        """Write the waiting entries of all keys, except those that the files already have.
+        """Write the index entries of all gathered records, except entries that the files already have.
 
         Raises:
             StoreFullError: the disk has no space; the entries keep waiting.
@@ -191,7 +192,7 @@ class IndexService:
 
     @staticmethod
     def _entries_of(waiting: Sequence[DispatchRequest], taken_until: int) -> list[IndexEntry]:
-        """Return the entries for all keys of the records from a physical offset on."""
+        """Return the index entries for all keys of the gathered records from a physical offset on."""
         keyed = [(one, key) for one in waiting if one.commit_log_offset_bytes >= taken_until for key in index_keys(one)]
         topics, keys = [one.topic for one, _ in keyed], [key for _, key in keyed]
         if index_bulk.is_worth_it(len(keys)):
@@ -204,7 +205,7 @@ class IndexService:
         ]
 
     def _count_at_end(self, physical_offset_bytes: int) -> int:
-        """Return the number of entries of the last indexed record, which can be in more than one file."""
+        """Return the number of index entries of the last indexed record. These entries can be in more than one file."""
         count = 0
         for file in reversed(self.files):
             here = file.count_at_end(physical_offset_bytes)
@@ -239,7 +240,8 @@ class IndexService:
             raise StoreError(self._spoiled) from error
 
     def _new_path(self) -> Path:
-        """Return a path named after the current time in milliseconds, or after the next millisecond if that exists."""
+        """Return the path of a new index file. The file is named after the current time in milliseconds, or after a later
+        millisecond if a file with this name exists."""
         now_ms = self._clock.now_ms()
         while True:
             local = time.localtime(now_ms // 1000)
@@ -286,7 +288,8 @@ class IndexService:
     # --- files ---
 
     def load(self, *, clean: bool, same_boot: bool = False) -> None:
-        """Map the files. After a power failure, files that are not full, or that the checkpoint does not cover, are deleted.
+        """Map the index files. After a power failure, files that are not full, or that the checkpoint does not cover, are
+        deleted.
 
         Args:
             clean: whether the store was stopped cleanly.
@@ -325,11 +328,11 @@ class IndexService:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The physical offset of the last indexed record of each file, oldest file first."""
+        """The physical offset of the last indexed record of each index file, oldest file first."""
         return tuple(file.end_physical_offset_bytes for file in self.files)
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Delete the files with entries of records at or after a physical offset, at which the log was cut."""
+        """Delete the index files with entries of records at or after a physical offset at which the log was cut."""
         self._gathered_until_bytes = 0
         while self.files and self.files[-1].end_physical_offset_bytes >= end_offset_bytes:
             file = self.files.pop()
@@ -345,14 +348,14 @@ class IndexService:
         return kept[-1] if kept else 0
 
     def committed(self) -> int | None:
-        """Return the physical offset of the last indexed record; None if the files lack no entry."""
+        """Return the physical offset of the last indexed record; None if the index files are complete."""
         return None if self._is_complete else self._end()
 
     def _end(self) -> int:
         return self.files[-1].end_physical_offset_bytes if self.files else 0
 
     def flush(self) -> None:
-        """Write the waiting entries, and sync every changed file.
+        """Write the index entries of all gathered records, and sync every changed index file.
 
         Raises:
             StoreError: a sync failed, now or earlier. A later sync proves nothing, so the next start must not trust the files.
@@ -366,7 +369,8 @@ class IndexService:
                 self._sync(file)
 
     def delete_before(self, min_physical_offset_bytes: int, remove: Callable[[Path, object], None]) -> int:
-        """Remove the files that only have entries of deleted messages, except the last file; return their number.
+        """Remove the index files that only have entries of deleted messages, except the last file; return the number of removed
+        files.
 
         ``remove`` is called with the path of each file and the object that keeps it mapped.
         """
@@ -379,13 +383,13 @@ class IndexService:
         return count
 
     def evict(self) -> Iterator[None]:
-        """Unmap the entries of the files from the process's memory, yielding after each file."""
+        """Unmap the entries of the index files from the process's memory, yielding after each file."""
         for file in self.files[:]:
             file.evict_entries()
             yield
 
     def close(self) -> None:
-        """Unmap all files. Idempotent."""
+        """Unmap all index files. Idempotent."""
         for file in self.files:
             file.close()
         self.files = []
