@@ -73,9 +73,9 @@ def test_an_embedded_broker_starts_within_its_time_bound(tmp_path: Path) -> None
 def test_advancing_the_clock_by_two_hours_is_fast(broker: EmbeddedBroker, clock: VirtualClock) -> None:
     """Only those periodic checks are executed that have work to do."""
     broker.put([flintmq.Message("T", b"x", delay_level=18)])
-    begin_s = time.perf_counter()
+    begin_s = time.process_time()  # other programs on the machine do not count
     clock.advance("2h")
-    took_s = time.perf_counter() - begin_s
+    took_s = time.process_time() - begin_s
     assert len(broker.messages("T")) == 1
     assert took_s < ADVANCE_S
 
