@@ -35,7 +35,7 @@ IDLE_FACTOR: Final = 10
 
 
 class GroupCommitSettings(Protocol):
-    """The settings of the strategy, from the section ``flush.group_commit``."""
+    """The settings of the flush strategy ``group_commit``, from the section ``flush.group_commit``."""
 
     @property
     def sync_flush_timeout_ms(self) -> int: ...
@@ -70,17 +70,18 @@ class GroupCommit(ServiceThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return the error after which the service refuses all waiters; None if it has not failed. Any thread."""
+        """Return the error after which the flush service refuses all waiters; None if the service has not failed. Any
+        thread."""
         return self._failure
 
     @property
     def waiting(self) -> int:
-        """The number of waiters at this moment. Any thread."""
+        """The number of waiters that wait for a sync at this moment. Any thread."""
         return len(self._waiters)
 
     @property
     def last_sync_s(self) -> float:
-        """The duration of the latest sync in seconds; 0 before the first. Any thread."""
+        """The duration of the latest sync in seconds; 0 before the first sync. Any thread."""
         return self._syncs.last_sync_s
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
@@ -105,7 +106,7 @@ class GroupCommit(ServiceThread):
         self._watcher.start()
 
     def stop(self) -> None:
-        """Sync the rest, complete every waiter, and end the threads. Idempotent.
+        """Sync the remaining bytes of the log, complete every waiter, and end the threads. Idempotent.
 
         It waits for a hanging sync at most ``sync_flush_timeout_ms``. Waiters that are still pending then are FENCED, and the
         thread is left running.
@@ -123,7 +124,7 @@ class GroupCommit(ServiceThread):
         """Do nothing; a subclass may wait here for more waiters before a sync. Flush thread."""
 
     def run_once(self, now_s: float) -> None:
-        """Sync once for all current waiters, or for unsynced bytes without a waiter."""
+        """Sync the log once for all current waiters, or for unsynced bytes for which nobody waits."""
         if self._failure is not None:
             return
         if self._waiters.newest_end_bytes:
@@ -136,7 +137,8 @@ class GroupCommit(ServiceThread):
         self._sync_to(target_bytes)
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next round, which are more after a time without work; None if fenced."""
+        """Return the seconds until the next round of syncs, which are more after a time without work; None if a sync has
+        failed."""
         if self._failure is not None:
             return None
         return self._interval_s * (IDLE_FACTOR if self._idle_rounds >= IDLE_ROUNDS else 1)
@@ -169,9 +171,9 @@ class GroupCommit(ServiceThread):
 
 
 class DeadlineWatcher(ServiceThread):
-    """Completes overdue waiters with TIMEOUT, on a separate thread, because the flush thread may hang in a sync.
+    """A thread that completes overdue waiters with TIMEOUT, because the flush thread may hang in a sync.
 
-    It sleeps until the earliest deadline: under load it wakes every few seconds, and without waiters not at all.
+    The thread sleeps until the earliest deadline: under load it wakes every few seconds, and without waiters not at all.
     """
 
     def __init__(self, context: FlushContext[object], waiters: PendingWaiters) -> None:
@@ -181,7 +183,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s: float | None = None
 
     def arm(self) -> None:
-        """Wake the watcher if it has no deadline; called on the loop thread after a waiter was added."""
+        """Wake the thread that watches deadlines if it waits for none; called on the loop thread after a waiter was added."""
         if not self._armed:
             self._armed = True
             self.wakeup()
@@ -200,7 +202,8 @@ class DeadlineWatcher(ServiceThread):
 
 
 class PendingWaiters:
-    """The pending waiters, in the order of their submits. Thread-safe; callbacks always run outside its lock.
+    """The pending waiters of the flush service, in the order in which they were submitted. Thread-safe; callbacks always run
+    outside its lock.
 
     A simple lock around list operations is fastest here, because in the common case one sync covers all waiters and the whole
     list is swapped. After :meth:`close` it returns :data:`~flintmq.core.waiters.FENCED`, so that no waiter stays pending.
@@ -217,7 +220,7 @@ class PendingWaiters:
 
     @property
     def newest_end_bytes(self) -> int:
-        """The largest physical offset that a waiter waits for; 0 without a waiter."""
+        """The largest physical offset for whose sync a waiter waits; 0 without a waiter."""
         return self._newest_end_bytes
 
     @property
@@ -226,7 +229,7 @@ class PendingWaiters:
 
     @property
     def completed(self) -> int:
-        """The number of completed waiters, with any status."""
+        """The number of waiters that were completed, with any status."""
         return self._completed
 
     @property
@@ -238,7 +241,7 @@ class PendingWaiters:
         return len(self._pending)
 
     def add(self, end_offset_bytes: int, deadline_s: float) -> PendingWaiter | CompletedWaiter:
-        """Return a new pending waiter; FENCED after :meth:`close`."""
+        """Return a new pending waiter for a sync; after :meth:`close`, return a completed waiter with the status FENCED."""
         waiter = PendingWaiter(end_offset_bytes, deadline_s, self._waiter_lock)
         with self._lock:
             if self._closed:
@@ -283,7 +286,8 @@ class PendingWaiters:
         return next_deadline_s
 
     def close(self) -> int:
-        """Complete all pending waiters with FENCED, and all later ones too; return the number of pending ones."""
+        """Complete all pending waiters with FENCED, and all later waiters too; return the number of waiters that were
+        pending."""
         with self._lock:
             self._closed = True
             left, self._pending = self._pending, []

@@ -61,16 +61,16 @@ class PagedThread(ServiceThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return the error after which the service refuses all waiters; None if it has not failed. Any thread."""
+        """Return the error after which the flush service refuses all waiters; None if it has not failed. Any thread."""
         return self._failure
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to work on."""
+        """Whether the thread has nothing left to commit or to sync."""
         raise NotImplementedError
 
     def work(self, least_pages: int) -> None:
-        """Commit or sync the current bytes, file after file, if at least ``least_pages`` are dirty."""
+        """Commit or sync the bytes written before the call, file after file, if at least ``least_pages`` pages are dirty."""
         raise NotImplementedError
 
     def run_once(self, now_s: float) -> None:
@@ -84,7 +84,7 @@ class PagedThread(ServiceThread):
         return None if self.failure is not None else self._interval_s
 
     def flush_soon(self) -> None:
-        """Start a thorough round now. Any thread."""
+        """Start a thorough round now, which commits or syncs any number of dirty pages. Any thread."""
         self._last_thorough_s = None
         self.wakeup()
 
@@ -160,7 +160,7 @@ class FlushRealTime(Flusher):
         self._submits = 0
 
     def stop(self) -> None:
-        """Sync the rest in at most ten rounds, then end the thread. Idempotent."""
+        """Sync the remaining bytes of the log in at most ten rounds, then end the flush thread. Idempotent."""
         self.end()
 
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
@@ -218,7 +218,7 @@ class CommitRealTime(PagedThread):
 
     @property
     def failure(self) -> Exception | None:
-        """Return the error after which the service refuses all waiters; None if it has not failed. Any thread."""
+        """Return the error after which the flush service refuses all waiters; None if it has not failed. Any thread."""
         return self._failure or self.flusher.failure
 
     @property
@@ -230,7 +230,8 @@ class CommitRealTime(PagedThread):
         super().start()
 
     def stop(self) -> None:
-        """Commit the rest in at most ten rounds, sync it, and end both threads. Idempotent."""
+        """Commit the remaining bytes of the pool in at most ten rounds, sync these bytes, and end the threads that commit and
+        sync. Idempotent."""
         self.end()
         self.flusher.end()
 
@@ -251,7 +252,8 @@ class CommitRealTime(PagedThread):
         return self.flusher.counter.statistics(self._submits, 0)
 
     def work(self, least_pages: int) -> None:
-        """Commit file after file, up to the bytes written when the round began; wake the flusher if that is requested."""
+        """Commit file after file, up to the bytes written when the round began. Then wake the thread that syncs, if the
+        settings request that."""
         target_bytes = self._log.wrote_offset_bytes
         committed_bytes = self._log.committed_offset_bytes
         is_wanted, self._is_wanted = self._is_wanted, False

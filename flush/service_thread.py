@@ -41,17 +41,20 @@ class ServiceThread:
         self._thread: threading.Thread | None = None
 
     def run_once(self, now_s: float) -> None:
-        """Do one round of work at a monotonic time. It may block in a sync, and must handle its errors."""
+        """Do one round of the service thread's work at a given monotonic time. The round may block in a sync, and must handle
+        its errors."""
         raise NotImplementedError
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next round if the thread is not woken; None: wait for a wake-up only."""
+        """Return the seconds until the next round of work if the thread is not woken; None if only a wake-up begins the next
+        round."""
         raise NotImplementedError
 
     def put_off(self, error: StoreExhaustedError | None) -> None:
-        """Record that a round could not work because the process has no descriptor left, or (None) that one could.
+        """Record that a round could not work because the process has no file descriptor left, or (None) that a round could
+        work.
 
-        A change is logged. It is not a failure: waiters keep waiting, and the next round tries again.
+        A change is logged. A missing descriptor is not a failure: waiters keep waiting, and the next round tries again.
         """
         if error is not None and not self._is_exhausted:
             _LOG.error(
@@ -63,15 +66,15 @@ class ServiceThread:
         self._is_exhausted = error is not None
 
     def finish(self) -> None:
-        """Do the last work before the thread ends; called exactly once, even if the thread was never started."""
+        """Do the last work of the service thread before it ends; called exactly once, even if the thread was never started."""
 
     @property
     def stopping(self) -> bool:
-        """Return true once :meth:`end` was called. Any thread."""
+        """Return whether :meth:`end` was called, so that the service thread begins no further round. Any thread."""
         return self._stop_requested.is_set()
 
     def start(self) -> None:
-        """Start the thread; a second call, or one after ``end``, does nothing."""
+        """Start the service thread; a second call, or a call after ``end``, does nothing."""
         if self._is_started or self.stopping:
             return
         self._is_started = True
@@ -84,7 +87,7 @@ class ServiceThread:
         self._thread.start()
 
     def wakeup(self) -> None:
-        """Request a round now. Any thread; never blocks."""
+        """Request a round of the service thread's work now. Any thread; never blocks."""
         if self._signal.locked():
             try:
                 self._signal.release()
@@ -93,7 +96,7 @@ class ServiceThread:
                 return
 
     def pause(self, seconds: float) -> None:
-        """Sleep on this thread; return early if :meth:`end` is called."""
+        """Sleep on the service thread for some seconds; return early if :meth:`end` is called."""
         self._stop_requested.wait(seconds)
 
     def end(self, timeout_s: float | None = None) -> bool:
@@ -103,7 +106,7 @@ class ServiceThread:
             timeout_s: the maximum time to wait for the end; None: no limit.
 
         Returns:
-            False if the thread still runs after that time, because a sync hangs.
+            False if the thread still runs after the maximum time, because a sync hangs.
         """
         self._stop_requested.set()
         self.wakeup()
@@ -132,7 +135,8 @@ class ServiceThread:
 
 
 class SyncCounter:
-    """Calls ``log.flush``, and counts syncs, bytes and time. Flush thread only; any thread can read the counters."""
+    """Syncs the log by ``log.flush``, and counts the syncs, their bytes and their time. Flush thread only; any thread can read
+    the counters."""
 
     def __init__(self, log: FlushableLog, clock: Clock) -> None:
         self._log = log
@@ -144,7 +148,7 @@ class SyncCounter:
         """Duration in seconds of the latest sync that moved the flushed position."""
 
     def flush(self, least_pages: int) -> int:
-        """Call ``log.flush``, measure it, and return the flushed position."""
+        """Call ``log.flush``, measure its time, and return the physical offset up to which the log is flushed."""
         before_bytes = self._log.flushed_offset_bytes
         began_s = self._clock.monotonic_s()
         flushed_bytes = self._log.flush(least_pages)
@@ -156,7 +160,8 @@ class SyncCounter:
         return flushed_bytes
 
     def flush_to(self, target_bytes: int, least_pages: int = 0) -> int:
-        """Call :meth:`flush` until the target is reached or a call makes no progress; each call handles one file.
+        """Call :meth:`flush` until the log is flushed up to a target position, or a call makes no progress. Each call handles
+        one file.
 
         The target is fixed at the start, because following the written position would never end under load.
         """

@@ -11,7 +11,7 @@ import threading
 
 
 class AnonymousBufferPool:
-    """A fixed number of buffers in anonymous memory. Thread-safe.
+    """A transient store pool: a fixed number of buffers in anonymous memory. Thread-safe.
 
     Memory is allocated page by page when it is written, so an unused pool costs nothing. A buffer is zeroed before the next
     file borrows it: on Linux the pages are returned to the kernel, which provides zeroed pages; elsewhere they are overwritten.
@@ -38,7 +38,7 @@ class AnonymousBufferPool:
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """Return a buffer of zeros; None if all are in use, or the pool is closed."""
+        """Return a buffer of zeros from the pool; None if all buffers are in use, or the pool is closed."""
         with self._lock:
             if not self._free:
                 return None
@@ -47,7 +47,7 @@ class AnonymousBufferPool:
             return entry[0]
 
     def give_back(self, buffer: memoryview) -> None:
-        """Return a buffer to the pool; it must be the same object that was borrowed.
+        """Return a buffer to the pool; the buffer must be the object that was borrowed.
 
         Raises:
             ValueError: the buffer is not from this pool, or was already returned.
@@ -70,7 +70,7 @@ class AnonymousBufferPool:
             _release(entry)
 
     def close(self) -> None:
-        """Free the memory; a buffer in use is freed when it is returned. Idempotent."""
+        """Free the memory of the pool; a buffer in use is freed when it is returned. Idempotent."""
         with self._lock:
             self._closed = True
             free, self._free = self._free, []

@@ -81,14 +81,15 @@ class FeedMarks:
     second."""
 
     def end_offset_bytes(self, visibility: Visibility = "flushed") -> int:
-        """Return the position up to which a reader may read, which is a boundary between records."""
+        """Return the physical offset up to which a reader of the feed file may read the log. It is a boundary between
+        records."""
         if visibility == "dispatched":
             return self.dispatched_offset_bytes
         limit = self.flushed_offset_bytes if visibility == "flushed" else self.confirmed_offset_bytes
         return min(self.dispatched_offset_bytes, limit)
 
     def age_ms(self, now_ms: int) -> int:
-        """Return the age of the file in ms; 0 if the clock was set back since the write."""
+        """Return the time in ms since the feed file was written; 0 if the clock was set back since the write."""
         return max(0, now_ms - self.written_at_ms)
 
 
@@ -197,7 +198,7 @@ class FeedWriter:
         """Number of writes of the feed file."""
 
     def write(self, marks: FeedMarks) -> None:
-        """Write positions to the file; it has no effect after :meth:`close`."""
+        """Write positions of the log to the feed file; without effect after :meth:`close`."""
         with self._lock:
             if self._closed:
                 return
@@ -206,7 +207,7 @@ class FeedWriter:
             self.writes += 1
 
     def close(self, marks: FeedMarks | None = None) -> None:
-        """Write a last time, sync the file if possible, and close it. Idempotent."""
+        """Write the feed file a last time, sync it if possible, and close it. Idempotent."""
         if marks is not None:
             self.write(marks)
         with self._lock:

@@ -42,27 +42,29 @@ class Landing(Protocol):
     """A landing zone with the process or thread that fills it. Only :meth:`close` blocks."""
 
     def start(self) -> None:
-        """Start copying messages; called before the broker listens."""
+        """Start to copy messages to the landing zone; called before the broker listens."""
         ...
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return figures for operators, keyed by name."""
+        """Return figures about the landing zone for operators, keyed by name."""
         ...
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Report that all records below a physical offset are dispatched. Loop thread; ignored if too much is waiting."""
+        """Report to the landing zone that all records below a physical offset are dispatched. Loop thread; the report is
+        ignored if too many reports wait."""
         ...
 
     def committed(self) -> int | None:
-        """Return the physical offset below which all records are durably copied; None if there are none."""
+        """Return the physical offset below which all records are durably copied to the landing zone; None if no records are
+        copied."""
         ...
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> None:
-        """Copy the part of the log that the zone lacks; called at the start."""
+        """Copy the part of the log that the landing zone lacks; called at the broker's start."""
         ...
 
     def close(self) -> None:
-        """Copy as many of the remaining records as possible within a time limit, and stop."""
+        """Copy as many of the remaining records to the landing zone as possible within a time limit, and stop the copying."""
         ...
 
 
@@ -101,14 +103,16 @@ class SparkFeed:
         self.end_offset_bytes = min(self.end_offset_bytes, end_offset_bytes)
 
     def committed(self) -> int | None:
-        """Return the landing zone's position; None without one, because readers of the feed keep their own positions."""
+        """Return the physical offset up to which the landing zone has copied the log; None without a landing zone, because
+        readers of the feed keep their own positions."""
         if self.landing is None:
             return None
         committed = self.landing.committed()
         return 0 if committed is None else committed
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Let the landing zone copy the records that it lacks from the log; the broker's start does not wait for that."""
+        """Let the landing zone copy the records that it lacks from the log. The broker's start does not wait for these
+        copies."""
         if self.landing is not None:
             self.landing.catch_up(start_offset_bytes, end_offset_bytes)
         return True
@@ -142,11 +146,11 @@ class FeedPublisher:
 
     @property
     def writes(self) -> int:
-        """The number of writes of the file since the start."""
+        """The number of writes of the feed file since the broker's start."""
         return self._writer.writes if self._writer is not None else 0
 
     def open(self, call_later: CallLater, flush_soon: Callable[[], None] | None = None) -> None:
-        """Create the file and write it for the first time; other processes can then read the log while it grows.
+        """Create the feed file and write it for the first time. Other processes can then read the log while it grows.
 
         Args:
             call_later: the event loop's ``call_later``.
@@ -161,7 +165,7 @@ class FeedPublisher:
         self.publish()
 
     def touch(self) -> None:
-        """Schedule a write of the file after a dispatch; dispatches until then share the write."""
+        """Schedule a write of the feed file after a dispatch. All dispatches before the write share it."""
         if not self._due and self._call_later is not None:
             self._due = True
             self._call_later(PUBLISH_DELAY_S, self._publish_due)
@@ -170,18 +174,19 @@ class FeedPublisher:
                 self._call_later(FLUSH_WANTED_S, self._want_flush)
 
     def publish(self) -> None:
-        """Write the store's current positions to the file."""
+        """Write the store's current positions to the feed file."""
         if self._writer is not None:
             self._writer.write(self._marks(FeedState.RUNNING))
 
     def close(self) -> None:
-        """Write the log's end with the state CLOSED. Idempotent."""
+        """Write the log's end and the state CLOSED to the feed file. Idempotent."""
         if self._writer is not None:
             self._call_later = None
             self._writer.close(self._marks(FeedState.CLOSED))
 
     def _want_flush(self) -> None:
-        """Request a flush if the awaited position is not flushed yet; then await the current position."""
+        """Request a flush of the log if the position of the previous call is not flushed yet; then remember the current
+        position for the next call."""
         awaited_bytes, self._awaited_bytes = self._awaited_bytes, None
         marks = self._store.watermarks
         if self._flush_soon is None or self._call_later is None or awaited_bytes is None:
