@@ -1,4 +1,4 @@
-"""The strategy keeps group commit's promise, and delays a sync only if several acknowledgements share it."""
+"""The flush strategy acknowledges messages only after a sync, and delays a sync only if several acknowledgements share it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SlowLog(FakeLog):
 
 
 class Observed(AdaptiveGroupCommit):
-    """A strategy that records its pauses, in seconds, instead of waiting."""
+    """A flush strategy that records the length of its pauses, in seconds, instead of waiting."""
 
     def __init__(self, log: FakeLog, clock: Clock, settings: AdaptiveGroupCommitSection) -> None:
         super().__init__(FlushContext(log, clock, settings, None))

@@ -1,4 +1,4 @@
-"""The account has each record exactly once, across restarts, crashes and rotations."""
+"""The audit file counts each stored record exactly once, across restarts, crashes and rotations of the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 
 
 def account(*paths: Path) -> dict[str, tuple[int, int]]:
-    """Return the numbers of messages and bytes, keyed by topic; they do not depend on how records were batched."""
+    """Return the numbers of messages and bytes in the audit file, keyed by topic. The sums are the same for any batches of
+    records."""
     totals: dict[str, tuple[int, int]] = {}
     for line in itertools.chain.from_iterable(path.read_text("utf-8").splitlines() for path in paths if path.exists()):
         entry = json.loads(line)

@@ -1,4 +1,4 @@
-"""The strategy keeps group commit's promise: acknowledged messages are in the files, also after a restart."""
+"""The flush strategy ``direct_flush`` acknowledges messages only when they are in the log's files, also after a restart."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_acknowledged_messages_are_in_the_log_file(tmp_path: Path, mode: Mode) -
 
 
 def test_a_failed_write_fences_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed write is as final as a failed sync."""
+    """After a failed direct write the flush strategy acknowledges no message any more, as after a failed sync."""
     store = store_at(tmp_path, "dsync")
     assert wait(store.put([message("T", body=b"good")]).waiter) is FlushStatus.FLUSHED
     durable = store.watermarks.flushed
@@ -94,7 +94,7 @@ def test_a_failed_write_fences_the_store(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
 def test_whole_pages_are_written_and_the_file_keeps_its_size(tmp_path: Path, mode: Mode) -> None:
-    """Bytes before the new ones are written again, and no byte is written beyond the file's end."""
+    """The bytes of the page before the new bytes are written again, and no byte is written beyond the file's end."""
     path = tmp_path / "log"
     with mmap.mmap(-1, 3 * PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         buffer = memoryview(memory)
@@ -110,7 +110,8 @@ def test_whole_pages_are_written_and_the_file_keeps_its_size(tmp_path: Path, mod
 
 
 def test_a_file_with_a_partial_last_page_is_written(tmp_path: Path) -> None:
-    """Direct writes cannot end within a page, so such a file is written through the page cache."""
+    """Direct writes cannot end within a page, so a file whose size is not a multiple of a page is written through the page
+    cache."""
     path = tmp_path / "log"
     path.write_bytes(bytes(5000))
     writer = SyncedWriter("direct")

@@ -1,4 +1,4 @@
-"""The pool keeps the rules of its port, and a broker appends to its buffers."""
+"""The pool of huge pages keeps the rules of the port ``TransientStorePool``, and a broker appends to its buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_huge_page_pool_passes_the_pool_kit() -> None:
 
 
 def test_a_buffer_of_another_pool_is_refused() -> None:
-    """A buffer of another pool could be lent to two files at once."""
+    """The pool refuses a buffer of another pool, because such a buffer could be lent to two files at once."""
     pool = HugePagePool(1, 4096)
     buffer = HugePagePool(1, 4096).borrow()
     assert buffer is not None

@@ -1,4 +1,4 @@
-"""A broker with a retention and a replication that do nothing stores and serves as every other."""
+"""A broker whose retention and replication do nothing stores and serves messages as every other broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loaded(folder: Path, more: str = "") -> LoadedConfig:
 
 
 def test_the_keep_all_service_passes_the_service_kit() -> None:
-    """The service does not ask for periodic work."""
+    """The replacement of a built-in service does not ask the broker for periodic work."""
     check_service(lambda _timers: KeepAll())
 
 

@@ -13,7 +13,7 @@ import flintmq
 
 
 class Lines:
-    """A client of the listener."""
+    """A client that sends lines of text to the listener, over a socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -23,7 +23,7 @@ class Lines:
         self.writer.write("".join(f"{line}\n" for line in lines).encode())
 
     async def answer(self) -> str:
-        """Return the next line; an empty text at the end of the connection."""
+        """Return the next line that the listener has sent; an empty text at the end of the connection."""
         return (await asyncio.wait_for(self.reader.readline(), 20)).decode().strip()
 
     async def ask(self, line: str) -> str:
@@ -80,7 +80,7 @@ def test_messages_are_put_and_pulled_with_lines_of_text(tmp_path: Path) -> None:
 
 
 def test_a_hold_is_answered_when_a_message_arrives(tmp_path: Path) -> None:
-    """Later requests of the connection wait for the held one: answers come in the order of the requests."""
+    """Later requests of a connection wait for a held request: answers come in the order of the requests."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         holds, puts = await connect(), await connect()
@@ -96,7 +96,7 @@ def test_a_hold_is_answered_when_a_message_arrives(tmp_path: Path) -> None:
 
 
 def test_a_hold_ends_at_its_timeout_or_with_its_connection(tmp_path: Path) -> None:
-    """The wait of a client that has disconnected is cancelled."""
+    """If a client disconnects while a request waits for a message, the wait is cancelled."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client, leaves = await connect(), await connect()
@@ -111,7 +111,7 @@ def test_a_hold_ends_at_its_timeout_or_with_its_connection(tmp_path: Path) -> No
 
 
 def test_a_wait_watches_every_queue_and_commits_no_offset(tmp_path: Path) -> None:
-    """A wait does not belong to a group: no offset is committed, and no group is created."""
+    """The request WAIT does not belong to a consumer group: no offset is committed, and no group is created."""
 
     async def live(broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         waits, puts = await connect(), await connect()
@@ -142,7 +142,7 @@ def test_a_wait_watches_every_queue_and_commits_no_offset(tmp_path: Path) -> Non
     ],
 )
 def test_an_invalid_line_is_answered_with_a_reason(tmp_path: Path, line: str, answer: str) -> None:
-    """The answer has the reason's id of docs/refusals.md, and the connection stays open."""
+    """The answer to a refused request has the reason's id of docs/refusals.md, and the connection stays open."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client = await connect()

@@ -1,4 +1,5 @@
-"""The plain processors keep the rules of their port, and a broker stores and serves messages with them."""
+"""The plain send and pull processors keep the rules of request processors, and a broker stores and serves messages with
+them."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_both_plain_processors_pass_the_processor_kit(loaded: flintmq.LoadedConf
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, processor: type, method: str, calls: list[str]) -> None:
-    """Have the calls of a method noted by its name."""
+    """Make each call of a method append the method's name to a list."""
     original: Callable[..., object] = getattr(processor, method)
 
     def noted(*arguments: object) -> object:

@@ -17,13 +17,14 @@ from flintmq.testing.processor_kit import Sample, check_request_processor
 
 
 def test_the_counts_processor_passes_the_processor_kit() -> None:
-    """The counts are an answer that can be sent, which the kit checks."""
+    """The request processor of the watch returns answers that a server can send; FlintMQ's test kit for processors checks the
+    answers."""
     (answer,) = check_request_processor(lambda: Watch(()), declared_by(Watch), [Sample(COUNTS)])
     assert json.loads(answer.body) == {"open": 0, "errors": 0, "requests": {}, "answers": {}, "unknown": {}}
 
 
 def test_a_name_server_answers_the_counts_request(tmp_path: Path) -> None:
-    """The plugin registers its processor at both servers."""
+    """The plugin registers its request processor at a broker and at a name server."""
     settings = [f"store.path={tmp_path / 'store'}", "nameserver.port=0"]
 
     async def counts() -> bytes:

@@ -62,7 +62,7 @@ def test_a_topic_deletion_deletes_the_queues_of_the_topic() -> None:
 
 
 def test_truncate_removes_the_units_after_the_cut() -> None:
-    """Other records are written at the same positions; records before the cut stay."""
+    """After the log was cut, other records are written at the cut positions; queue units of records before the cut stay."""
     made, index, requests = make_queues(), SqliteIndex(sqlite3.connect(":memory:")), sample_requests()
     for one in (made, index):
         one.dispatch(RecordBatch.of_requests(requests))
@@ -80,7 +80,8 @@ def test_truncate_removes_the_units_after_the_cut() -> None:
 
 
 def test_lost_messages_become_fillers_that_a_search_by_time_skips() -> None:
-    """Later messages keep their offsets, and no consumer gets a deleted message."""
+    """If messages of a queue are lost or deleted, later messages keep their queue offsets, and no consumer gets a deleted
+    message."""
     requests = [r for r in queued(sample_requests()) if (r.topic, r.queue_id) == ("Orders", 1)]
     made = make_queues()
     made.dispatch(RecordBatch.of_requests([*requests[:3], *requests[5:]]))

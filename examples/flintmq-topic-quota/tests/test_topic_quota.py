@@ -28,7 +28,7 @@ def test_the_quota_step_passes_the_intake_kit() -> None:
 
 
 def test_the_quota_service_passes_the_service_kit() -> None:
-    """The counts are reset at the end of a period."""
+    """The counts of bytes sent to topics are reset at the end of a period."""
     quota = Quota(10)
     quota.take("Logs", 10)
     service = QuotaService(quota, 60, None)  # type: ignore[arg-type]
@@ -41,7 +41,8 @@ def test_the_quota_service_passes_the_service_kit() -> None:
 
 
 def test_a_broker_refuses_messages_above_the_quota(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Other topics pass, the command prints the figure, and a full quota is among the broker's alarms."""
+    """Topics without a quota are not limited, the command prints the sent bytes, and a used up quota is among the broker's
+    alarms."""
     text = "listen: {port: 0, vip: false}\ntopic_quota: {max_bytes: 10}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
     loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})

@@ -41,7 +41,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker: Any) -
 
 
 def test_only_a_committed_order_sends_a_message(shop: Client, flintmq_broker: Any) -> None:
-    """The message has the id of an order that is already committed to the database."""
+    """The message that the view sends has the id of an order that is already committed to the database."""
     assert shop.post("/orders", {"article": ""}).status_code == 400
     placed = shop.post("/orders", {"article": "tea"})
     assert placed.status_code == 202
@@ -50,7 +50,7 @@ def test_only_a_committed_order_sends_a_message(shop: Client, flintmq_broker: An
 
 
 def test_a_forked_worker_can_send_messages(shop: Client, flintmq_broker: Any) -> None:
-    """The parent has a producer already, as with gunicorn's ``preload_app``."""
+    """The parent process has created a producer before it forks the worker, as with gunicorn's ``preload_app``."""
     assert shop.post("/orders", {"article": "tea"}).status_code == 202
     connections.close_all()
     worker = os.fork()

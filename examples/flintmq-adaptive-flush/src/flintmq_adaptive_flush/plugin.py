@@ -1,4 +1,4 @@
-"""The module that the entry point names: the hook that registers the strategy ``adaptive_group_commit``."""
+"""The module that the plugin's entry point names: the hook that registers the flush strategy ``adaptive_group_commit``."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class AdaptiveGroupCommit(GroupCommit):
         self._had_company = False
 
     def linger_s(self) -> float:
-        """Return the delay before the next sync, in seconds. Called on the flush thread."""
+        """Return the delay before the next sync of the log, in seconds. Called on the flush thread."""
         if not self._had_company:
             return 0.0
         return min(self._usual_sync_s * self._linger_ratio, self._max_linger_s)

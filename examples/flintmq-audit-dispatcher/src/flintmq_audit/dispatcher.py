@@ -1,4 +1,4 @@
-"""The dispatcher: it writes one JSON line for each topic of a batch."""
+"""The dispatcher ``audit``, which writes one JSON line for each topic of a batch of stored records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports import RecordBatch
 
 
 class AuditLine(msgspec.Struct):
-    """A line of the file: the records of one topic in one batch."""
+    """A line of the audit file, about the records of one topic in one batch."""
 
     topic: str
     messages: int
@@ -47,7 +47,7 @@ class AuditDispatcher:
         return self._path.with_name(self._path.name + ".1")
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Append lines about the batch's new records; records that are in the file already are skipped.
+        """Append lines about the batch's new records to the audit file; records that the file already counts are skipped.
 
         Raises OSError if the file cannot be written.
         """
@@ -73,7 +73,8 @@ class AuditDispatcher:
         self._file.close()
 
     def _write(self, data: bytes) -> None:
-        """Write all of the data or nothing: the dispatched batch comes again after an error, and would be counted twice."""
+        """Write all of the data to the audit file, or nothing. After an error the same batch is dispatched again, and would
+        otherwise be counted twice."""
         begin = self._file.tell()
         written = self._file.write(data)
         if written != len(data):
@@ -87,7 +88,8 @@ class AuditDispatcher:
 
 
 def _cut_and_read_end(path: Path) -> int:
-    """Cut off an incomplete last line, and return the last complete line's end offset, 0 if there is no line."""
+    """Cut off an incomplete last line of the audit file. Return the end offset that the last complete line states, 0 if the
+    file has no line."""
     if not path.exists():
         return 0
     data = path.read_bytes()

@@ -30,7 +30,7 @@ class DirectFlushSection:
 
 
 class WriteThroughLog:
-    """A log whose ``flush`` first commits through a writer. It is as thread-safe as the log that it wraps."""
+    """A log whose ``flush`` first commits through a writer. This log is as thread-safe as the log that it wraps."""
 
     def __init__(self, log: FlushableLog, write: FileWriter) -> None:
         self._log = log

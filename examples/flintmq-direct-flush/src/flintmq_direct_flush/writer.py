@@ -74,7 +74,7 @@ class SyncedWriter:
         return os.open(path, flags)
 
     def close(self) -> None:
-        """Close the descriptor. Idempotent; another call of the writer opens a new one."""
+        """Close the file's descriptor. Idempotent; a later call of the writer opens a new descriptor."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._path = -1, None

@@ -29,7 +29,7 @@ class HugePagePool:
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """Return a buffer of zeros, None if all buffers are lent or the pool is closed."""
+        """Return a buffer of zeros from the pool, None if all buffers are lent or the pool is closed."""
         with self._lock:
             if not self._free:
                 return None
@@ -47,6 +47,6 @@ class HugePagePool:
             self._free.append(buffer)
 
     def close(self) -> None:
-        """Stop lending buffers. The memory is freed when the last lent buffer is dropped."""
+        """Stop lending buffers of the pool. The pool's memory is freed when the last lent buffer is dropped."""
         with self._lock:
             self._free.clear()

@@ -41,10 +41,10 @@ class LineListener:
         self._server: asyncio.Server | None = None
 
     def start(self) -> None:
-        """Do nothing: :meth:`ready` begins to listen, once the broker can serve clients."""
+        """Do nothing at the start of the service: :meth:`ready` begins to listen, once the broker can serve clients."""
 
     async def ready(self) -> None:
-        """Begin to listen. Raises OSError if the address cannot be bound."""
+        """Begin to listen for clients. Raises OSError if the address cannot be bound."""
         make = partial(LineConnection, self._api, self._connections)
         self._server = await self._api.work.loop.create_server(make, self._host, self._port)
 
@@ -54,14 +54,14 @@ class LineListener:
         return {"lines": f"{found[0]}:{found[1]}"}
 
     def withdraw(self) -> None:
-        """Stop listening, and close the connections."""
+        """Stop listening for clients, and close their connections."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._connections):
             connection.close()
 
     def stop(self) -> None:
-        """Do nothing: :meth:`withdraw` has closed the connections."""
+        """Do nothing at the stop of the service: :meth:`withdraw` has closed the connections."""
 
 
 class LineConnection(asyncio.Protocol):
@@ -113,7 +113,8 @@ class LineConnection(asyncio.Protocol):
             self.close()
 
     def _go_on(self) -> None:
-        """Handle complete lines in order. Stop if a request waits for a message or a flush, or if the write buffer is full."""
+        """Handle the complete lines of the connection in order. Stop if a request waits for a message or a flush, or if the
+        write buffer is full."""
         while self._held is None and self._acknowledging is None and not self._is_full:
             line, end, rest = self._received.partition(b"\n")
             if not end:

@@ -1,4 +1,4 @@
-"""The module that the entry point names: the hook that registers both processors."""
+"""The module that the plugin's entry point names: the hook that registers the send processor and the pull processor."""
 
 from __future__ import annotations
 

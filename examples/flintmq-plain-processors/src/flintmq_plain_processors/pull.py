@@ -70,7 +70,7 @@ class PlainPull(DeclaredProcessor):
         return None
 
     def _again(self, request: Request, wanted: Wanted, _held: HeldPull) -> None:
-        """Answer a pull whose wait has ended, also if there is still no message."""
+        """Answer a held pull whose wait has ended, also if no message has arrived."""
         try:
             request.channel.respond(request, _answer(self._outlet.pull(wanted)))
         except RefusedError as error:

@@ -32,7 +32,8 @@ _sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
 
 
 class PlainSend(DeclaredProcessor):
-    """Stores the message or batch of each send, and answers when it is durable. Loop thread."""
+    """A request processor that stores the message or batch of each send, and answers when the message or batch is durable. Loop
+    thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api

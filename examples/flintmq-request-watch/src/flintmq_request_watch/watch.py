@@ -63,7 +63,7 @@ class Watch(DeclaredProcessor):
 
     @handles(COUNTS, needs=ACCOUNT)
     def counts(self, request: Request) -> Response:
-        """Return the counts as JSON."""
+        """Return the counts of connections, requests and answers as JSON."""
         counts = {
             "open": self.open,
             "errors": self.errors,

@@ -1,4 +1,4 @@
-"""An index of message keys in a database. It stores whole keys, not their hashes."""
+"""An index of message keys in a SQLite database, which stores whole keys instead of their hashes."""
 
 from __future__ import annotations
 

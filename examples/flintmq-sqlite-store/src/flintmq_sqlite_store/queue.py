@@ -34,7 +34,7 @@ class SqliteQueue:
         self.max_physical_offset_bytes = -1 if end is None else end
 
     def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
-        """Return the units from a logical offset on, at most ``max_units`` of them."""
+        """Return the units of the queue from a logical offset on, at most ``max_units`` units."""
         sql = (
             "SELECT physical, size, tags_code FROM units "
             "WHERE topic = ? AND queue_id = ? AND queue_offset >= ? AND queue_offset < ? ORDER BY queue_offset"
@@ -43,7 +43,7 @@ class SqliteQueue:
         return iter(self._rows.execute(sql, (self.topic, self.queue_id, queue_offset, end)).fetchall())
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the unit at a logical offset, None if there is none."""
+        """Return the unit of the queue at a logical offset, None if the queue has no unit there."""
         return next(self.units(queue_offset, 1), None)
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
@@ -95,7 +95,7 @@ class SqliteQueue:
         return queue_offset
 
     def expire(self, is_gone: Callable[[int], bool]) -> bool:
-        """Delete the units before the first message that is not gone."""
+        """Delete the units of the queue before the first message that the log still has."""
         self.begin_at(max(self.min_queue_offset, self.first_from(is_gone)))
         return True
 

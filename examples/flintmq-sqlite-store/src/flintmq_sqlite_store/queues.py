@@ -43,11 +43,12 @@ class SqliteConsumeQueues:
         self.last_store_timestamp_ms = 0
 
     def find(self, topic: str, queue_id: int) -> SqliteQueue | None:
-        """Return a queue, None if it does not exist."""
+        """Return the consume queue of a topic and queue id, None if the queue does not exist."""
         return self.queues.get((topic, queue_id))
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Add a unit for each visible record that has none yet. Delete the queues of topics whose deletion is recorded."""
+        """Add a queue unit for each visible record that has no unit yet. Delete the queues of topics whose deletion is
+        recorded."""
         requests = queued(batch.requests())
         begin = 0
         for at, request in enumerate(requests):

@@ -57,7 +57,7 @@ class QuotaStep:
         self.topic_prefixes = (topics_prefix,)
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Count the body of a message, and return False: later steps see the message, too.
+        """Count the bytes of a message's body. Return False, so that later intake steps also get the message.
 
         Raises ``RefusedError`` if the topic's quota is exceeded.
         """

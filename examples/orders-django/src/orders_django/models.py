@@ -10,6 +10,6 @@ class Order(models.Model):
 
 
 class Bill(models.Model):
-    """The bill of an order. An order has at most one, however often its message is delivered."""
+    """The bill of an order. An order has at most one bill, even if its message is delivered more than once."""
 
     order = models.OneToOneField(Order, on_delete=models.CASCADE)

@@ -16,7 +16,7 @@ from orders_django.models import Order
 @csrf_exempt
 @require_POST
 def place_order(request: HttpRequest) -> JsonResponse:
-    """Store an order, and send a message after its transaction is committed; a rollback sends none."""
+    """Store an order, and send a message after the order's transaction is committed. After a rollback no message is sent."""
     with transaction.atomic():
         order = Order.objects.create(article=request.POST["article"])
         transaction.on_commit(partial(order_placed, order.pk))

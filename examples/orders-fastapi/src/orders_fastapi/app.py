@@ -64,7 +64,7 @@ async def lifespan(_app: FastAPI) -> AsyncIterator[State]:
 
 
 def embedded() -> flintmq.Broker:
-    """Return a broker that only this process can use. It acknowledges a message when it is on disk."""
+    """Return a broker that only this process can use. The broker acknowledges a message when the message is on disk."""
     store = os.environ.get("ORDERS_STORE", "store")
     return flintmq.Broker(
         flintmq.load_config(
@@ -83,7 +83,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders", status_code=202)
 async def take_order(order: Order, request: Request) -> dict[str, str]:
-    """Accept an order. It is on disk before the answer is sent, so that no crash of the process loses it."""
+    """Accept an order. The order is on disk before the answer is sent, so that no crash of the process loses the order."""
     producer: Producer = request.state.producer
     sent = await producer.send(Message("Orders", order.model_dump_json().encode(), keys=order.id))
     return {"id": order.id, "message": sent.msg_id}

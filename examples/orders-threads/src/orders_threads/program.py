@@ -26,7 +26,7 @@ class Journal:
         self._lock = threading.Lock()
 
     def add(self, line: str) -> None:
-        """Append a line; it is in the file when this returns."""
+        """Append a line to the file. The line is in the file when this method returns."""
         with self._lock:
             print(line, file=self._file, flush=True)
 
