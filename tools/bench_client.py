@@ -44,7 +44,7 @@ Figures = dict[str, float]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare the clients. Returns the exit code."""
+    """Compare FlintMQ's client with the Java client. Returns the exit code."""
     parser = argparse.ArgumentParser("bench_client.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--client", required=True, metavar="COMMAND", help="a Java client like the kit's bench.sh")
     parser.add_argument(

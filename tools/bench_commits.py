@@ -26,7 +26,7 @@ Stages = dict[str, float]
 
 
 def main() -> int:
-    """Print a row for each stage that both commits have."""
+    """Print a row for each stage of the hot path that the commit and the checkout have."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commit", help="the commit to compare the checkout with")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="runs of the commit and of the checkout")
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def measure(before_root: Path, after_root: Path, rounds: int) -> tuple[list[Stages], list[Stages]]:
-    """Return the stages of each round, before and after."""
+    """Return the times of the stages in each round, of the commit and of the checkout."""
     before: list[Stages] = []
     after: list[Stages] = []
     sides = [(before_root, before), (after_root, after)]
@@ -63,7 +63,7 @@ def measure(before_root: Path, after_root: Path, rounds: int) -> tuple[list[Stag
 
 
 def hot_path(root: Path) -> Stages:
-    """Return the stages of one run of a checkout's benchmark."""
+    """Return the times of the stages in one run of a checkout's benchmark."""
     with tempfile.TemporaryDirectory(prefix="flintmq-path-") as folder:
         (Path(folder) / "flintmq").symlink_to(root)
         command = [sys.executable, str(root / "tests" / "benchmarks" / "hot_path.py"), "--json"]

@@ -142,7 +142,7 @@ async def make_topics(broker: ServedChild, count: int) -> list[str]:
 
 @contextlib.contextmanager
 def connected(broker: ServedChild, queue: MessageQueue, count: int) -> Iterator[None]:
-    """Open this many connections that stay idle after one request."""
+    """Open a number of connections to the broker that stay idle after one request."""
     host, _, port = broker.broker.rpartition(":")
     with contextlib.ExitStack() as stack:
         frame = bytes(SendFrame(0, queue, b"", 1).next(b"1" * 13, 0))

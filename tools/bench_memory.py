@@ -46,7 +46,7 @@ def used_kib(folder: Path) -> int:
 
 
 class Meter:
-    """Prints how much a broker has grown since the last row."""
+    """Prints the growth of a broker's memory and disk space since the last row."""
 
     def __init__(self, broker: ServedChild, store: Path) -> None:
         self._broker, self._store = broker, store
@@ -86,7 +86,7 @@ async def side_by_side(work: Callable[[int], Awaitable[object]], count: int) -> 
 
 
 async def measure(broker: ServedChild, store: Path, wanted: argparse.Namespace) -> None:
-    """Print all rows."""
+    """Measure a broker with each kind of thing, and print a row for each kind."""
     meter = Meter(broker, store)
     await meter.row("at rest", 1)
     topics, queues = [f"Memory{number}" for number in range(wanted.topics)], wanted.queues

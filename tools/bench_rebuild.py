@@ -77,7 +77,7 @@ def fill(root: Path, records: int) -> None:
 
 
 def bare_copy(root: Path, target: Path) -> None:
-    """Make a copy of the log alone, by a link to each file: nobody writes to them."""
+    """Make a copy of a store's log alone, by a link to each log file. Links suffice, because nobody writes to the files."""
     shutil.rmtree(target, ignore_errors=True)
     (target / "commitlog").mkdir(parents=True)
     for path in sorted((root / "commitlog").iterdir()):

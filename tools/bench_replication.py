@@ -45,7 +45,7 @@ POLL_S = 0.005
 
 @attrs.frozen
 class Server:
-    """A running broker."""
+    """A running broker that is measured, a master or a slave."""
 
     name_server: str
     address: str

@@ -63,7 +63,7 @@ def digits(numbers: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
 
 
 def make_store(root: Path, records: int) -> None:
-    """Make a store as a broker leaves it that was stopped."""
+    """Make a store like that of a stopped broker."""
     kind = record_type()
     size = kind.itemsize
     per_file = (FILE_BYTES - 8) // size
@@ -156,7 +156,7 @@ def measured(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def cases(spark: Any, store: Path, parquet: Path) -> dict[str, Callable[[], object]]:
-    """Return a function for each case, by name; a call runs the case once."""
+    """Return a function for each case of the benchmark, keyed by name; a call runs the case once."""
 
     def noop(frame: Any) -> None:
         frame.write.format("noop").mode("overwrite").save()

@@ -39,7 +39,7 @@ DERIVED = ("consumequeue", "index")
 
 
 class Bench:
-    """One store, and both brokers on copies of it."""
+    """One store, and the Java broker and FlintMQ on copies of it."""
 
     def __init__(self, work: Path, peer: Path, gib: float) -> None:
         self.work = work
@@ -90,7 +90,8 @@ class Bench:
 
     @contextmanager
     def java(self, *, kill: bool = False) -> Iterator[tuple[float, float]]:
-        """Run the Java broker on the copy; yield the seconds until it was ready, and its processor time until then."""
+        """Run the Java broker on the copy of the store; yield the seconds until it was ready, and its processor time until
+        then."""
         self.await_port()
         started = json.loads(self.kit("broker.sh", self.copy, self.port, "ASYNC_FLUSH"))
         try:
@@ -100,7 +101,7 @@ class Bench:
 
     @contextmanager
     def flint(self, *, kill: bool = False) -> Iterator[tuple[float, float]]:
-        """Run FlintMQ on the copy; yield the same two figures."""
+        """Run FlintMQ on the copy; yield the seconds until it was ready, and its processor time until then."""
         self.await_port()
         words = [sys.executable, "-m", "flintmq", "broker", "-n", self.namesrv, "--store", str(self.copy)]
         begin_s = time.perf_counter()
@@ -216,7 +217,7 @@ def main() -> None:
 
 
 def summary(bench: Bench, rounds: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
-    """Return the medians of both, and how many times as fast as the Java broker FlintMQ is."""
+    """Return the medians of the Java broker and of FlintMQ, and the ratios Java / FlintMQ."""
     medians = {
         which: {name: round(statistics.median(one[name] for one in done), 3) for name in done[0]}
         for which, done in rounds.items()

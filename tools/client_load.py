@@ -33,7 +33,7 @@ class Meter:
         self._began_s = self._cpu_s = 0.0
 
     def begin(self) -> None:
-        """Begin to measure."""
+        """Begin to count messages and to measure the processor time."""
         self.messages, self._began_s, self._cpu_s = 0, time.monotonic(), cpu_s()
 
     def report(self) -> dict[str, float]:
@@ -50,7 +50,7 @@ def cpu_s() -> float:
 
 
 async def produce(words: argparse.Namespace) -> dict[str, float]:
-    """Send for ``words.seconds``, by as many tasks as the row's name says."""
+    """Send messages for ``words.seconds`` seconds; the row's name gives the number of tasks that send."""
     kind, _, in_flight = words.row.partition("-")
     message = Message(words.topic, bytes(words.size))
     async with Producer("bench", words.namesrv, linger_ms=0 if kind == "linger" else None) as producer:
@@ -108,7 +108,7 @@ async def consume(words: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    """Make the load of one row."""
+    """Put the load of one row on the broker."""
     parser = argparse.ArgumentParser("client_load.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("row", help="send-N, linger-N, oneway, batch, consume or consume-lists")
     parser.add_argument("--namesrv", required=True, metavar="HOST:PORT")

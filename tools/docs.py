@@ -121,7 +121,7 @@ def declared_by_server() -> tuple[dict[int, tuple[str, RequestDeclaration]], dic
 
 
 def access_of(declared: RequestDeclaration) -> str:
-    """Return who may send a code, in a word or two."""
+    """Return the kind of account that may send a request code, in one or two words."""
     if declared.needs is None:
         return "nobody"
     if declared.needs.access is Access.CLIENT:
@@ -278,7 +278,7 @@ PAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with ``--check`` print which differ."""
+    """Write the derived pages of docs/, or with ``--check`` print the pages that differ from the code."""
     stale = []
     for name, make in PAGES.items():
         path = DOCS / name

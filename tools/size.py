@@ -73,7 +73,7 @@ def flow_files(sources: Sources, architecture: str) -> set[str]:
 
 
 def main() -> int:
-    """Print the counts, and how they have changed."""
+    """Print the counts of sizes, and how the counts have changed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="the commit before, and the one after")
     parser.add_argument("--json", action="store_true", help="print an object for each")

@@ -33,7 +33,7 @@ class Snippet:
 
     @property
     def first_line(self) -> str:
-        """The first line, by which the list names it."""
+        """The first line of the code block, by which ``tests/snippets.toml`` names the block."""
         return self.text.partition("\n")[0]
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class SnippetList:
 
     @classmethod
     def read(cls, path: Path = LIST) -> SnippetList:
-        """Return the list in a file."""
+        """Return the list of snippets that a file like ``tests/snippets.toml`` contains."""
         read = tomllib.loads(path.read_text("utf-8"))
         return cls(tuple(read["run"]), read["elsewhere"], read["not_run"])
 

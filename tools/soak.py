@@ -104,7 +104,7 @@ class Server:
         """Start the process and wait for its READY line.
 
         Raises:
-            RuntimeError: it ended without one.
+            RuntimeError: the process ended without a READY line.
         """
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -123,7 +123,7 @@ class Server:
         self.process.send_signal(number)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send the signal and wait until the process has ended."""
+        """Send a signal to the server's process and wait until the process has ended."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
             self.process.wait(60)
@@ -444,7 +444,7 @@ async def settle(seen: Seen) -> None:
 
 
 def faults(seen: Seen, measures: dict[str, dict[str, dict[str, int]]]) -> list[str]:
-    """Return a line for each fault."""
+    """Return a line of text for each fault that the soak has found."""
     lost = seen.acknowledged.keys() - seen.delivered.keys()
     found = [f"acknowledged and not delivered: {len(lost)}, {sorted(lost)[:5]}"] if lost else []
     found += [f"wrong message: {text}" for text in seen.wrong[:10]]

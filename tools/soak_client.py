@@ -119,7 +119,7 @@ async def _watched_from_inside(observed: Observed) -> None:
 def report(
     words: argparse.Namespace, observed: Observed, rounds: Sequence[dict[str, Any]], troubles: dict[str, int]
 ) -> None:
-    """Print the report."""
+    """Print the report of the soak."""
     found = {
         "python": platform.python_version(),
         "seed": words.seed,
@@ -152,12 +152,12 @@ class Broker:
         self.name_server = name_server
 
     def trouble(self) -> None:
-        """Begin the faults."""
+        """Make the broker's process begin the faults."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"trouble\n")
 
     async def calm(self) -> dict[str, int]:
-        """End the faults; return how often each of them has happened since the start."""
+        """Make the broker's process end the faults; return the number of times that each fault has happened since the start."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"calm\n")
@@ -171,7 +171,7 @@ class Broker:
 
 @contextlib.asynccontextmanager
 async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
-    """Start the other process; wait for its end."""
+    """Start the process of the broker and its proxy; at the end, wait until the process has ended."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(TROUBLED_BROKER), str(folder), str(seed), stdin=PIPE, stdout=PIPE
     )
@@ -271,7 +271,7 @@ class Round:
         await asyncio.gather(*callers)
 
     async def _perform(self, kind: Kind, call: Call, *, cancel_after_s: float | None = None) -> None:
-        """Make one call, and check that it ends in time and raises only exceptions that it may."""
+        """Make one call of a client, and check that it ends in time and raises only exceptions that it may raise."""
         name = f"{kind.name}.{call.name}"
         begin_s = time.monotonic()
         work = in_thread(call.work) if kind.is_waiting else awaited(call.work)
@@ -308,7 +308,7 @@ class Round:
     # --- checks at the end of a round ---
 
     async def _check_stored(self, world: World) -> int:
-        """Check the messages that are stored. Returns their number."""
+        """Check the messages of the round that the broker has stored. Returns the number of messages."""
         ledger = self._ledger
         async with (
             PullConsumer(f"soak-check-{ledger.name}", world.name_server) as reader,

@@ -47,7 +47,7 @@ class Sources:
 
     @classmethod
     def of_checkout(cls, root: Path = ROOT) -> Sources:
-        """Return the files of a checkout."""
+        """Return the Python files of a checkout."""
         paths = [
             root / "__init__.py",
             *(path for folder in (*FOLDERS, "tests") for path in (root / folder).rglob("*.py")),
@@ -56,7 +56,8 @@ class Sources:
 
     @classmethod
     def of_commit(cls, commit: str, root: Path = ROOT) -> Sources:
-        """Return the files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError if the commit does not exist."""
+        """Return the Python files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError if the commit does not
+        exist."""
         command = ["git", "-C", str(root), "archive", commit]
         packed = subprocess.run(command, check=True, capture_output=True).stdout
         texts = {}

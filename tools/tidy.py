@@ -52,12 +52,12 @@ _PAGE: Final = re.compile(rf"(?<![\w/.])(?:{_FOLDERS})/[\w/.-]+\.(?:md|py|sh|tom
 
 
 def long_files(sources: Sources) -> set[str]:
-    """Return files that are too long."""
+    """Return the Python files that have more lines than allowed."""
     return {path for path in sources.modules if sources.lines(path) > FILE_LINES_MAX}
 
 
 def long_functions(sources: Sources) -> set[str]:
-    """Return functions that are too long, as ``path:name``."""
+    """Return the functions that have more lines than allowed, as ``path:name``."""
     return {
         f"{path}:{name}"
         for path in sources.modules
@@ -67,7 +67,7 @@ def long_functions(sources: Sources) -> set[str]:
 
 
 def large_classes(sources: Sources) -> set[str]:
-    """Return classes with too many methods, as ``path:name``."""
+    """Return the classes that have more methods than allowed, as ``path:name``."""
     return {
         f"{path}:{name}"
         for path in sources.modules
@@ -82,7 +82,7 @@ def import_cycles(sources: Sources) -> set[str]:
 
 
 def banned_phrases(sources: Sources) -> set[str]:
-    """Return files with a banned phrase."""
+    """Return the files that contain a phrase of :data:`PHRASES`."""
     return {path for path in sources.modules if PHRASES.search(sources.texts[path])}
 
 
@@ -316,12 +316,12 @@ def _own(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def read_exceptions() -> dict[str, set[str]]:
-    """Return the exceptions to each rule, by rule."""
+    """Return the allowed exceptions to each rule, keyed by rule."""
     return {rule: set(names) for rule, names in tomllib.loads(EXCEPTIONS.read_text("utf-8")).items()}
 
 
 def shrink(sources: Sources) -> None:
-    """Remove the exceptions that hold the rule by now; new violations are not added."""
+    """Remove the exceptions that no longer violate their rule from the list; new violations are not added."""
     allowed = read_exceptions()
     lines = [
         "# What breaks a rule of tools/tidy.py and is allowed to for now. tools/tidy.py --shrink removes what holds."

@@ -18,8 +18,8 @@ BATCH = 100
 
 
 async def put_us(seconds: float, size_bytes: int, folder: Path | None = None) -> float:
-    """Return the processor time of one put message in µs, with checks, append, queues and index. Not async: it waits for
-    nothing."""
+    """Return the processor time of one put message in µs, with checks, append, queues and index. The function is not async,
+    because it waits for nothing."""
     store = Path(tempfile.mkdtemp(prefix="flintmq-bench-put-", dir=folder))
     try:
         overrides = [*QUIET, f"store.path={store / 'store'}"]

@@ -41,7 +41,7 @@ _LATENCY: Final = ("p50_ms", "p99_ms", "p999_ms", "broker_cpu_us", "client_cpu_u
 
 @attrs.frozen
 class Side:
-    """One of the compared sides: a broker, or several under one name server."""
+    """One of the compared sides: a broker, or several brokers under one name server."""
 
     name: str
     name_server: str
@@ -50,16 +50,16 @@ class Side:
 
 
 class Starts(Protocol):
-    """Starts a broker anew, for the row ``start``."""
+    """A way to start a stopped broker again, for the row ``start`` of the comparison."""
 
     def __call__(self) -> contextlib.AbstractContextManager[str]:
-        """Start the broker, and yield the name server's address at once."""
+        """Start the broker, and yield the address of its name server without waiting for the broker."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """The settings that every row gets."""
+    """The settings that the measurement of every row gets."""
 
     run: RunLoop
     seconds: float
@@ -78,7 +78,7 @@ class Setting:
 
 @attrs.frozen
 class RowSpec:
-    """A row of the table."""
+    """A row in the table of the comparison: one measurement of all brokers."""
 
     name: str
     title: str
@@ -198,7 +198,7 @@ def _figures(result: Any) -> Figures:
 
 
 def _memory(setting: Setting, side: Side) -> Figures:
-    """Return the resident memory at this moment."""
+    """Return the resident memory of the broker's process at this moment."""
     if side.pid is None:
         raise RemotingError(f"the process of {side.name} is not known")
     return memory_mib(side.pid)
@@ -218,7 +218,7 @@ def memory_mib(pid: int) -> dict[str, float | None]:
 
 
 def _start(setting: Setting, side: Side) -> Figures:
-    """Return the time from the start of the process to the first send it acknowledges."""
+    """Return the time from the start of the broker's process to the first send that the broker acknowledges."""
     start = setting.starts.get(side.name)
     if start is None:
         raise RemotingError(f"it is not known how {side.name} is started: --against-start")
@@ -267,7 +267,7 @@ MORE_IS_BETTER: Final = frozenset({"rate"})
 
 @attrs.frozen
 class Row:
-    """One row's figures, round by round."""
+    """The figures of one row of the comparison, round by round."""
 
     spec: RowSpec
     measured: Mapping[str, tuple[Figures, ...]]

@@ -34,7 +34,7 @@ CLOSE_S: Final = 20.0
 
 
 class PlannedError(Exception):
-    """Raised by listeners of the soak on purpose."""
+    """The exception that listeners of the soak raise on purpose."""
 
 
 @attrs.frozen
@@ -78,7 +78,7 @@ class Kind:
 
 
 def kinds() -> list[Kind]:
-    """Return every kind, asynchronous and synchronous."""
+    """Return every kind of client of the soak, asynchronous and synchronous."""
     made: list[Kind] = []
     for face, is_waiting in ((loop_face, False), (waiting_face, True)):
         suffix = " (sync)" if is_waiting else ""
@@ -218,7 +218,7 @@ def settings_of(way: str, world: World) -> ConsumerSettings:
 
 
 def group_of(way: str, ledger: Ledger) -> str:
-    """Return the group of the consumers that are used in a way."""
+    """Return the name of the consumer group for the consumers of one kind."""
     return f"soak-{way}-{ledger.name}"
 
 

@@ -41,11 +41,11 @@ class Ledger:
         return Message(topic or self.topic, body, tags=chance.choice(("a", "b", "")), keys=key)
 
     def stored(self, messages: Iterable[Message]) -> None:
-        """Note that these messages were acknowledged."""
+        """Record that the broker acknowledged some messages."""
         self.acknowledged.update(word_of(message) for message in messages)
 
     def heard(self, group: str, messages: Iterable[MessageExt]) -> None:
-        """Note that a member of the group was given these messages."""
+        """Record that a member of a consumer group received some messages."""
         self.delivered[group].update(word_of(message) for message in messages)
 
     def check(self, message: MessageExt) -> TransactionState:
@@ -72,5 +72,5 @@ class Ledger:
 
 
 def word_of(message: Message | MessageExt) -> bytes:
-    """Return the word that names a message."""
+    """Return the word in a message's body that identifies the message."""
     return message.body.split(b" ", 1)[0]

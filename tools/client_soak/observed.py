@@ -49,7 +49,7 @@ class CallFigures:
 
 
 class Observed:
-    """Counts calls and faults. Thread-safe."""
+    """Counts the calls and faults of a soak. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Observed:
         self.log_lines: Counter[str] = Counter()
 
     def ended(self, name: str, elapsed_s: float, *, failed: bool = False, cancelled: bool = False) -> None:
-        """Count a call."""
+        """Count one call of a client, with its result."""
         with self._lock:
             figures = self.calls.setdefault(name, CallFigures())
             figures.count += 1
@@ -98,7 +98,7 @@ class LogCounter(logging.Handler):
         self._observed = observed
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count one line."""
+        """Count one line of the log that is a warning or an error."""
         self._observed.logged(f"{record.levelname}: {record.msg}")
         failure = record.exc_info[1] if record.exc_info else None
         if failure is not None and not isinstance(failure, (PlannedError, CallbackError)):
@@ -117,7 +117,7 @@ def watch_loop(loop: asyncio.AbstractEventLoop, name: str, observed: Observed) -
 
 @attrs.frozen
 class Measured:
-    """This process at rest, after a round."""
+    """Measurements of this process after a round of the soak, while no client is open."""
 
     rss_mib: float
     objects: int

@@ -59,7 +59,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
-        """Listen; return the port."""
+        """Start to listen for connections; return the port of the proxy."""
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -70,7 +70,7 @@ class Proxy:
         self._server.close()
 
     def cut(self) -> None:
-        """End every connection by a reset."""
+        """End every connection through the proxy by a reset."""
         for end in list(self._ends):
             self._reset(end)
 
@@ -175,7 +175,7 @@ class TroubledBroker:
             self._name_server_proxy.cut()
 
     async def end(self) -> None:
-        """End the broker."""
+        """End the broker and its proxies."""
         self._is_calm.set()
         await self.calm()
         self._signal(signal.SIGTERM)
