@@ -183,7 +183,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s: float | None = None
 
     def arm(self) -> None:
-        """Wake the thread that watches deadlines if it waits for none; called on the loop thread after a waiter was added."""
+        """Wake the thread that watches deadlines if it has no deadline; called on the loop thread after a waiter was added."""
         if not self._armed:
             self._armed = True
             self.wakeup()

@@ -62,7 +62,7 @@ class Heads(msgspec.Struct):
         return Heads(*(None if value is None else value[mask] for value in msgspec.structs.astuple(self)))  # type: ignore[arg-type]
 
     def first(self, rows: int) -> Heads:
-        """Return the fixed fields of only the first ``rows`` records."""
+        """Return the fixed fields of the first ``rows`` records."""
         return self if rows == len(self) else self.chosen(slice(rows))
 
     def column(self, name: str) -> Ints:
