@@ -141,7 +141,7 @@ def test_the_checkpoint_minimum_is_three_seconds_before_its_times(tmp_path: Path
     checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms = 50_000, 40_000
     assert checkpoint.min_timestamp_ms == 37_000
     checkpoint.close()
-    assert "min(physic, logics) − 3 s" in PAGE
+    assert "min(`physicMsgTimestamp`, `logicsMsgTimestamp`) − 3 s" in PAGE
 
 
 def test_message_ids_have_the_lengths_in_the_documentation() -> None:
