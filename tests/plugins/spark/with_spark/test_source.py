@@ -71,7 +71,7 @@ def test_pushed_filters_do_not_change_the_rows_of_a_query(spark: Any, filled: Pa
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
         ({"subscribe": "order"}, "names the topic 'order'"),
         ({"startingOffsets": '{"orders": {"b": {"0": 99999}}}'}, "failOnDataLoss=false"),
-        ({"nameServer": "127.0.0.1:1"}, "there is path and nameServer"),
+        ({"nameServer": "127.0.0.1:1"}, "given: path and nameServer"),
     ],
 )
 def test_the_error_about_a_wrong_option_is_raised_on_the_driver(
