@@ -138,6 +138,8 @@ class TopApp(App[None]):
         overview = self._seen.overview
         state = "PAUSED" if self._paused else f"{age_text(overview.age_s)} ago"
         base = self.screen_stack[0]
+        if not base.query("#overview"):  # The program is being closed: its screen exists without widgets.
+            return
         base.query_one("#overview", Static).update(
             Text(overview_text(overview, state), no_wrap=True, overflow="ellipsis")
         )
