@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from flintmq.core.record import properties as props
 from flintmq.core.record.java_hash import tags_hash
 from flintmq.core.record.record import Record, decode_record
 from flintmq.core.store.message_reader import GetMessageResult, GetMessageStatus
@@ -81,6 +82,6 @@ def check_records(
 
 def _accepts(message_filter: MessageFilter, view: memoryview) -> bool:
     properties = decode_record(view, check_crc=False).properties
-    if not message_filter.matches_tags_code(tags_hash(properties.get("TAGS", ""))):
+    if not message_filter.matches_tags_code(tags_hash(properties.get(props.TAGS, ""))):
         return False
     return not message_filter.needs_properties or message_filter.matches_properties(properties)

@@ -1,4 +1,4 @@
-"""Figures of a cluster and its groups over the last minutes, in bounded memory. Pure functions."""
+"""Figures of a cluster and its groups over the last minutes, in bounded memory."""
 
 from __future__ import annotations
 

@@ -243,5 +243,7 @@ def _part(plain: bytes, position: int) -> tuple[bytes, int]:
     start = position + _INT32.size
     end = start + length
     if length < 0 or end > len(plain):
-        raise ValueError(f"a part of {length} bytes at {position} of {len(plain)}")
+        raise ValueError(
+            f"the part at byte {position} has length {length}, which does not fit a body of {len(plain)} bytes"
+        )
     return plain[start:end], end

@@ -148,7 +148,9 @@ def decode_lenient_header(header: bytes) -> JsonHeader:
 def _read(text: str) -> Any:
     marks = sum(map(text.count, ",:[{"))
     if marks > limits.HEADER_MARKS_MAX:
-        raise malformed("the header has too many values for one that is not plain JSON", measured=f"{marks} values")
+        raise malformed(
+            "the header has too many values for a header that is not plain JSON", measured=f"{marks} values"
+        )
     try:
         value = _read_plain(text)
     except ValueError as failure:

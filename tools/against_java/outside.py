@@ -38,7 +38,8 @@ def run_client(command: str, words: Sequence[str], name_server: str, pid: int | 
     connecting.
 
     Raises:
-        RemotingError: the command cannot be run, or prints nothing. FlintError: the client counted errors.
+        RemotingError: the command cannot be run, or prints nothing.
+        FlintError: the client counted errors.
     """
     before_s = process_cpu_s(pid) if pid is not None else 0.0
     said = _json_of([*shlex.split(command), *words, "--namesrv", name_server])

@@ -50,8 +50,9 @@ class PieceReader:
         """Read a piece of the log, and yield its rows in the order of the log, as Arrow batches. No batch is empty.
 
         Raises:
-            DataLossError: the file of the piece no longer exists, unless ``failOnDataLoss`` is off. BadRecordError: there is no
-            record where one must be, and ``badRecords`` is ``fail``. StoreError: the file cannot be read.
+            DataLossError: the file of the piece no longer exists, unless ``failOnDataLoss`` is off.
+            BadRecordError: there is no record where one must be, and ``badRecords`` is ``fail``.
+            StoreError: the file cannot be read.
         """
         data = map_file(piece.path)
         if data is None:

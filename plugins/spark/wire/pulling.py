@@ -86,8 +86,9 @@ class Puller:
         hashes of the tags differ.
 
         Raises:
-            DataLossError: messages to be pulled no longer exist. BadRecordError: a broker's answer contains bytes that are no
-            records. SparkPluginError: a broker refuses, or does not answer.
+            DataLossError: messages to be pulled no longer exist.
+            BadRecordError: a broker's answer contains bytes that are not records.
+            SparkPluginError: a broker refuses, or does not answer.
         """
         waiting = collections.deque(_stretches(ranges, max(STRETCH_ROWS, self.pull_batch_size)))
         under_way: collections.deque[concurrent.futures.Future[_Stretch]] = collections.deque()

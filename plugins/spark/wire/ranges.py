@@ -1,4 +1,4 @@
-"""Ranges of queues that tasks pull, cut and packed into few parts of equal size. Pure functions."""
+"""Pure functions that cut the queues' ranges of messages, and pack them into a few parts of equal size for Spark's tasks."""
 
 from __future__ import annotations
 
