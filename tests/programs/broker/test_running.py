@@ -129,12 +129,16 @@ def test_sys_exit_in_a_plugin_does_not_stop_an_embedded_broker(
 def test_sys_exit_in_the_program_stops_its_broker_cleanly(tmp_path: Path) -> None:
     """In the caller's own loop SystemExit is the caller's; on its way out the store is closed."""
 
+    plugin = Exits(as_task=True)
+
     async def run() -> None:
-        async with flintmq.Broker(config(tmp_path), plugins=[Exits(as_task=True)]):
+        async with flintmq.Broker(config(tmp_path), plugins=[plugin]):
             await asyncio.sleep(20)
 
     with pytest.raises(SystemExit):
         asyncio.run(run())
+    assert plugin.task is not None
+    assert isinstance(plugin.task.exception(), SystemExit)
     assert not (tmp_path / "store" / "abort").exists()
 
 
