@@ -290,7 +290,7 @@ class MessageIntake:
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
-        # A topic's flag is set as in RocketMQ's AbstractSendMessageProcessor.msgCheck. Requests 311 to 313 select by flag.
+        # The flag is set as in RocketMQ's AbstractSendMessageProcessor.msgCheck. Requests 311 to 313 list topics by flag.
         if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(

@@ -175,7 +175,7 @@ class MessageOutlet:
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # A slave with reads switched off sends clients to its master. RocketMQ's answer would make clients skip messages.
+            # If reads are switched off, a slave sends clients to its master; RocketMQ's slave would make clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id
@@ -538,7 +538,7 @@ class OffsetMovedEvents:
         try:
             state.sink.put([self._message(group, event)]).requests()
         except RefusedError as error:
-            # The client shall get the answer to its pull even if the moved offset cannot be recorded.
+            # The pull must be answered even if the message that reports the moved offset cannot be stored.
             log.warning(
                 "pull.move_not_recorded",
                 "the moved offset is not recorded in OFFSET_MOVED_EVENT: %(error)s",

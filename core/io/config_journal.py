@@ -110,7 +110,7 @@ class ConfigJournal:
                         self._disk.sync_folder(file.path.parent)
                         file.is_unnamed = False
                 except FileNotFoundError:
-                    # The journal's file was removed meanwhile, because the table's file now contains its changes.
+                    # The journal's file was already removed, because the table's file now contains the journal's changes.
                     continue
                 except OSError:
                     file.is_sound = False
@@ -151,7 +151,7 @@ class ConfigJournal:
         for file in (self._newer, self._older):
             found = list(self._lines(file.path))
             file.notes = len(found)
-            # An earlier process may have been killed before it synced the journal.
+            # An earlier process may have been killed before it synced the journal, so the file counts as not synced.
             file.is_unsynced = file.is_unnamed = bool(found)
             notes += found
         return notes

@@ -242,7 +242,7 @@ def map_shared(fd: int, size_bytes: int) -> mmap.mmap:
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        # Strict limits (vm.overcommit_memory=2, RLIMIT_DATA) count the private map, too, so map the file with a descriptor.
+        # Strict limits (vm.overcommit_memory=2, RLIMIT_DATA) can refuse the private map, so mmap maps the file directly.
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED)
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     where = ctypes.addressof(ctypes.c_char.from_buffer(made))

@@ -81,7 +81,7 @@ class Guarded:
     def __init__(self, inner: object, shape: Shape, part: Part, where: str) -> None:
         self._inner = inner
         for name in (*shape.methods, *shape.optional):
-            if hasattr(inner, name):  # callers recognize an object's protocols by its methods
+            if hasattr(inner, name):  # callers test for methods to find out which protocols an object implements
                 setattr(self, name, _guarded(getattr(inner, name), name, shape, part, where))
         for name in shape.passed_on:
             if hasattr(inner, name):

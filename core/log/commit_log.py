@@ -260,7 +260,7 @@ class Appender:
                     len(body),
                 )
             except (struct.error, ValueError):
-                break  # The caller encodes this message with _record(), which reports the error.
+                break  # The caller passes the message that cannot be encoded to _record(), which raises the error.
             next_queue_offset[key] = queue_offset + 1
             parts += (head, body, tail, stored)
             tags_code, keys, uniq_key = message.about
@@ -305,7 +305,7 @@ class Appender:
             self.next_queue_offset[key] = queue_offset + 1
         parts += pieces
         if sys_flag or len(pieces[0]) != rec.HEAD_V4_BYTES:
-            # The stored record's flags include the bits of IPv6 hosts.
+            # In the stored record, the flags also mark hosts that have IPv6 addresses.
             sys_flag = rec.sys_flag_at(pieces[0], 0)
         keys, uniq_key, prepared = get("KEYS", ""), get("UNIQ_KEY", ""), message.prepared_transaction_offset_bytes
         at, size = physical_offset_bytes, size_bytes
@@ -368,7 +368,7 @@ class Appender:
         watermarks.tail = (watermarks.wrote, now_ms)
         if not self._queue.pooled:
             watermarks.committed = watermarks.wrote
-        # With a transient store pool, a file without a buffer can follow one with a buffer: only commit() sets ``committed``.
+        # With a transient store pool, only commit() sets ``committed``: a file with a buffer can precede one without a buffer.
 
     def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
         """Add the log's next file, and end the current file with a blank. If the disk is full, the log is not changed."""

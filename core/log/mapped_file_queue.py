@@ -122,7 +122,7 @@ class MappedFile:
     def commit(self, write: FileWriter | None = None) -> None:
         """Copy the uncommitted bytes of the transient pool's buffer into the file's pages, or write them with ``write``."""
         wrote = self.wrote
-        # Bytes beyond ``grown`` are only the unused rest of a blank. The disk may lack space for them: a write would be fatal.
+        # Bytes beyond ``grown`` are unused and have no allocated disk space: writing those bytes could kill the process.
         end = min(wrote, self.grown)
         if self.buffer is None or end <= self.committed:
             self.committed = wrote
@@ -130,7 +130,7 @@ class MappedFile:
         if write is not None:
             write(self.path, self.buffer, self.committed, end)
         else:
-            # Many appends are written in order: a kill during the write must not leave a record after an incomplete one.
+            # Records are written in order: a kill during the write must not leave a record after an incomplete record.
             self.region.write_in_order(self.committed, self.buffer[self.committed : end])
         self.committed = wrote
 

@@ -80,7 +80,7 @@ def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     """Yield functions that, called in order, examine a batch as :func:`look_into` does. The steps are for large batches, which
     take long."""
     all_stored = batch.stored_properties
-    # Messages with alike properties are examined only once, so these messages are not divided into parts.
+    # If the messages' properties differ only in UNIQ_KEY, a single step examines the properties that all messages share.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
     parts: list[Found] = []
 
@@ -199,7 +199,7 @@ def _decode_all_alike(
     lengths = _HEAD_BYTES, body_length, key_at - body_end, key_length, total - key_end
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
-    # Each body and key gets the first item's other bytes around it. If the result equals the batch, all items share the bytes.
+    # Join the bodies and keys with the first item's other bytes: the result equals the batch if all items have these bytes.
     parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]

@@ -138,7 +138,7 @@ def falling_powers(length: int) -> Column:
 
 @functools.cache
 def _all_falling() -> Column:
-    # The copy is contiguous in reading order, and so are its slices.
+    # The copy stores the factors in falling order, so that each slice is contiguous in memory.
     factors: Column = powers(_LENGTH_MAX)[::-1].copy()
     return factors
 

@@ -18,7 +18,7 @@ from flintmq.core.io.lazy_numpy import numpy
 
 _MASK: Final = 0xFFFFFFFF
 _ZERO: Final = ord("0")
-# The table maps chr(48 + n) to the digit of value n in int(text, 31), and every other character to one that int() refuses.
+# The table maps chr(48 + n) to the digit of value n in base 31, and all other characters to "!", which int(text, 31) rejects.
 _TO_BASE_31: Final = ("!" * _ZERO + "0123456789abcdefghijklmnopqrstu").ljust(256, "!").encode()
 _SHORT: Final = 14
 """Length of a text up to which a loop is faster than ``int(text, 31)``, except for texts of digits only."""

@@ -53,13 +53,14 @@ class Recovery(msgspec.Struct, frozen=True):
             self._forget_log(plan)
             return None
         end = walked.end_offset_bytes
-        # Pass 1: make the next start notice a crash from now on, and slaves notice that the log's end may have changed.
+        # Pass 1: mark the store as in use, so that the next start notices a crash during the recovery.
         if plan.changes_log:
             self.mark_in_use()
+        # A new epoch shows slaves that the log's end may have changed.
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
-        # Pass 2: first remove index entries of lost records: after a crash in this pass, no start would find these entries.
-        # Then take damage out of the log, set the log's end, and make the log durable.
+        # Pass 2: remove index entries of lost records first, because no start after a crash in pass 2 would find these entries.
+        # Pass 2 also removes damage from the log, sets the log's end, and makes the log durable.
         self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)

@@ -153,7 +153,7 @@ class RouteInfoManager:
                 broker_id=broker_id,
             )
         if broker_id == MASTER_ID and (is_new or live is None):
-            # The master registers after an absence, which ends the wipe of its write permission.
+            # If write permission at the broker was wiped, the registration of a master that was absent restores the permission.
             self.topics.end_wipe(broker_name)
         is_same_channel = live is not None and live.channel is channel
         if live is not None and is_same_channel and _is_older(data_version, live.data_version):

@@ -202,7 +202,7 @@ class MessageReader:
         An ordinary pull has no filter, and its messages are in one file, presumed in memory, and within the limits of an
         answer. For other pulls, the result is not changed. (Filler units of a gap exceed the size of every answer.)
         """
-        # The method _collect() could answer, too, but it examines one unit at a time, which costs several times as much.
+        # _collect() could also read the messages, but examines one unit at a time, which takes several times as long.
         settings = self.settings
         count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
         if count <= 0:
