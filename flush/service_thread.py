@@ -92,7 +92,7 @@ class ServiceThread:
             try:
                 self._signal.release()
             except RuntimeError:
-                # Another thread has released the lock in the meantime, so the service's thread is already woken.
+                # Another thread has just released the lock, so the service's thread is already woken.
                 return
 
     def pause(self, seconds: float) -> None:
