@@ -273,7 +273,7 @@ class ConsumeQueue:
             at = self.behind_fillers(middle, high)
             unit = self.unit(at) if at < high else None
             if at == high and at > middle:
-                # All units up to ``high`` are fillers, which count like the message before them.
+                # All units from ``middle`` to ``high`` are fillers, so the search continues before ``middle``.
                 high = middle
             elif unit is None or is_gone(unit[0]):
                 low = at + 1

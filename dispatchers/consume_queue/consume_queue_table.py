@@ -213,7 +213,7 @@ class ConsumeQueueTable:
                 # The queue's first files were lost, so the other files are deleted, and the units are written again.
                 queue.files.destroy()
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                # An incomplete unit of the record is removed, because it seems to refer to a deleted message.
+                # The unit is incomplete, because it refers to a position before the log's begin, and is removed.
                 queue.cut(group[0].queue_offset)
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset

@@ -100,7 +100,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         joined = cls.joined(parts)
         if len(parts) == 1:
             return joined
-        # One part has all entries of a record, so a stable sort by position keeps the order of these entries.
+        # All entries of a record are in the same part, so a stable sort by position keeps their order.
         order = numpy.argsort(joined.physical, kind="stable")
         return cls(joined.key_hash[order], joined.physical[order], joined.store_timestamp_ms[order])
 

@@ -273,7 +273,7 @@ class IndexService:
         key_hash = index_key_hash(topic, key)
         for file in self.files[::-1]:
             if file.closed:
-                break  # This index file and all older ones were deleted during the search.
+                break  # This index file and all older index files were deleted during the search.
             if file.covers(begin_timestamp_ms, end_timestamp_ms):
                 found += yield from file.select(key_hash, max_num - len(found), begin_timestamp_ms, end_timestamp_ms)
             if len(found) >= max_num or (file.index_count > 1 and file.begin_timestamp_ms < begin_timestamp_ms):

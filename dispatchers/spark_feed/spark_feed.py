@@ -203,7 +203,7 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # The position ``dispatched`` is read first: the other positions only grow, so none is too old in relation to it.
+        # The position ``dispatched`` is read first. All positions only grow, so no other position is older than ``dispatched``.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(
