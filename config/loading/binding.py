@@ -176,7 +176,7 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
         return None
     sections = [arm for arm in arms if isinstance(arm, type) and attrs.has(arm)]
     if isinstance(node, RawMapping) and len(sections) == 1:
-        # Of the union's types, only its one section accepts a mapping.
+        # Only an attrs class accepts a mapping, and exactly one type of the union is an attrs class.
         return bind_value(node, sections[0], spec, key)
     # Every value can be read as a text, so the union's type ``str`` is tried last.
     candidates = sorted((arm for arm in arms if arm is not type(None)), key=lambda arm: arm is str)

@@ -72,7 +72,7 @@ class Layer:
         Raises:
             ConfigError: the name is unknown, or its key is already set.
         """
-        # RocketMQ itself has dotted names, such as tls.server.mode.
+        # Some of RocketMQ's own setting names contain dots, such as tls.server.mode.
         dotted_by_rocketmq = "." in name and self._take_rocketmq_name("", name, node, name)
         if not dotted_by_rocketmq:
             self._place("", tuple(name.split(".")), node)

@@ -148,7 +148,7 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        checked = kind in (tuple, collections.abc.Sequence)  # The loader checks the items of tuples and sequences only.
+        checked = kind in (tuple, collections.abc.Sequence)  # The loader checks no items of lists and sets.
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
         return model_schema(kind, depth + 1)
@@ -193,7 +193,7 @@ def _list(item: Schema, spec: FieldSpec) -> Schema:
     of_item = _text_pattern(item)
     if of_item != _ANY_TEXT:
         separators = "[" + escaped(spec.separators) + "]"
-        # The pattern looks ahead only at the begin of each item of the list, so that the time is linear in the text's length.
+        # The pattern looks ahead only at the begin of each list item, so that matching takes time linear in the text's length.
         part = rf"(?=\s*(?:{of_item})?\s*(?:{separators}|$))[^{separators[1:]}*"
         made["pattern"] = f"{_START}{part}(?:{separators}{part})*{_END}"
     return made
