@@ -185,5 +185,5 @@ def _package_parts(
     except CompressionError:
         raise
     except Exception as failure:
-        # For damaged input, each compression package raises exceptions of other types.
+        # For damaged input, each compression package raises its own types of exceptions.
         raise CompressionError(f"the body is not a valid {package} stream: {failure}") from failure

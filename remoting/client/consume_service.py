@@ -313,7 +313,7 @@ class ConsumeService:
                 message=messages[0].msg_id,
                 reason=ending,
             )
-            consumed = loop.create_future()  # The future is never done: the task waits until it is cancelled.
+            consumed = loop.create_future()  # The future is never done, so the task waits until the task is cancelled.
         return result_of(await consumed)
 
     @property
@@ -439,7 +439,7 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:
-            # An exception of a hook is caught, too. Otherwise the message would not be retried.
+            # Exceptions of hooks are caught, too, so that the message is retried after any exception.
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:

@@ -144,7 +144,7 @@ class ProduceAccumulator:
         if alone and queue is None and sharding_key is None:
             return None
         if len(message.body) > self._preparer.max_message_bytes:
-            return None  # If a message is too long, the caller's own send raises the error.
+            return None  # The caller sends a message that is too long alone, and that send raises the error.
         if self.is_closed:
             raise RemotingConnectError("this producer is closed")
         loop = self._loop

@@ -196,7 +196,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 if queue not in self._assigned
             }
             self._check_open()
-            # Positions of queues that stay assigned are read after the last await, because a poll moves positions in an await.
+            # Positions of queues that stay assigned are read after the last await: a poll during an await can change them.
             self._replace(
                 {
                     queue: _AssignedQueue(
