@@ -150,7 +150,7 @@ class ConsumerFilterManager:
             self._live(old)
             return
         if not self._may_compile(wanted.sub_string):
-            # The next heartbeat repeats the registration. Pulls do not use the old filter, since its expression differs.
+            # The next heartbeat registers the new filter. Pulls do not use the old filter, because its expression is different.
             return
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
         if old is not None:

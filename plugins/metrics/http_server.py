@@ -100,7 +100,7 @@ class HttpServer:
         """Accept no more HTTP requests, and wait until the requests under way are answered. Idempotent. Blocks."""
         if self._thread.is_alive() and self._serving is not None:
             with contextlib.suppress(RuntimeError):
-                # The server's event loop has ended in the meantime.
+                # RuntimeError: the server's event loop has ended since the check that the thread is alive.
                 self._loop.call_soon_threadsafe(self._serving.cancel)
             self._thread.join()
         elif not self._loop.is_closed():

@@ -153,7 +153,7 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # If name servers list different ordered topics, the first one counts. Otherwise each answer would cause a registration.
+        # If name servers list different ordered topics, only the first list counts, because each change causes a registration.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:

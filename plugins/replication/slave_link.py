@@ -244,7 +244,7 @@ class RecordChecker:
                 break
             if len(view) - at < BLANK_MIN_BYTES:
                 if room - at < BLANK_MIN_BYTES:
-                    # No record fits in the last bytes of the file, so no queue refers to them.
+                    # The end of the file is too small for a record, so its received bytes are taken without a check.
                     at = len(view)
                 break
             size, magic = SIZE_AND_MAGIC.unpack_from(view, at)

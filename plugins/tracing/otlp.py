@@ -112,7 +112,7 @@ class SpanPusher:
             self._exporter.shutdown()
 
     def _run(self) -> None:
-        # Without this value, a program that traces its HTTP requests would record spans of each push.
+        # Without suppress_instrumentation, a program that traces its HTTP requests would record spans of each push.
         otel.attach(otel.set_value("suppress_instrumentation", True))
         while not self._is_stopping:
             self._wake.wait(self._interval_s)

@@ -139,7 +139,7 @@ def is_final(error: Exception) -> bool:
 if __name__ == "__main__":
     from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
-    # If nobody reads the log output, the landing of acknowledged messages must continue.
+    # The landing of acknowledged messages must continue even if nobody reads the log output.
     SERVING_OUTPUT.begin()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)

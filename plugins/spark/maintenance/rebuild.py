@@ -200,7 +200,7 @@ class _Job:
         self._fill_beginnings(runs)
         if irregular:
             self._make_in_order(pieces, irregular)
-            # An irregular queue without a folder was deleted.
+            # Queues of deleted topics, which have no folder, are no longer listed as irregular.
             irregular = frozenset(key for key in irregular if self._folder(key).exists())
         index_files = list(index_tasks([done.keys for done in found], keys_folder, self._work, index))
         self._engine.run("index", build_index, index_files, self._report)

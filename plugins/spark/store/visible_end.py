@@ -256,7 +256,7 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
         if read_epochs(root) == epochs:
             break
     if end.end > log_files.end:
-        log_files = LogFiles(folders)  # A broker added a log file in the meantime.
+        log_files = LogFiles(folders)  # A broker added a log file after the files were listed.
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
         # A broker that has just started has not rewritten its feed. The part of the log that it may have truncated is not read.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)

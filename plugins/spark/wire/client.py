@@ -131,7 +131,7 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # The server does not know the request, so the address is not that of the other kind of server.
+            # Nothing shows that a name server was given as brokerAddr, or a broker as nameServer.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
@@ -212,7 +212,7 @@ class WireClient:
         and does not have the queue. Raises like :meth:`registered`."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
-        # The queue is looked up again, because its broker may have registered in between.
+        # The queue is looked up again, because its broker may have registered after the first lookup.
         return await self._lacks(queue)
 
     async def _lacks(self, queue: MessageQueue) -> bool:

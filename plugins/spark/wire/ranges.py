@@ -59,7 +59,7 @@ def parts_wanted(total_bytes: int, max_partition_bytes: int, min_partitions: int
     processors would be idle or ``min_partitions`` is larger."""
     least = -(-total_bytes // max_partition_bytes)
     if least > cores:
-        # A multiple of the number of processors keeps all processors busy to the end.
+        # If the number of tasks is a multiple of the number of processors, all processors are busy until the end.
         least = -(-least // cores) * cores
     busy = min(cores, -(-total_bytes // SMALL_BYTES))
     return max(1, least, busy, min_partitions or 1)
