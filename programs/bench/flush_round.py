@@ -126,7 +126,7 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            # Unsynced bytes include the uncommitted bytes, whose maximum can grow only if the unsynced bytes exceed it.
+            # Uncommitted bytes are part of the unsynced bytes, so the larger number is compared with the maximum first.
             if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):

@@ -99,7 +99,7 @@ class StoreAssembly:
         try:
             opened.begin_tags_codes()
         except StoreError as error:
-            # If the disk is full, the notes on tags codes that were last written still apply.
+            # If the disk is full, the positions of rules for tags codes that were last written still apply.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:
@@ -150,7 +150,7 @@ class StoreAssembly:
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Create the consume queues: the dispatcher ``consume_queue`` that the configuration names."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
-        # Unlike other dispatchers, the consume queues are made from a FolderContext, which needs no open store.
+        # The consume queues get a FolderContext, because unlike other dispatchers they are made before the store is open.
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
         made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)

@@ -119,7 +119,7 @@ class NotedTables:
                 try:
                     await table.compact()
                 except StoreError as error:
-                    # If the disk is full, the table's notes stay in their file, and the write is tried again later.
+                    # If the disk is full, the table's changes stay in the journal, and the table's file is written later.
                     self._failed(name, error)
                 else:
                     self._done(name)

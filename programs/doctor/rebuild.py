@@ -197,7 +197,7 @@ def rebuild(
     """
     lock = StoreLock(root)  # The store is locked before any file is moved.
     try:
-        # In the store of a broker by another maker, only the queues may show how long messages were delayed.
+        # The delays of messages are saved, because only the old queues may contain them in a store that RocketMQ has written.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
         # The checkpoint is set aside, too, because it refers to the old queues.
         # Without a checkpoint, a broker that starts after a crash walks the whole log.

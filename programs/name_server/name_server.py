@@ -187,7 +187,7 @@ class NameServer(Service):
             failures=new_failures(self.loaded),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
-        # Without plugins, a section may belong to a plugin that the program passes only to its broker, so it is not checked.
+        # Without plugins, no section is checked: a section may belong to a plugin that the program passes only to its broker.
         if whole.plugins:
             settings.check()
         names = whole.namesrv_authenticators_in_force
@@ -234,7 +234,7 @@ class NameServer(Service):
             try:
                 self.kv.persist()
             except StoreError as error:
-                # If the disk is full, the next start reads the changes of the key-value configuration from the file of notes.
+                # If the disk is full, the next start reads the changes of the key-value configuration from the journal.
                 log.error("table.kv_write_failed", "the key-value configuration is not written: %(error)s", error=error)
 
     def _scan(self) -> float:
