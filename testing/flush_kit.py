@@ -146,7 +146,7 @@ def check_flush_service(
         return FlushBench(factory, settings, clock, pool)
 
     if synchronous:
-        # The most important rule is that no answer precedes its sync, so a breach of it is reported first.
+        # The most important rule, that no answer precedes its sync, is checked and reported first.
         check_no_answer_before_the_sync(bench)
     check_becomes_durable(bench)
     check_rolls_over_files(bench)

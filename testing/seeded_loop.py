@@ -365,7 +365,7 @@ class SeededTask(asyncio.Task[Any]):
     order in each run."""
 
     def __init__(self, coro: Any, *, loop: SeededLoop, **options: Any) -> None:
-        # The number is set first, because the constructor of asyncio.Task adds the task to a set, which needs the hash.
+        # The task's number is set first: the constructor of asyncio.Task adds the task to a set, which needs the task's hash.
         self._number = next(loop.numbers)
         super().__init__(coro, loop=loop, **options)
 
