@@ -100,7 +100,7 @@ def find_entry_points(disabled: frozenset[str]) -> list[FoundPlugin]:
         origin = PluginOrigin(entry_point.name, PluginSource.ENTRY_POINT, place)
         other = found.get(origin.name)
         if other is not None:
-            raise PluginError(f"{origin}: {other.origin} has the same name")
+            raise PluginError(f"{origin}: another plugin, {other.origin}, has the same name")
         enabled = origin.name not in disabled
         plugin = _load(origin, entry_point.value) if enabled else None
         found[origin.name] = FoundPlugin(origin, entry_point.value, plugin, enabled)
@@ -121,7 +121,7 @@ def find_configured(
         place = _place(config_path, ref.line)
         origin = PluginOrigin(plain_name(ref.target), PluginSource.CONFIGURATION, place)
         if origin.name in configured:
-            raise PluginError(f"{origin}: is named twice")
+            raise PluginError(f"{origin}: the configuration names this plugin twice")
         if ref.target in targets:
             continue
         enabled = origin.name not in disabled

@@ -139,7 +139,7 @@ class Epochs(msgspec.Struct, frozen=True):
             content = json.loads(raw)
             found = content.pop("crc32")
             if content["format"] != FORMAT:
-                raise ValueError(f"format {content['format']!r}, this version reads {FORMAT}")
+                raise ValueError(f"the file has format {content['format']!r}, but this FlintMQ reads format {FORMAT}")
             if found != _checksum(content):
                 raise ValueError("the content does not match its crc32")
             entries = tuple(Epoch(**entry) for entry in content["epochs"])

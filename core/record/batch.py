@@ -134,12 +134,14 @@ def decode_columns(body: bytes) -> Columns:
         if position >= end:
             break
         if end - position < _ITEM_MIN_BYTES:
-            raise BatchError(f"{end - position} bytes left at {position}, an item has at least {_ITEM_MIN_BYTES}")
+            raise BatchError(
+                f"only {end - position} bytes are left at position {position}, but an item has at least {_ITEM_MIN_BYTES}"
+            )
         total, _magic, _crc, flag, body_length = unpack_head(body, position)
         body_start = position + _HEAD_BYTES
         properties_start = body_start + body_length + 2
         if body_length < 0 or properties_start > end:
-            raise BatchError(f"body length {body_length} of the item at {position} does not fit")
+            raise BatchError(f"body length {body_length} of the item at {position} does not fit in the batch")
         properties_length = body[properties_start - 2] << 8 | body[properties_start - 1]
         item_end = properties_start + properties_length
         if properties_length > PROPERTIES_MAX_BYTES or item_end > end or total != item_end - position:

@@ -279,7 +279,7 @@ class LogWalk:
         if self._doubts(self.newest_ms, record.store_timestamp_ms) and self._is_torn(
             part, end - len(record.properties_bytes), end
         ):
-            raise rec.RecordError("the properties are torn")
+            raise rec.RecordError("the record's properties are incomplete")
         return record
 
     def _reason(self, part: LogPart, at: int) -> str:

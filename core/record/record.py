@@ -263,13 +263,13 @@ def read_fields(view: memoryview, position: int) -> Fields:
     """
     left = len(view) - position
     if left < RECORD_MIN_BYTES:
-        raise RecordError(f"{left} bytes left, a record has at least {RECORD_MIN_BYTES}")
+        raise RecordError(f"only {left} bytes are left, but a record has at least {RECORD_MIN_BYTES}")
     values = HEAD_V4.unpack_from(view, position)
     size, magic = values[0], values[1]
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         raise RecordError(f"magic 0x{magic:08X} is not that of a record")
     if size < RECORD_MIN_BYTES or size > left:
-        raise RecordError(f"size {size} does not fit the {left} bytes there")
+        raise RecordError(f"size {size} does not fit in the {left} bytes that are left")
     fields = _measured(view, position, position + size, values)
     _values, _body_at, topic_at, properties_at, end = fields
     if end - properties_at > PROPERTIES_MAX_BYTES:
@@ -278,7 +278,7 @@ def read_fields(view: memoryview, position: int) -> Fields:
     if properties_at - 2 - topic_at > topic_max:
         raise RecordError(f"topic length {properties_at - 2 - topic_at - 2 * (topic_max + 1)} is negative")
     if end != position + size:
-        raise RecordError(f"the fields take {end - position} bytes, the record says {size}")
+        raise RecordError(f"the fields take {end - position} bytes, but the record's size field contains {size}")
     return fields
 
 
@@ -357,7 +357,9 @@ def decode_record(buffer: bytes | memoryview, position: int = 0, *, check_crc: b
     ) = values
     body = bytes(view[body_at : body_at + body_length])
     if check_crc and body_length and zlib.crc32(body) & 0x7FFFFFFF != crc:
-        raise RecordError(f"body CRC 0x{zlib.crc32(body) & 0x7FFFFFFF:08X}, the record says 0x{crc:08X}")
+        raise RecordError(
+            f"the body has CRC 0x{zlib.crc32(body) & 0x7FFFFFFF:08X}, but the record contains 0x{crc:08X}"
+        )
     return Record(
         read_topic(view, topic_at, properties_at),
         queue_id,

@@ -245,7 +245,7 @@ def test_unknown_optional_hooks_are_ignored(make_module: MakeModule) -> None:
 
 def test_a_plugin_may_not_be_named_twice(make_module: MakeModule) -> None:
     module = make_module("class P:\n    @hookimpl\n    def flintmq_broker_starting(self): ...")
-    with pytest.raises(PluginError, match=r"broker.yaml:11: .* is named twice"):
+    with pytest.raises(PluginError, match=r"broker.yaml:11: .* names this plugin twice"):
         assemble(f"{module}:P", f"{module}:P")
 
 

@@ -24,7 +24,7 @@ PLACE = 4_096
         (RecordFields(topic=b"\xff"), "not UTF-8"),
         (RecordFields(queue_id=-1), "queue id -1 is negative"),
         (RecordFields(queue_offset=-1), "queue offset -1 is negative"),
-        (RecordFields(crc=1), "body CRC"),
+        (RecordFields(crc=1), "body has CRC"),
     ],
 )
 def test_each_failed_condition_of_a_record_has_a_reason(fields: RecordFields, why: str) -> None:
@@ -37,7 +37,7 @@ def test_a_record_at_another_offset_than_its_own_is_refused() -> None:
     """A body may hold a whole record of another place."""
     raw = memoryview(RecordFields().encode(PLACE))
     assert check_record(raw, 0, PLACE).commit_log_offset_bytes == PLACE
-    with pytest.raises(RecordError, match="says it lies at 4096"):
+    with pytest.raises(RecordError, match="physical offset field contains 4096"):
         check_record(raw, 0, PLACE + 1)
 
 

@@ -121,7 +121,7 @@ def test_a_torn_last_record_is_cut(log: Log) -> None:
     found = log.walk()
     assert found.cut is not None
     assert (found.cut.offset_bytes, found.cut.damaged, found.cut.stale) == (end, False, False)
-    assert "body CRC" in found.cut.reason
+    assert "body has CRC" in found.cut.reason
     assert found.records == 3
 
 
