@@ -41,11 +41,11 @@ class _LineLoader(yaml.SafeLoader):
             raise _rejected(f"tags are not allowed: '{str(event.tag)[:40]}'", event)
         self._nodes += 1
         if self._nodes > YAML_MAX_NODES:
-            raise _rejected(f"more than {YAML_MAX_NODES} values", event)
+            raise _rejected(f"the YAML text has more than {YAML_MAX_NODES} values", event)
         nested = isinstance(event, yaml.CollectionStartEvent)
         self._depth += nested
         if self._depth > YAML_MAX_DEPTH:
-            raise _rejected(f"nested deeper than {YAML_MAX_DEPTH}", event)
+            raise _rejected(f"the YAML text is nested deeper than {YAML_MAX_DEPTH} levels", event)
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= nested
         return node
@@ -67,7 +67,7 @@ def parse_yaml(content: str | bytes, file: str) -> RawMapping:
     """
     size = len(content) if isinstance(content, bytes) else len(content.encode("utf-8", "surrogatepass"))
     if size > YAML_MAX_BYTES:
-        raise ConfigError(f"larger than {YAML_MAX_BYTES} bytes", file=file)
+        raise ConfigError(f"the YAML text is larger than {YAML_MAX_BYTES} bytes", file=file)
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
         loader = _LineLoader(text.removeprefix("\ufeff"))

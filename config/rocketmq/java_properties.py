@@ -46,7 +46,7 @@ def parse_properties(text: str, *, file: str | None = None) -> list[Property]:
         ConfigError: a ``\\u`` escape is malformed, or the text is longer than 1 Mi characters.
     """
     if len(text) > PROPERTIES_MAX_CHARS:
-        raise ConfigError(f"larger than {PROPERTIES_MAX_CHARS} characters", file=file)
+        raise ConfigError(f"the properties are larger than {PROPERTIES_MAX_CHARS} characters", file=file)
     found = []
     for line, logical in _logical_lines(text.removeprefix("\ufeff")):
         entry = _ENTRY.fullmatch(logical)
