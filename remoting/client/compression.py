@@ -102,7 +102,7 @@ def _bounded(parts: Iterator[bytes], max_bytes: int) -> Iterator[bytes]:
     for part in parts:
         plain_bytes += len(part)
         if plain_bytes > max_bytes:
-            raise TooLongError(f"decompressed the body is longer than {max_bytes} bytes")
+            raise TooLongError(f"the decompressed body is longer than {max_bytes} bytes")
         yield part
 
 
@@ -166,7 +166,7 @@ def _inflate(body: bytes, max_bytes: int) -> bytes:
     except zlib.error as failure:
         raise CompressionError(f"the body is not a zlib stream: {failure}") from failure
     if len(plain) > max_bytes:
-        raise TooLongError(f"decompressed the body is longer than {max_bytes} bytes")
+        raise TooLongError(f"the decompressed body is longer than {max_bytes} bytes")
     if not stream.eof:
         raise CompressionError("the compressed body is cut off")
     return plain

@@ -34,7 +34,7 @@ class ConsumeResult(enum.Enum):
 def _one_of(*values: str) -> Callable[[object, attrs.Attribute[str], str], None]:
     def check(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
         if value not in values:
-            raise ValueError(f"{attribute.name}={value!r}: it is one of {', '.join(map(repr, values))}")
+            raise ValueError(f"{attribute.name} is {value!r}, and must be one of {', '.join(map(repr, values))}")
 
     return check
 

@@ -39,7 +39,7 @@ def _checked(_instance: object, _attribute: object, name: str) -> None:
             raise InvalidArgumentError(f"namespace: {refused.remark}") from refused
         if _SEPARATOR in name:
             raise InvalidArgumentError(
-                f"namespace {name!r} contains '{_SEPARATOR}', which separates it from the names in it"
+                f"namespace {name!r} contains '{_SEPARATOR}', which separates a namespace from a name"
             )
 
 

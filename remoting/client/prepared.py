@@ -138,9 +138,7 @@ class Preparer:
         for message in messages:
             first = first or message
             if (message.topic, message.wait_store) != (first.topic, first.wait_store):
-                raise InvalidArgumentError(
-                    "the messages of a batch have one topic, and all wait for the store or none does"
-                )
+                raise InvalidArgumentError("all messages of a batch must have the same topic and the same wait_store")
             is_delayed = message.delay_level or (message.properties and not TIMERS.isdisjoint(message.properties))
             if is_delayed or message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 raise InvalidArgumentError("a batch cannot be delayed, nor go to a retry topic")

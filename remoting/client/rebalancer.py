@@ -211,7 +211,7 @@ class Rebalancer:
         if type(stored) is int and stored >= 0:
             return stored
         if stored is not None:
-            raise TypeError(f"an offset store loads a number from 0 on, or None, not {stored!r}")
+            raise TypeError(f"an offset store must return an offset of at least 0, or None, not {stored!r}")
         if queue.topic.startswith(RETRY_PREFIX) or self._settings.consume_from == FROM_FIRST:
             return 0
         if self._settings.consume_from == FROM_TIMESTAMP:

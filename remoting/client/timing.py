@@ -51,7 +51,7 @@ def with_timer(
 def _moment_ms(deliver_at: datetime | int | None) -> int:
     try:
         if not isinstance(deliver_at, datetime | int):
-            raise ValueError("it has another type")
+            raise ValueError("the value has another type")
         return time_ms(deliver_at)
     except ValueError as error:
         raise InvalidArgumentError(

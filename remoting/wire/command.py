@@ -194,7 +194,7 @@ def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -
     header_end = 4 + (word & 0xFFFFFF)
     if header_end > len(frame):
         raise frame_error(
-            f"a header of {header_end - 4} bytes in a frame of {len(frame)}",
+            f"a header of {header_end - 4} bytes does not fit in a frame of {len(frame)} bytes",
             reason="frame.malformed",
             measured=f"{header_end - 4} bytes",
         )
@@ -300,7 +300,10 @@ def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
 def _text_at(header: bytes, position: int, length: int) -> tuple[str, int]:
     end = position + length
     if length < 0 or end > len(header):
-        raise malformed(f"a text of {length} bytes at {position} in a header of {len(header)}", f"{length} bytes")
+        raise malformed(
+            f"a text of {length} bytes at position {position} does not fit in a header of {len(header)} bytes",
+            f"{length} bytes",
+        )
     text = header[position:end]
     try:
         return text.decode(), end

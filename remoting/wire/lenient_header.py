@@ -94,7 +94,7 @@ def _sendable(text: str) -> str:
 
 def _constant(name: str) -> None:
     if name != "NaN":
-        raise ValueError(f"{name} is not a value")
+        raise ValueError(f"{name} is not a JSON value")
 
 
 def _fraction(text: str) -> Decimal:

@@ -150,7 +150,7 @@ def test_decompressed_bodies_of_one_answer_are_bounded_together(
         packed = [message for message in found if message.sys_flag]
         assert [len(one.body) for one in packed if not one.body_error] == [n for n in lengths_bytes if n <= 100_000]
         assert [one.body_error for one in packed if one.body_error] == [
-            "decompressed the body is longer than 100000 bytes"
+            "the decompressed body is longer than 100000 bytes"
         ]
 
     run(fake_peer, fake_broker, test)
@@ -416,7 +416,7 @@ def test_units_keep_the_order_and_separate_withheld_messages(
 @pytest.mark.parametrize("value", ["first", "", None, "RETRY"])
 def test_an_invalid_unreadable_setting_is_refused(value: Any) -> None:
     """When it is made, with what fits."""
-    with pytest.raises(ValueError, match=r"unreadable=.*: it is one of 'retry', 'deliver'"):
+    with pytest.raises(ValueError, match=r"unreadable is .*, and must be one of 'retry', 'deliver'"):
         ConsumerSettings(unreadable=value)
 
 

@@ -128,7 +128,7 @@ def test_a_malformed_binary_header_raises_frame_error(header: bytes) -> None:
 
 
 def test_header_lengths_are_checked_before_decoding() -> None:
-    with pytest.raises(FrameError, match="header of 100 bytes in a frame of 24"):
+    with pytest.raises(FrameError, match="header of 100 bytes does not fit in a frame of 24 bytes"):
         decode_command(struct.pack(">I", 100) + bytes(20))
     with pytest.raises(FrameError, match="at most"):
         decode_command(struct.pack(">I", ANSWER_HEADER_MAX_BYTES + 1) + bytes(ANSWER_HEADER_MAX_BYTES + 1))
