@@ -85,7 +85,7 @@ class AccountStore:
                 return False
             table = self._assemble(files)
             if not table.accounts:
-                raise ConfigError("no account is left")
+                raise ConfigError("the account files contain no account any more")
         except ConfigError as error:
             if str(error) != self._failed:
                 self._failed = str(error)

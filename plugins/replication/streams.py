@@ -109,7 +109,7 @@ class Reports:
             return []
         (newest,) = _REPORT.unpack_from(data, whole - _REPORT.size)
         if newest < 0:
-            raise ReplicationError(f"the slave reports position {newest}")
+            raise ReplicationError(f"the slave reports the invalid position {newest}")
         return [Frame(FrameType.HELD, newest, None)]
 
 
@@ -133,7 +133,9 @@ class Frames:
             while len(view) - at >= _PLAIN_HEADER.size:
                 offset, size = _PLAIN_HEADER.unpack_from(view, at)
                 if offset < 0 or not 0 <= size <= HA_FRAME_MAX_BYTES:
-                    raise ReplicationError(f"the master sent a frame of {size} bytes at position {offset}")
+                    raise ReplicationError(
+                        f"the master sent an invalid frame header: {size} bytes at position {offset}"
+                    )
                 body_at = at + _PLAIN_HEADER.size
                 if body_at + size > len(view):
                     break
@@ -215,7 +217,7 @@ class Unsealer:
             while len(view) - at >= _SEALED_HEADER.size:
                 kind, size, offset, second = _SEALED_HEADER.unpack_from(view, at)
                 if size > self._max_bytes:
-                    raise ReplicationError(f"the other end announced a frame of {size} bytes")
+                    raise ReplicationError(f"the other end announced a frame of {size} bytes, which is too large")
                 body_at = at + _SEALED_HEADER.size
                 body_end = body_at + size
                 end = body_end + _SEAL_BYTES
@@ -223,7 +225,7 @@ class Unsealer:
                     break
                 self._check(view[at:body_end], view[body_end:end])
                 if kind not in _TYPES or offset < 0 or second < 0:
-                    raise ReplicationError(f"the other end sent a frame of type {kind} at position {offset}")
+                    raise ReplicationError(f"the other end sent an invalid frame: type {kind}, position {offset}")
                 frames.append(Frame(_TYPES[kind], offset, second, bytes(view[body_at:body_end])))
                 at = end
         del buffer[:at]

@@ -128,7 +128,7 @@ class Checkpoint:
             )
         version, *lines = path.read_text("utf-8").splitlines() or [""]
         if version != _VERSION:
-            raise CheckpointError(f"{path} is of version {version[:20]!r}; this FlintMQ reads {_VERSION}")
+            raise CheckpointError(f"{path} has version {version[:20]!r}; this FlintMQ reads version {_VERSION}")
         return lines
 
     def _write(self, log: str, batch: int, lines: list[str]) -> None:

@@ -41,12 +41,12 @@ def check_offset(offset: Mapping[str, Any], transport: Literal["store", "broker"
             else ("pulls from brokers", "load('/data/store')")
         )
         raise CheckpointError(
-            f"the checkpoint was written by a query with transport {offset.get('transport')!r}, this one {reads}; its "
-            f"offsets do not fit. Continue with {way}, or give another checkpointLocation"
+            f"the checkpoint was written by a query with transport {offset.get('transport')!r}, but this query {reads}; "
+            f"the checkpoint's offsets do not fit. Continue with {way}, or give another checkpointLocation"
         )
     if offset.get("v") != OFFSET_VERSION:
         raise CheckpointError(
-            f"the checkpoint has offsets of version {offset.get('v')!r}, this FlintMQ reads {OFFSET_VERSION}"
+            f"the checkpoint has offsets of version {offset.get('v')!r}, this FlintMQ reads version {OFFSET_VERSION}"
         )
 
 

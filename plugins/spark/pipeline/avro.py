@@ -155,7 +155,7 @@ class AvroDecoder:
 
         def decode(body: bytes) -> Any:
             if not body.startswith(header) or len(body) < header_bytes:
-                raise ValueError(f"no {self.framing} header of this schema")
+                raise ValueError(f"the body does not begin with the {self.framing} header of the schema")
             stream = io.BytesIO(body)
             stream.seek(header_bytes)
             try:

@@ -106,7 +106,9 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
         other = sorted(name for name in names if mine.get(name) != theirs.get(name))
         if other:
             hint = "" if self.merge_schema else "; with the option mergeSchema=true new ones are added"
-            raise SchemaError(f"the Delta table {self.folder} has other columns: {', '.join(other)} differ{hint}")
+            raise SchemaError(
+                f"the Delta table {self.folder} has other columns than the rows: {', '.join(other)} differ{hint}"
+            )
         if tuple(there.metadata().partition_columns) != self.partition_by:
             theirs_by = ", ".join(there.metadata().partition_columns) or "nothing"
             raise SchemaError(

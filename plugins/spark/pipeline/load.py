@@ -241,7 +241,7 @@ def _check_views(loaded: LoadedPipeline) -> None:
     for place, step in enumerate(pipeline.steps):
         key = f"steps[{place}].view"
         if step.view.casefold() in (name.casefold() for name in known):
-            raise loaded.error(key, f"'{key}': there is a view '{step.view}' already")
+            raise loaded.error(key, f"'{key}': another view already has the name '{step.view}'")
         known.append(step.view)
     names: list[str] = []
     for place, sink in enumerate(pipeline.sinks):
@@ -252,7 +252,7 @@ def _check_views(loaded: LoadedPipeline) -> None:
         if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", sink.name) is None:
             raise loaded.error(f"{key}.name", f"'{key}.name' must be letters, digits, '-' and '_', at most 100")
         if sink.name in names:
-            raise loaded.error(f"{key}.name", f"'{key}.name': there is a sink '{sink.name}' already")
+            raise loaded.error(f"{key}.name", f"'{key}.name': another sink already has the name '{sink.name}'")
         names.append(sink.name)
 
 

@@ -89,19 +89,24 @@ class DecodeSection:
         if given and not wanted:
             raise ConfigError(f"'{given[0]}' has no meaning for {self.format}", key=given[0])
         if (self.format == "protobuf") is (self.message is None):
-            raise ConfigError("'message' names the message type of protobuf, and of nothing else", key="message")
+            raise ConfigError(
+                "'message' is required for the format protobuf, and not allowed for other formats", key="message"
+            )
         if self.format == "protobuf" and self.schema is not None:
             raise ConfigError(
-                "'schema' must be a 'schema_file' for protobuf: protoc --descriptor_set_out", key="schema"
+                "'schema' is not allowed for protobuf: give 'schema_file', which protoc --descriptor_set_out makes",
+                key="schema",
             )
         if self.framing != "plain" and self.format not in ("avro", "protobuf"):
             raise ConfigError(f"'framing' has no meaning for {self.format}", key="framing")
         if self.framing == "single_object" and self.format != "avro":
-            raise ConfigError("'framing' single_object is Avro's", key="framing")
+            raise ConfigError("'framing' single_object is only for the format avro", key="framing")
         if self.on_error == "reject" and self.format == "binary":
-            raise ConfigError("'on_error' reject has no meaning for binary: every body is one", key="on_error")
+            raise ConfigError(
+                "'on_error' reject has no meaning for binary, because every body is valid", key="on_error"
+            )
         if self.on_error == "reject" and self.rejects.casefold() == self.view.casefold():
-            raise ConfigError(f"'rejects': there is a view '{self.view}' already", key="rejects")
+            raise ConfigError(f"'rejects': another view already has the name '{self.view}'", key="rejects")
         if self.options and self.format != "json":
             raise ConfigError(f"'options' have no meaning for {self.format}", key="options")
         if self.flatten and self.format in ("binary", "string"):
@@ -125,7 +130,7 @@ class StepSection:
 
     def __attrs_post_init__(self) -> None:
         if (self.sql is None) is (self.sql_file is None):
-            raise ConfigError("a step has either 'sql' or 'sql_file'")
+            raise ConfigError("a step must have exactly one of 'sql' and 'sql_file'")
 
 
 @attrs.frozen(kw_only=True)
@@ -144,7 +149,7 @@ class StreamSection:
 
     def __attrs_post_init__(self) -> None:
         if self.interval_ms and self.trigger != "processingTime":
-            raise ConfigError("'interval_ms' goes with trigger processingTime", key="interval_ms")
+            raise ConfigError("'interval_ms' is only for the trigger processingTime", key="interval_ms")
 
 
 @attrs.frozen(kw_only=True)

@@ -63,7 +63,7 @@ def check_source(loaded: LoadedPipeline) -> dict[str, str]:
     if parsed.bad_records == "keep" and BAD_RECORD not in parsed.columns:
         raise loaded.error(
             "source.columns",
-            f"'source.columns' lacks {BAD_RECORD}, which tells bad records from messages: add it, or remove badRecords",
+            f"'source.columns' lacks {BAD_RECORD}, which marks bad records: add it, or remove badRecords",
         )
     return options
 

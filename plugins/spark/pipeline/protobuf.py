@@ -43,7 +43,7 @@ def message_descriptor(descriptor_set: bytes, message: str) -> Any:
     try:
         files.ParseFromString(descriptor_set)
     except protobuf_message.DecodeError as error:
-        raise ConfigError("no descriptor set; protoc --descriptor_set_out makes one") from error
+        raise ConfigError("the file is not a descriptor set, which protoc --descriptor_set_out makes") from error
     pool = descriptor_pool.DescriptorPool()
     try:
         for file in files.file:

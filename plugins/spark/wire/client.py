@@ -88,7 +88,7 @@ class WireClient:
         try:
             instance = ClientInstance(name_server or broker_addr or "", **access_of(os.environ).options())
         except (ConfigError, ValueError) as error:
-            raise OptionError(f"option nameServer or brokerAddr: {error}") from error
+            raise OptionError(f"the value of option nameServer or brokerAddr cannot be used: {error}") from error
         if broker_addr is not None:
             instance.routes = DirectRoutes(instance, broker_addr)
         return instance

@@ -177,7 +177,9 @@ class Puller:
     def _lost(self, wanted: QueueRange, end: int, why: str) -> None:
         message = f"{_place(wanted)}: messages before queue offset {end} are gone: {why}"
         if self.fail_on_data_loss:
-            raise DataLossError(f"{message}. With option failOnDataLoss=false the read continues after them")
+            raise DataLossError(
+                f"{message}. With option failOnDataLoss=false the read continues after the lost messages"
+            )
         log.warning("spark.data_loss", "%(what)s; failOnDataLoss=false: the read continues", what=message)
 
 

@@ -251,7 +251,7 @@ class Sender:
                 else await self._producer.send_batch(messages, queue, timeout_ms=timeout_ms)
             )
             if result.status in NOT_DURABLE:
-                raise RemotingError(f"the broker answered {result.status.name}")
+                raise RemotingError(f"the broker answered {result.status.name}: the messages may not be durable")
 
         try:
             await again(attempt, self._options.send_attempts)

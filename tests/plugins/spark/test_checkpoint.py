@@ -93,7 +93,7 @@ def test_a_checkpoint_moves_between_files_and_wire_without_loss(
         back = Checkpoint(folder).newest()
         assert (back.batch, queues_of(back.offset)) == (2, queues_of(at))
         code, said = run(capsys, str(folder), *pairs, "--move", "wire")
-        assert (code, "the checkpoint is already for wire" in said) == (2, True)
+        assert (code, "the checkpoint's offsets are already for wire" in said) == (2, True)
 
 
 def test_a_checkpoint_of_partly_read_files_moves_to_the_wire(served: Served) -> None:
@@ -146,7 +146,7 @@ def test_the_command_resets_a_checkpoint_to_starting_offsets(
     assert (code, "the query keeps state" in said) == (1, True)
     other = ("--source", f"path={served.folder / 'store'}", "--source", "visibility=dispatched")
     code, said = run(capsys, str(folder), *other, "--reset", "earliest")
-    assert (code, "--source has the other one" in said) == (2, True)
+    assert (code, "differs from the transport of --source" in said) == (2, True)
 
 
 def test_the_errors_about_invalid_checkpoints_name_the_reason(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_errors_about_invalid_checkpoints_name_the_reason(tmp_path: Path) ->
         Checkpoint(tmp_path / "p").newest()
     late = checkpoint(tmp_path / "late", {"v": 1, "transport": "broker", "queues": {}})
     (late / "offsets" / "0").write_text("v2\n{}\n{}")
-    with pytest.raises(CheckpointError, match="of version 'v2'"):
+    with pytest.raises(CheckpointError, match="has version 'v2'"):
         Checkpoint(late).newest()
     foreign = checkpoint(tmp_path / "foreign", {"kafka": {"0": 1}})
     with pytest.raises(CheckpointError, match="0 FlintMQ sources among 1"):

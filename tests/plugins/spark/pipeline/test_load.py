@@ -75,18 +75,18 @@ def test_all_sections_of_a_pipeline_file_are_read() -> None:
         ("format: json", "format: jsn", 7, "must be one of binary, string, json, avro, protobuf"),
         ("  schema: id BIGINT, amount DOUBLE\n", "", 7, "a 'schema' or a 'schema_file'"),
         ("from: big", "from: bgi", 21, "did you mean 'big'"),
-        ("- view: sums", "- view: big", 14, "there is a view 'big' already"),
+        ("- view: sums", "- view: big", 14, "another view already has the name 'big'"),
         ("- view: big", "- view: 'big orders'", 12, "letters, digits and underscores"),
-        ("    sql: SELECT sum(amount) AS amount FROM big\n", "", 14, "either 'sql' or 'sql_file'"),
+        ("    sql: SELECT sum(amount) AS amount FROM big\n", "", 14, "exactly one of 'sql' and 'sql_file'"),
         ("format: jdbc", "format: jdcb", 23, "did you mean 'jdbc'"),
         ("    table: t\n", "", 22, "'sinks[1].table' is required"),
         ("{env: DB_PASSWORD}", "{evn: DB_PASSWORD}", 26, "did you mean 'sinks[1].password.env'"),
         ("{env: DB_PASSWORD}", "hunter2", 26, "may not stand here in plain text"),
         ("  subscribe: orders", "  accessKey: abc", 4, "may not stand here in plain text"),
         ("interval_ms: 5s", "interval_ms: 5 parsecs", 33, "a duration such as"),
-        ("  trigger: processingTime\n", "", 32, "'stream.interval_ms' goes with trigger processingTime"),
+        ("  trigger: processingTime\n", "", 32, "'stream.interval_ms' is only for the trigger processingTime"),
         ("    path: /data/out", "    path: /data/out\n    mode: append", 20, "has a meaning only without 'stream'"),
-        ("    from: big", "    from: big\n    name: warehouse", 23, "there is a sink 'warehouse' already"),
+        ("    from: big", "    from: big\n    name: warehouse", 23, "another sink already has the name 'warehouse'"),
         ("  checkpoint: /data/checkpoint\n", "", 30, "'stream.checkpoint' is required"),
         ("name: orders", "name: or/ders", 1, "letters, digits"),
     ],
@@ -151,8 +151,8 @@ def test_rejected_bodies_are_available_as_a_view() -> None:
     )
     assert named.pipeline.views[0] == "bad"
     for before, after, says in (
-        ("  into: o\n", "  into: o\n  rejects: messages\n", "there is a view 'messages' already"),
-        ("- view: big", "- view: Rejects", "there is a view 'Rejects' already"),
+        ("  into: o\n", "  into: o\n  rejects: messages\n", "another view already has the name 'messages'"),
+        ("- view: big", "- view: Rejects", "another view already has the name 'Rejects'"),
         ("on_error: reject", "on_error: drop", "there is no view 'rejects'"),
     ):
         with pytest.raises(ConfigError, match=says):

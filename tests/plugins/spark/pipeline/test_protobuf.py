@@ -102,7 +102,7 @@ def test_the_error_about_an_unknown_message_lists_the_known_messages() -> None:
     """Users often forget the package before the name of the message."""
     with pytest.raises(ConfigError, match=r"there is no message 'Order', only .*shop\.Order"):
         message_descriptor(descriptor_set(), "Order")
-    with pytest.raises(ConfigError, match="no descriptor set"):
+    with pytest.raises(ConfigError, match="not a descriptor set"):
         message_descriptor(b"\xff\xff\xff", "x")
     with pytest.raises(ConfigError, match="--include_imports"):
         message_descriptor(descriptor_set(imports=False), MESSAGE)
