@@ -183,7 +183,7 @@ async def _pullers(settings: BenchSettings, admin: AdminClient, route: TopicRout
 def queues_by_broker(queues: Sequence[MessageQueue]) -> dict[str, list[MessageQueue]]:
     """Return the queues of a topic in order, keyed by broker. Raises RefusedError if the topic has no queues."""
     if not queues:
-        raise RefusedError(16, "the topic has no queue for this", reason="route.no-queue")
+        raise RefusedError(16, "the topic has no queue that the benchmark can use", reason="route.no-queue")
     found: dict[str, list[MessageQueue]] = {}
     for queue in queues:
         found.setdefault(queue.broker_name, []).append(queue)

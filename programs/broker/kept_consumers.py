@@ -84,7 +84,9 @@ class KeptConsumers:
             return []
         size_bytes = disk.size(self._path)
         if size_bytes > KEPT_REGISTRATIONS_MAX_BYTES:
-            raise StoreFormatError(f"it has {size_bytes} bytes, more than {KEPT_REGISTRATIONS_MAX_BYTES}")
+            raise StoreFormatError(
+                f"the file has {size_bytes} bytes, more than the maximum {KEPT_REGISTRATIONS_MAX_BYTES}"
+            )
         return decode_kept(disk.read(self._path))
 
     def ready(self) -> None:

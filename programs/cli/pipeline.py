@@ -171,7 +171,9 @@ def demo(folder: Path | None, messages: int, as_json: bool) -> None:
         rows = {sink.name: sink.rows for sink in result.sinks}
         broken = messages // BROKEN_EVERY
         if (rows["orders"], rows["rejects"]) != (messages - broken, broken):
-            raise CommandError(f"{messages - broken} orders and {broken} others were stored; the pipeline wrote {rows}")
+            raise CommandError(
+                f"{messages - broken} orders and {broken} other messages were stored, but the pipeline wrote {rows}"
+            )
     if not as_json:
         print_line(f"every one of {messages} messages came out{'' if folder is None else f'; next: edit {file}'}")
 

@@ -108,8 +108,8 @@ def _reset(entry: CheckpointEntry, transport: Transport) -> Offset:
 def _check_same(offset: Offset, other: Offset) -> None:
     if offset["transport"] != other["transport"]:
         raise CommandError(
-            f"the checkpoint has transport {offset['transport']!r}, but --source has the other one: change --source, or use "
-            "--move",
+            f"the checkpoint has transport {offset['transport']!r}, which differs from the transport of --source: "
+            "change --source, or use --move",
             ExitCode.USAGE,
         )
 
@@ -122,7 +122,7 @@ def _moved(entry: CheckpointEntry, transport: Transport, way: str) -> Offset:
     if not isinstance(transport, StoreTransport):
         raise CommandError("--move needs --source path=STORE, to find positions in the log", ExitCode.USAGE)
     if entry.offset["transport"] == ("store" if way == "files" else "broker"):
-        raise CommandError(f"the checkpoint is already for {way}", ExitCode.USAGE)
+        raise CommandError(f"there is nothing to move: the checkpoint's offsets are already for {way}", ExitCode.USAGE)
     if way == "files":
         return offset_at(transport, queues_of(entry.offset))
     return offset_of(queues_at(transport, entry.offset))

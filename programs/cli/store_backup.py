@@ -86,7 +86,7 @@ def restore(
     backup: Path, store: Path | None, verifies: bool, keep_damage: bool, settings: tuple[str, ...], as_json: bool
 ) -> None:
     if verifies != (store is None):
-        raise CommandError("name the folder STORE to restore to, or --verify without one", ExitCode.USAGE)
+        raise CommandError("give either the folder STORE, to which the backup is restored, or --verify", ExitCode.USAGE)
     loaded = load_config(None, settings, {})
     with progress_bars(DownloadColumn(binary_units=True)) as report:
         if store is None:

@@ -156,16 +156,16 @@ class Schema:
             return read()
         named = self._named.get(f"{space}.{schema}", self._named.get(schema)) if isinstance(schema, str) else None
         if named is None:
-            raise AvroError(f"the schema names a type {str(schema)[:80]!r} that it does not have")
+            raise AvroError(f"the schema names a type {str(schema)[:80]!r} that the schema does not define")
         return self._complex(named, space, depth)
 
     def _count(self) -> None:
         """Count one more decoded value. Raises AvroError if there are too many values or decoding takes too long."""
         self._left -= 1
         if self._left < 0:
-            raise AvroError(f"the body has more than {VALUES_MAX:,} values: download it")
+            raise AvroError(f"the body has more than {VALUES_MAX:,} values: download the body")
         if not self._left % _LOOKED_EACH and time.thread_time() > self._until_s:
-            raise AvroError("it takes too long to be decoded: download it")
+            raise AvroError("decoding the body takes too long: download the body")
 
     def _complex(self, schema: Mapping[str, Any], space: str, depth: int) -> Any:
         kind, space = schema.get("type"), schema.get("_space", space)
@@ -179,7 +179,7 @@ class Schema:
         if kind == "fixed":
             size = schema.get("size")
             if not isinstance(size, int) or size < 0:
-                raise AvroError("a fixed without a size")
+                raise AvroError("a type 'fixed' in the schema has no valid size")
             return self._take(size).hex()
         if kind == "array":
             return [self._value(schema.get("items"), space, depth + 1) for _ in self._blocks()]

@@ -146,8 +146,8 @@ def check_single(folder: Path, name: str) -> None:
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:
             raise StoreError(
-                f"{folder}: holds both a single broker's store and the stores of {', '.join(found)}, and only one of both can "
-                f"be started; {_remedy(folder, name)}"
+                f"{folder}: holds both a single broker's store and the stores of {', '.join(found)}, and cannot "
+                f"be started with both; {_remedy(folder, name)}"
             )
     if found:
         raise StoreError(

@@ -125,7 +125,7 @@ async def resend_preview(visitor: Visitor) -> Response:
             raise FormError("Choose a group whose member is to consume the message.", 400 if not group else 404)
         clients = [one.client_id for one in known.member_list or ()]
     elif how != "copy":
-        raise FormError("A message is sent as a copy, or given to a client.")
+        raise FormError("Choose whether to send a copy of the message or to give the message to a client.")
     row = next((one for one in await visitor.view.topics() if one.name == _real_topic(found)), None)
     return visitor.render(
         "resend.html",
@@ -171,7 +171,7 @@ async def resend(visitor: Visitor) -> Response:
         visitor.audit("send a copy", subject, f"done: {sent.offset_msg_id}, {sent.status.name}")
         text = f"The copy in {topic} has the id {sent.msg_id} and the broker's id {sent.offset_msg_id}."
     else:
-        raise FormError("A message is sent as a copy, or given to a client.")
+        raise FormError("Choose whether to send a copy of the message or to give the message to a client.")
     return visitor.render("done.html", what="Sent", text=text, back=to("/message", id=found.offset_msg_id))
 
 
@@ -190,7 +190,7 @@ async def _broker_of(visitor: Visitor, found: MessageExt) -> str:
         return str(found.store_host)
     if len(masters) == 1:
         return masters[0]
-    raise FormError(f"No broker is registered under {found.store_host}, which has the message.", 404)
+    raise FormError(f"The broker that has the message is not registered: {found.store_host}.", 404)
 
 
 ROUTES: Final = (

@@ -126,7 +126,7 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
             raise
         return []
     except ValueError as error:
-        raise FormError(f"'{text[:80]}' is no broker's id: it does not hold an address.") from error
+        raise FormError(f"'{text[:80]}' is not a broker's message id, because it contains no address.") from error
 
 
 def preview(message: MessageExt) -> str:
@@ -155,7 +155,7 @@ async def found_message(visitor: Visitor, message_id: str) -> MessageExt:
             raise
         raise FormError(f"No broker has the message {message_id} (any longer).", 404) from error
     except ValueError as error:
-        raise FormError(f"'{message_id[:80]}' is no broker's id: it does not hold an address.") from error
+        raise FormError(f"'{message_id[:80]}' is not a broker's message id, because it contains no address.") from error
 
 
 async def message(visitor: Visitor) -> Response:

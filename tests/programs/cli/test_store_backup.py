@@ -69,8 +69,8 @@ def test_checking_a_damaged_backup_exits_with_1(cli: RunCommand, store: Path, tm
         (("backup", "{tmp}/none", "{tmp}/b"), ExitCode.STORE, "there is no such folder"),
         (("backup", "{store}", "{store}/b"), ExitCode.STORE, "may be neither inside"),
         (("restore", "{tmp}/none", "{tmp}/new"), ExitCode.STORE, "no backup lies there"),
-        (("restore", "{tmp}/none"), ExitCode.USAGE, "name the folder STORE"),
-        (("restore", "{tmp}/none", "{tmp}/new", "--verify"), ExitCode.USAGE, "or --verify without one"),
+        (("restore", "{tmp}/none"), ExitCode.USAGE, "give either the folder STORE"),
+        (("restore", "{tmp}/none", "{tmp}/new", "--verify"), ExitCode.USAGE, "give either the folder STORE"),
     ],
 )
 def test_invalid_backup_commands_name_the_remedy(
