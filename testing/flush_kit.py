@@ -98,7 +98,7 @@ class FlushBench:
         """Append bytes to the log in memory, and return the log's new end."""
         end = self.log.append(size_bytes)
         if end is None:
-            raise KitFailure("the pool has room for this check")
+            raise KitFailure("the pool must have a free buffer for this check")
         return end
 
     def put(self, size_bytes: int = _RECORD_BYTES) -> WaiterProbe:

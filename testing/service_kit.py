@@ -243,7 +243,7 @@ def _check_older(service: ServesOlderMessages) -> None:
     try:
         check_records(records or (), "T", 0, 0)
     except (TypeError, ValueError) as error:
-        raise KitFailure(f"records are whole, and those that were asked for: {error}") from error
+        raise KitFailure(f"records are whole, and are the requested records: {error}") from error
 
 
 def _check_following(service: SupportsFollowing) -> None:

@@ -213,7 +213,9 @@ class SimulatedRegion:
 
     def _write(self, how: str, position: int, data: bytes | memoryview) -> None:
         if position + len(data) > self._allocated:
-            raise AssertionError(f"{self._path}: written to {position + len(data)}, allocated to {self._allocated}")
+            raise AssertionError(
+                f"{self._path}: a write ends at {position + len(data)}, but only {self._allocated} bytes are allocated"
+            )
         self._disk.write_bytes(self._path, self._file, position, data, how)
 
     def allocate(self, end: int) -> None:

@@ -92,7 +92,7 @@ def test_a_write_beyond_the_allocated_bytes_is_an_error() -> None:
     """Such a write would end the process by a signal if the disk were full."""
     disk = SimulatedDisk()
     region = disk.map_file(FILE, 8192, create=True, allocate=4096)
-    with pytest.raises(AssertionError, match="allocated to 4096"):
+    with pytest.raises(AssertionError, match="only 4096 bytes are allocated"):
         region.write(4000, bytes(200))
     region.allocate(8192)
     region.write(4000, bytes(200))
