@@ -66,7 +66,7 @@ def compare(words: argparse.Namespace) -> None:
     rows = [name.strip() for name in words.rows.split(",")]
     if unknown := [name for name in rows if name not in JAVA]:
         raise CommandError(
-            f"--rows: there is no row '{', '.join(unknown)}'; they are {', '.join(JAVA)}", ExitCode.USAGE
+            f"--rows: there is no row '{', '.join(unknown)}'; the rows are {', '.join(JAVA)}", ExitCode.USAGE
         )
     with broker_to_measure(words.namesrv, None, ()) as (name_server, _pid):
         topic = fresh_topic("clients")

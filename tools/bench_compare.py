@@ -132,7 +132,7 @@ def _rows(wanted: str | None, has_client: bool) -> tuple[RowSpec, ...]:
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     missing = [name for name in names if name not in {spec.name for spec in ROWS}]
     if missing or not names:
-        raise CommandError(f"--rows: there is no row '{', '.join(missing)}'; they are {ROW_NAMES}", ExitCode.USAGE)
+        raise CommandError(f"--rows: there is no row '{', '.join(missing)}'; the rows are {ROW_NAMES}", ExitCode.USAGE)
     chosen = tuple(spec for spec in ROWS if spec.name in names)
     if not has_client and any(spec.needs_client for spec in chosen):
         raise CommandError("rows of the Java client need --client COMMAND", ExitCode.USAGE)

@@ -131,7 +131,7 @@ async def log_end(server: Server) -> int:
             with contextlib.suppress(flintmq.FlintError, KeyError):
                 return int((await client.runtime_info(server.address))["commitLogMaxOffset"])
             if time.monotonic() > deadline_s:
-                raise SystemExit(f"{server.address} does not say where its log ends")
+                raise SystemExit(f"{server.address} does not report the end of its log")
             await asyncio.sleep(0.5)
     finally:
         await client.close()
@@ -142,7 +142,7 @@ def until(slave: Server, position: int) -> float:
     deadline_s = time.monotonic() + PATIENCE_S
     while not slave.holds_bytes_at(position):
         if time.monotonic() > deadline_s:
-            raise SystemExit(f"the slave in {slave.store} does not get to {position}")
+            raise SystemExit(f"the slave in {slave.store} does not reach position {position}")
         time.sleep(POLL_S)
     return time.monotonic()
 

@@ -249,7 +249,7 @@ def _listener(world: World, group: str, chance: random.Random, *, is_waiting: bo
         world.ledger.heard(group, [message])
         number = chance.random()
         if number < 0.01:
-            raise PlannedError("a listener that fails")
+            raise PlannedError("the listener fails on purpose")
         return ConsumeResult.LATER if number < 0.02 else ConsumeResult.SUCCESS
 
     def consume(message: MessageExt) -> ConsumeResult:
@@ -269,7 +269,7 @@ def _batch_listener(world: World, group: str, chance: random.Random) -> Callable
     def consume(messages: list[MessageExt]) -> int:
         world.ledger.heard(group, messages)
         if chance.random() < 0.01:
-            raise PlannedError("a listener that fails")
+            raise PlannedError("the listener fails on purpose")
         return len(messages) if chance.random() < 0.95 else chance.randint(0, len(messages))
 
     return consume
