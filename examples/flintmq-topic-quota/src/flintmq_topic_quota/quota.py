@@ -31,7 +31,7 @@ class Quota:
         if wanted > self.max_bytes:
             raise RefusedError(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the topic {topic} has sent its bytes of the period",
+                f"the topic {topic} has used its quota of bytes for the period",
                 reason="topic_quota.used",
                 measured=f"{wanted} bytes",
                 key="topic_quota.max_bytes",
