@@ -215,7 +215,9 @@ class SeededLoop(_LoopSettings):
         if not handle.cancelled():
             self.steps += 1
             if self.steps - self._moved_at_step > STEPS_WITHOUT_TIME_MAX:
-                raise SpinningError(f"{STEPS_WITHOUT_TIME_MAX} callbacks without a wait; the last is {handle!r}")
+                raise SpinningError(
+                    f"{STEPS_WITHOUT_TIME_MAX} callbacks ran without a wait; the last callback is {handle!r}"
+                )
             handle._run()
         return True
 

@@ -180,7 +180,7 @@ class ConsumerTable:
             if taken + more > most:
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
-                    f"the subscriptions of consumer group {group} are too large: {of_whom} may have {most} bytes",
+                    f"the subscriptions of consumer group {group} are too large: the maximum for {of_whom} is {most} bytes",
                     reason="subscription.too_large",
                     measured=f"{taken + more} bytes",
                 )

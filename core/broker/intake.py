@@ -194,9 +194,9 @@ class MessageIntake:
             about, wait, properties = None, taken_apart.get("WAIT") != "false", taken_apart
         body_max_bytes = state.config.store.max_message_bytes
         if len(body) > body_max_bytes:
-            raise illegal_message("message.body_too_long", f"{len(body)} bytes of body", body_max_bytes, _BODY_KEY)
+            raise illegal_message("message.body_too_long", f"{len(body)} bytes", body_max_bytes, _BODY_KEY)
         if len(stored) > PROPERTIES_MAX_BYTES:
-            raise illegal_message("message.properties_too_long", f"{len(stored)} bytes of properties", body_max_bytes)
+            raise illegal_message("message.properties_too_long", f"{len(stored)} bytes", body_max_bytes)
         message = MessageExtBrokerInner(
             topic,
             queue_id,
@@ -241,7 +241,7 @@ class MessageIntake:
         queue_id = self._queue_id(config, queue_id, sender)
         body_max_bytes = self._state.config.store.max_message_bytes
         if len(body) > body_max_bytes:
-            raise illegal_message("batch.too_long", f"{len(body)} bytes of batch", body_max_bytes, _BODY_KEY)
+            raise illegal_message("batch.too_long", f"{len(body)} bytes", body_max_bytes, _BODY_KEY)
         known = len(properties_text) <= _SHARED_MAX_CHARACTERS
         shared = (_shared if known else _shared.__wrapped__)(properties_text, self._cluster)
         if sys_flag & TRANSACTION_MASK:
@@ -255,7 +255,7 @@ class MessageIntake:
         stored = with_shared(own_properties, shared.stored)
         longest = stored.length if isinstance(stored, AlikeProperties) else max(map(len, stored))
         if longest > PROPERTIES_MAX_BYTES:
-            raise illegal_message("message.properties_too_long", f"{longest} bytes of properties", body_max_bytes)
+            raise illegal_message("message.properties_too_long", f"{longest} bytes", body_max_bytes)
         batch = MessageBatch(
             topic,
             queue_id,
@@ -275,7 +275,9 @@ class MessageIntake:
             marked = [one for one in stored if _TRANSACTION_MARK in one]
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:
-                raise illegal_message("batch.transaction", "a message that begins a transaction", body_max_bytes)
+                raise illegal_message(
+                    "batch.transaction", "the batch contains a message that begins a transaction", body_max_bytes
+                )
         self._steps.check_batch(shared.properties, batch)
         return batch
 

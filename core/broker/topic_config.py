@@ -72,7 +72,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 ResponseCode.SYSTEM_ERROR,
                 f"topic[{self.topic_name}] has no queue",
                 reason="queue.none",
-                measured=f"meant for queue {queue_id}",
+                measured=f"queue {queue_id}",
                 key="the topic's queues (flintmq topics create --queues)",
             )
         return queue_id % self.open_queue_nums

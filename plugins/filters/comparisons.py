@@ -393,7 +393,10 @@ def between(value: Operand, low: Operand, high: Operand) -> Operand:
             if part.kind not in NUMBERS:
                 raise refusal(f"BETWEEN needs numbers, found {part.kind.value}", part.position)
         if _ordered(high.kind, low.kind, operator.lt)(high.value, low.value):
-            raise refusal(f"BETWEEN {low.value} AND {high.value}: the first must not be greater", low.position)
+            raise refusal(
+                f"BETWEEN {low.value} AND {high.value}: the first value must not be greater than the second",
+                low.position,
+            )
     return junction([ordered(">=", value, low), ordered("<=", value, high)], decisive=False)
 
 

@@ -155,8 +155,8 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
     following = [epoch for epoch in master.epochs.entries if epoch.number > shared.number]
     if own:
         raise NotFollowedError(
-            f"{tail}: they belong to epoch {own[0].number}, which the master does not know. The master was restored from an "
-            f"older copy, or two brokers were masters. {choose}"
+            f"{tail}: these bytes belong to epoch {own[0].number}, which the master does not know. The master was restored "
+            f"from an older copy, or two brokers were masters. {choose}"
         )
     if not following or following[0].cause != RECOVERED or following[0].start_offset_bytes != common:
         raise NotFollowedError(
@@ -169,4 +169,4 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
             f"them in a crash. {choose}"
         )
     if truncate == "never":
-        raise NotFollowedError(f"{tail}. No client got an answer for them, but ha.truncate is never. {choose}")
+        raise NotFollowedError(f"{tail}. No client got an answer for these bytes, but ha.truncate is never. {choose}")

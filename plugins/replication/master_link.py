@@ -107,7 +107,9 @@ class MasterLink:
             raise ReplicationError(f"the slave sent an unexpected frame {frame.type.name} in stage {self.stage.value}")
         held, end = frame.offset_bytes, self._log.end_offset_bytes
         if self.stage is Stage.PROVING and held > self.next_offset_bytes:
-            raise ReplicationError(f"the slave follows from {held}, not from {self.next_offset_bytes}")
+            raise ReplicationError(
+                f"the slave continues at position {held}, but the agreed position is {self.next_offset_bytes}"
+            )
         if held > end:
             raise NotFollowedError(
                 f"the slave's log ends at {held}, behind the end of this master's log at {end}: the slave followed another "

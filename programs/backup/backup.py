@@ -208,7 +208,7 @@ class _Backup:
         store_id = epochs.store_id if epochs is not None else ""
         if before.store_id and store_id != before.store_id:
             raise StoreFormatError(
-                f"{target}: is a backup of the store {before.store_id} ({before.store}), and {source.root} is the store "
+                f"{target}: is a backup of the store {before.store_id} ({before.store}), but {source.root} is the store "
                 f"{store_id or 'of a broker that gives it no id'}; name another folder"
             )
         if source.files and source.file_bytes != before.file_bytes:

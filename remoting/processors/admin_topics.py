@@ -217,7 +217,7 @@ class AdminTopicProcessor(StateProcessor):
             raise system_error(
                 f"Index {header.index} of {header.queue_id}@{topic} is not exist!",
                 reason="queue.offset",
-                measured=f"{queue.min_queue_offset} to {queue.max_queue_offset - 1} are there",
+                measured=f"the queue has the offsets {queue.min_queue_offset} to {queue.max_queue_offset - 1}",
             )
         count = max(0, min(header.count, QUEUE_ENTRIES_MAX, queue.max_queue_offset - header.index))
         info = self._api.clients.consumers.find(header.consumer_group) if header.consumer_group else None

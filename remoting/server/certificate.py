@@ -56,11 +56,11 @@ def not_after_ms(der: bytes) -> int:
     (tag, certificate), *_ = _values(der)
     (inner_tag, inner), *_ = _values(certificate)
     if tag != _SEQUENCE or inner_tag != _SEQUENCE:
-        raise ValueError("a certificate is a sequence whose first value is a sequence, too")
+        raise ValueError("a certificate must be an ASN.1 sequence that begins with another sequence")
     fields = [content for tag, content in _values(inner) if tag != _VERSION]
     (_, _), (tag, text), *_ = _values(fields[_BEFORE_VALIDITY])
     if tag not in (_UTC_TIME, _GENERALIZED_TIME):
-        raise ValueError(f"a time has the tag {tag}")
+        raise ValueError(f"a time of the certificate has the unknown ASN.1 tag {tag}")
     digits = text.decode("ascii")
     # A UTCTime has a year of two digits, of which 50 to 99 mean 1950 to 1999.
     if tag == _UTC_TIME:

@@ -144,7 +144,7 @@ class TlsListener:
                 async with asyncio.timeout(idle_s):
                     first = await _first_byte(connection)
             except TimeoutError:
-                raise TimeoutError(f"idle for {idle_s:g} s") from None
+                raise TimeoutError(f"the connection was idle for {idle_s:g} s") from None
             if first == b"" or (self._required and first != HANDSHAKE):
                 if first:
                     log.info(

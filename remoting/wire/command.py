@@ -281,7 +281,9 @@ def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
             if len(ext_fields) > limits.HEADER_FIELDS_MAX:
                 check_field_count(len(ext_fields))
         if position != end and ext_length > 0:
-            raise malformed("the last of the extFields is cut off", f"{position - end} bytes beyond its end")
+            raise malformed(
+                "the last of the extFields is cut off", f"{position - end} bytes after the end of extFields"
+            )
     except struct.error as failure:
         raise malformed(f"the binary header is cut off: {failure}", f"{len(header)} bytes") from failure
     return RemotingCommand(

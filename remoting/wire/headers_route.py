@@ -209,7 +209,7 @@ def _inflate(data: bytes) -> bytes:
     stream = zlib.decompressobj()
     plain = stream.decompress(data, JSON_BODY_MAX_BYTES)
     if not stream.eof:
-        raise ValueError(f"it is cut off or longer than {JSON_BODY_MAX_BYTES} bytes")
+        raise ValueError(f"the decompressed body is incomplete or longer than {JSON_BODY_MAX_BYTES} bytes")
     return plain
 
 

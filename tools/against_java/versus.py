@@ -239,7 +239,7 @@ def _start(setting: Setting, side: Side) -> Figures:
 
 def _in_process(setting: Setting, side: Side) -> Figures:
     if setting.in_process is None:
-        raise RemotingError(f"{side.name} cannot be put into this process")
+        raise RemotingError(f"{side.name} cannot run in this process")
     return setting.in_process()
 
 

@@ -196,7 +196,7 @@ def test_an_sql92_filter_decides_by_properties_only() -> None:
     [
         ("a >", "at character 4: expected a value, a name, NOT or '(', found the end"),
         ("a IN (1)", "at character 7: expected a text, found '1'"),
-        ("a BETWEEN 5 AND 1", "at character 11: BETWEEN 5 AND 1: the first must not be greater"),
+        ("a BETWEEN 5 AND 1", "at character 11: BETWEEN 5 AND 1: the first value must not be greater than the second"),
         ("a = NULL", "at character 5: NULL cannot be compared; use IS NULL"),
         ("a = 'x", "at character 5: the text has no closing quote"),
         ("a /* x", "at character 3: the comment has no end"),
