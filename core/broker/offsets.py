@@ -116,7 +116,7 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        # The journal is detached while its removals are repeated, so that they are not written to the journal again.
+        # While removals from the journal are repeated, the journal is detached, so that no removal is written a second time.
         journal, self._journal = self._journal, None
         if journal is None:
             return

@@ -54,7 +54,7 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # The new folders are removed, too: a later call would find these folders and not make their names durable.
+                # The folders that were just created are removed: a later call would find them and not make their names durable.
                 self._unmake(path.parent, unnamed[0])
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
             if kind is StoreFullError:

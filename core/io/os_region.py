@@ -170,7 +170,7 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # The list is cleared after its folders' sync: a concurrent call repeats the sync instead of returning too early.
+            # ``_unnamed`` is cleared after the sync of the folders, so that a concurrent call does not return before the sync.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:

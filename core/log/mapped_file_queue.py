@@ -338,7 +338,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                # The log creates the deleted file again when a record needs the file, without writing zeros in advance.
+                # The new file is deleted. When a record needs the file, the log creates it again, without writing zeros.
                 self._give_up(file)
                 raise
         return file

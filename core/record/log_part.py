@@ -63,7 +63,7 @@ def used_chunks(part: LogPart, begin: int, end: int, overlap_bytes: int = 0) -> 
     """
     view, at, stride_bytes = part.view, begin, _STRIDE_LEAST_BYTES
     while at < end and (found := part.next_data(at)) < end:
-        # In a file without holes, a hole is looked for less and less often: each search costs up to three system calls.
+        # In a file without holes, the distance between searches for holes grows: a search costs up to three system calls.
         stride_bytes = min(2 * stride_bytes, _STRIDE_MOST_BYTES) if found == at else _STRIDE_LEAST_BYTES
         at, stop = found, min(end, found + stride_bytes)
         while at < stop:
