@@ -227,7 +227,7 @@ class ConsumeQueue:
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
-            return  # The file begins at the new end of the queue, so it will be deleted as a whole.
+            return  # A file that begins at the queue's new end is later deleted as a whole.
         begin = min(end - file.start, file.size)
         used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)
         if used > begin:
