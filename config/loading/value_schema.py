@@ -255,7 +255,7 @@ def text_schema(pattern: str | None, spec: FieldSpec = NO_SPEC) -> Schema:
     kinds = ["string"]
     bounds: Schema = {}
     if spec.minimum is not None or spec.maximum is not None:
-        # The setting's bounds apply to texts that are numbers.
+        # The setting's minimum and maximum apply if the value is written as a number.
         kinds.append("integer")
         bounds = _present({"minimum": spec.minimum, "maximum": spec.maximum})
     elif _fits(pattern, _INTEGERS):
