@@ -202,7 +202,7 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            # The scheduler's last turn does not count, because it belongs to an earlier iteration of the event loop.
+            # The duration of the last socket reading does not count, because it was in an earlier iteration of the event loop.
             took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
