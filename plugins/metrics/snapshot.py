@@ -90,7 +90,7 @@ class Snapshots:
                 _Gathering(self._loop, self._gather, future, Samples(self._series_max)).step
             )
             if self._closed.is_set():
-                # A close() that ran before ``_asked`` was set did not cancel the future.
+                # If close() ran before ``_asked`` was set, close() did not cancel the future.
                 future.cancel()
             return future.result(max(0.0, until_s - self._loop.time()))
         except NotInTime:

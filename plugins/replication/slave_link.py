@@ -240,11 +240,11 @@ class RecordChecker:
         at = stored_ms = messages = size_bytes = 0
         while at < len(view):
             if start + at < self._blank_until:
-                at = len(view)  # the received bytes end with the file, and so does the blank record
+                at = len(view)  # the blank record and the received bytes both end at the end of the file
                 break
             if len(view) - at < BLANK_MIN_BYTES:
                 if room - at < BLANK_MIN_BYTES:
-                    # The end of the file is too small for a record, so its received bytes are taken without a check.
+                    # The last bytes of a log file are taken without a check, because no record fits there.
                     at = len(view)
                 break
             size, magic = SIZE_AND_MAGIC.unpack_from(view, at)

@@ -91,7 +91,7 @@ def _remove_old(folder: FeatureFolder) -> None:
 
         remove_feed(folder.disk, folder.path)
     except (OSError, StoreError) as error:
-        # The broker starts although the old feed remains, but readers of the store's files must be warned.
+        # The broker starts although the feed file could not be removed. Readers would trust the positions in this old file.
         log.error(
             "feed.not_removed",
             "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %(error)s",

@@ -179,7 +179,7 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # During a restore the wheel writes all entries to files, because no minute begins before the wheel's first turn.
+            # During a restore, the timer wheel writes all entries to files, because turn() has not been called yet.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS

@@ -153,7 +153,7 @@ class MessageTracer:
         for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
-            self._dispatched(begin_ns)  # a held pull is woken before ``on_arrived`` is called
+            self._dispatched(begin_ns)  # held pulls are woken before ``on_arrived`` is called
             for span in deliveries(handed_out, piece, begin_ns, end_ns, self._api.clock.now_ms()):
                 self._put(span)
 
