@@ -192,7 +192,7 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # The log contains the mark until everything is restored, so no broker starts on files of a failed restore.
+        # No broker starts on remaining files of a failed restore, because the log contains RESTORE_MARK until the end.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

@@ -87,7 +87,7 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
         outcome = work()
     except BrokenPipeError:
         # The reader of standard output has ended, as in `flintmq consume T | head`.
-        # Standard output is redirected, because the interpreter flushes it at the end of the process.
+        # Standard output is redirected to /dev/null, because the interpreter flushes standard output when the process ends.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
