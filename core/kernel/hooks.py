@@ -147,7 +147,7 @@ def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., obje
         raise PluginError(f"{where}: expected a plain function {call}; found 'async def', which is never awaited")
     if inspect.isgeneratorfunction(function):
         raise PluginError(
-            f"{where}: expected a plain function {call}; found a 'yield' in it: a call of it does nothing"
+            f"{where}: expected a plain function {call}; found a 'yield': calling the function does nothing"
         )
     signature = inspect.signature(function)
     named: list[str] = []

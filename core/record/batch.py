@@ -145,7 +145,9 @@ def decode_columns(body: bytes) -> Columns:
         properties_length = body[properties_start - 2] << 8 | body[properties_start - 1]
         item_end = properties_start + properties_length
         if properties_length > PROPERTIES_MAX_BYTES or item_end > end or total != item_end - position:
-            raise BatchError(f"the item at {position} says {total} bytes, its fields take {item_end - position}")
+            raise BatchError(
+                f"the size field of the item at {position} is {total}, but the item's fields have {item_end - position} bytes"
+            )
         flags.append(flag)
         bodies.append(body[body_start : properties_start - 2])
         properties.append(body[properties_start:item_end])

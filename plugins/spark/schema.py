@@ -84,7 +84,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
         if column is None:
             raise SchemaError(f"there is no column {name.strip()[:80]!r}{nearest(name, ALL_NAMES)}")
         if column.name in found:
-            raise SchemaError(f"the column {column.name} comes twice")
+            raise SchemaError(f"the option columns names the column {column.name} twice")
         found.append(column.name)
     if not found:
         raise SchemaError("the option columns is empty: name at least one column")

@@ -203,7 +203,11 @@ class TransactionalMessageService:
     def _final(self, record: Record) -> MessageExtBrokerInner:
         message = half.final_of(record)
         if message is None:
-            raise _refused("transaction.no_topic", "the half message has no real topic", str(record.queue_offset))
+            raise _refused(
+                "transaction.no_topic",
+                "the half message does not name the topic of its delivery",
+                str(record.queue_offset),
+            )
         return message
 
     def _op(self, half_queue_offset: int) -> MessageExtBrokerInner:
@@ -224,7 +228,9 @@ class TransactionalMessageService:
         """
         record = self._store.record_at(commit_log_offset_bytes)
         if record is None or record.topic not in (TRANS_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC):
-            raise _refused("transaction.gone", "there is no half message at", str(commit_log_offset_bytes))
+            raise _refused(
+                "transaction.gone", "there is no half message at this position", str(commit_log_offset_bytes)
+            )
         identity = half.identity_of(record)
         given_up = record.topic == TRANS_CHECK_MAX_TIME_TOPIC
         half_offset = -1 if given_up else record.queue_offset

@@ -176,7 +176,7 @@ class PullFrame:
 def _only(frame: bytes, mark: bytes) -> int:
     """Return the position of a mark in an encoded frame; the mark must occur exactly once."""
     if frame.count(mark) != 1:
-        raise ValueError(f"{mark!r} is {frame.count(mark)} times in a frame of {len(frame)} bytes")
+        raise ValueError(f"{mark!r} occurs {frame.count(mark)} times in a frame of {len(frame)} bytes")
     return frame.index(mark)
 
 

@@ -132,7 +132,7 @@ class Schema:
     def _note_name(self, schema: dict[str, Any], space: str) -> str:
         name = schema.get("name")
         if not isinstance(name, str) or not name:
-            raise AvroError(f"a {schema['type']} without a name")
+            raise AvroError(f"a {schema['type']} in the schema has no name")
         own = schema.get("namespace", space)
         if not isinstance(own, str) or len(name) + len(own) > NAME_MAX_CHARS:
             raise AvroError(f"a name and its namespace are texts of at most {NAME_MAX_CHARS} characters together")

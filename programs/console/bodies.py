@@ -100,7 +100,7 @@ def _exact(text: str) -> float:
 def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has a name twice")
+        raise ValueError("a JSON object contains the same name twice")
     return found
 
 

@@ -151,7 +151,7 @@ def check_single(folder: Path, name: str) -> None:
             )
     if found:
         raise StoreError(
-            f"{folder}: holds the stores of {', '.join(found)}, and a broker alone would begin a new one beside them; start "
+            f"{folder}: holds the stores of {', '.join(found)}, and a single broker would create another store; start "
             f"with --brokers {_count_for(found, name)}, or one of them with --store {folder / found[0]}"
         )
 

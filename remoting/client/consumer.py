@@ -301,7 +301,7 @@ def _home() -> Path:
         return Path.home()
     except RuntimeError as failure:
         raise InvalidArgumentError(
-            "this user has no home folder, and broadcasting keeps its offsets in one: set ConsumerSettings.offset_folder"
+            "this user has no home folder, in which the offsets of broadcasting are stored: set ConsumerSettings.offset_folder"
         ) from failure
 
 

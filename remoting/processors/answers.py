@@ -141,7 +141,7 @@ def read_properties(body: bytes) -> dict[str, str]:
     """
     if len(body) > REQUEST_SETTINGS_MAX_BYTES:
         raise system_error(
-            f"settings of more than {REQUEST_SETTINGS_MAX_BYTES} bytes",
+            f"the settings have more than {REQUEST_SETTINGS_MAX_BYTES} bytes",
             reason="config.too_long",
             measured=f"{len(body)} bytes",
         )

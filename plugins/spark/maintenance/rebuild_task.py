@@ -201,7 +201,7 @@ def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> No
             if os.fstat(fd).st_size != file_bytes:
                 os.ftruncate(fd, file_bytes)
             if os.pwrite(fd, part, at) != len(part):
-                raise OSError(f"{folder}: the units could not be written whole")
+                raise OSError(f"{folder}: only a part of the units could be written")
         finally:
             os.close(fd)
         done += len(part)

@@ -106,7 +106,7 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return value >> 1, position + place + 1
-    raise ValueError("a number of the schema registry header does not end")
+    raise ValueError("the schema registry header ends within a number")
 
 
 def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:

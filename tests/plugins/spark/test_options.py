@@ -149,7 +149,7 @@ def test_offsets_are_words_queue_offsets_or_log_positions() -> None:
         ),
         ({"path": "/s", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than"),
         ({"path": "/s", "columns": "topic,bodi"}, "no column 'bodi'; did you mean 'body'"),
-        ({"path": "/s", "columns": "topic,Topic"}, "topic comes twice"),
+        ({"path": "/s", "columns": "topic,Topic"}, "names the column topic twice"),
         ({"path": " "}, "path is empty"),
         ({"path": "/s", "subscribe": ","}, "subscribe has no name in it"),
         ({"path": "/s", "subscribePattern": "("}, "not a regular expression"),

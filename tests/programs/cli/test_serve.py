@@ -69,7 +69,7 @@ def test_a_single_broker_does_not_start_in_the_folder_of_several(
         (tmp_path / name / "commitlog").mkdir(parents=True)
     refused = cli(command, "--store", tmp_path, *small)
     assert refused.code == 3
-    assert "holds the stores of broker-a, broker-b, and a broker alone would begin a new one" in refused.err
+    assert "holds the stores of broker-a, broker-b, and a single broker would create another store" in refused.err
     assert "--brokers 2" in refused.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-a", "broker-b"]
 

@@ -64,7 +64,7 @@ def test_headers_of_schema_registries_are_skipped() -> None:
         ("{", b"", "not JSON"),
         ("[" * 100_000, b"", "not JSON"),
         ('{"type":' * 70 + '"int"' + "}" * 70, b"", "nests too deep"),
-        ('{"type": "record", "fields": []}', b"", "without a name"),
+        ('{"type": "record", "fields": []}', b"", "in the schema has no name"),
         ('{"type": "record", "name": "a", "fields": 7}', b"", "fields of a record"),
         ('{"type": "enum", "name": "e", "symbols": ["a"]}', b"\x02", "no symbol 1"),
         ('["int"]', b"\x02", "no branch 1"),
