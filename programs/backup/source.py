@@ -83,7 +83,7 @@ class Source:
 
     def __init__(self, root: Path, log_folders: Sequence[Path] = ()) -> None:
         if not root.is_dir():
-            raise StoreFormatError(f"{root}: there is no such folder; name the store's (store.path)")
+            raise StoreFormatError(f"{root}: there is no such folder; name the store's folder (store.path)")
         if (root / "commitlog" / RESTORE_MARK).exists():
             raise StoreFormatError(f"{root}: {RESTORE_NOT_FINISHED}")
         self.root = root

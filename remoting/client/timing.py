@@ -31,7 +31,9 @@ def with_timer(
         InvalidArgumentError: a value is invalid, or the message has two delivery times.
     """
     if delay is not None and deliver_at is not None:
-        raise InvalidArgumentError(f"delay is {delay!r} and deliver_at is {deliver_at!r}: a message has one of them")
+        raise InvalidArgumentError(
+            f"delay is {delay!r} and deliver_at is {deliver_at!r}: a message can have only one of them"
+        )
     if delay_level:
         raise InvalidArgumentError(
             f"delay_level is {delay_level}, and the message has delay or deliver_at, too: leave delay_level out"
@@ -43,7 +45,7 @@ def with_timer(
         # attrs.evolve() passes the properties of the original message, which already include the timer property.
         if (other, properties[other]) != (name, str(value)):
             raise InvalidArgumentError(
-                f"properties has {other}, and the message has delay or deliver_at, too: a message has one time"
+                f"properties has {other}, and the message has delay or deliver_at, too: a message can have only one time"
             )
     return {**properties, name: str(value)}
 

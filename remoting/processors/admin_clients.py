@@ -255,7 +255,7 @@ def _check_all_connected(info: ConsumerGroupInfo) -> None:
     """
     if info.kept:
         raise system_error(
-            f"the offsets of group {info.group_name} cannot be reset yet{_returning(info)}; try again then",
+            f"the offsets of group {info.group_name} cannot be reset yet{_returning(info)}; try again later",
             reason="group.returning",
             measured=", ".join(list(info.kept)[:10]),
         )

@@ -142,7 +142,7 @@ def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int],
         if len(inside) and _DISPATCHED_TO_MANY.decode() in columns.request_at(int(begins[row])).properties:
             raise MaintenanceError(
                 f"the message at position {columns.physical[row]} has the property {_DISPATCHED_TO_MANY.decode()}: it belongs "
-                "to queues that the log does not name; rebuild them with the broker that wrote the store"
+                "to queues that the log does not name; rebuild these queues with the broker that wrote the store"
             )
 
 

@@ -59,7 +59,7 @@ def test_deliver_at_accepts_a_datetime_or_a_number(moment: Any) -> None:
         ({"deliver_at": "2026-01-31"}, "deliver_at is '2026-01-31', and must be a datetime"),
         ({"deliver_at": True}, "must be a datetime"),
         ({"deliver_at": -1}, "must be a datetime"),
-        ({"delay": "5s", "deliver_at": NOON}, "a message has one of them"),
+        ({"delay": "5s", "deliver_at": NOON}, "a message can have only one of them"),
         ({"delay": "5s", "properties": {"TIMER_DELAY_SEC": "9"}}, "properties has TIMER_DELAY_SEC"),
         ({"delay": "5s", "delay_level": 3}, "delay_level is 3, and the message has"),
     ],
