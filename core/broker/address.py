@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports.replication import SupportsReplication
 
 CLIENT: Final = "client"
-"""Value of ``listen.advertised_host`` for a broker that clients reach at every address of its machine. The registration of such
-a broker contains the same word."""
+"""Value of ``listen.advertised_host`` for a broker that clients reach at every address of its machine. The broker's
+registration contains this value, too."""
 _ENTRY: Final = re.compile(r"([A-Za-z0-9_-]{1,64})=([^\s;,=]{1,255}:\d{1,5})")
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 """Pattern of a host's name or IPv4 address. Underscores are allowed because names of containers contain underscores."""
@@ -47,7 +47,7 @@ class Viewpoint(msgspec.Struct, frozen=True):
 
 
 HERE: Final = Viewpoint()
-"""Viewpoint of a client that gets the addresses under which brokers registered."""
+"""Viewpoint for which a broker's address is the address under which the broker registered."""
 
 
 class Advertised(msgspec.Struct, frozen=True):

@@ -122,8 +122,8 @@ class BrokerApi:
         self.intake: Final = state.intake
         """Maker of messages from sends, with the steps that each message passes before it is appended."""
         self.outlet: Final = state.outlet
-        """Reader of messages for consumer groups, with all checks, and for features of the broker, without checks. The reader
-        also holds pulls that wait for messages."""
+        """Reader of messages. The reader checks the pulls of consumer groups, and lets features of the broker read without
+        checks. It also holds pulls that wait for messages."""
         self.topics: Final = Topics(state)
         """Table of topics. A feature that stores data by topic subscribes to the table's event ``deleted``."""
         self.groups: Final = Groups(state)
@@ -135,7 +135,8 @@ class BrokerApi:
         self.log: Final = LogView(state)
         """Read access to the log and its queues."""
         self.figures: Final = state.figures
-        """Figures of request 28, measurements for monitoring systems, and counters. Features add sources of figures."""
+        """Figures of GET_BROKER_RUNTIME_INFO (request 28), measurements for monitoring systems, and counters. Features add
+        sources of figures."""
         self.alarms: Final = state.alarms
         """Current alarms of the broker (docs/alarms.md). Features add sources of alarms."""
         self.folder: Final = FeatureFolder(state)

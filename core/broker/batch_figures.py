@@ -14,7 +14,8 @@ SIZES: Final = (1024.0, 4096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0
 
 
 NOTES_MAX: Final = 500
-"""Number of recorded appends that are added to the histograms together, which takes a fraction of a millisecond."""
+"""Maximum number of appends that are recorded before all of them are added to the histograms of appends. Adding this number of
+appends takes a fraction of a millisecond."""
 
 
 class BatchFigures:

@@ -26,11 +26,11 @@ Subscriptions = frozenset[tuple[str, str, str]]
 clients subscribe to the retry topic automatically, some of them only after their start."""
 
 _NOTHING: Final = ("", "")
-"""Expression type and expression of members that do not subscribe to a topic."""
+"""Expression type and expression that stand for members that do not subscribe to a topic."""
 _TOLD_MAX: Final = 3
-"""Maximum number of conflicts that a description of conflicts names."""
+"""Maximum number of conflicts that the description of a group's conflicts names."""
 _NAMED_MAX: Final = 10
-"""Maximum number of clients that a description of conflicts names for each contradicting value."""
+"""Maximum number of client ids that the description of a group's conflicts names for each of the conflicting values."""
 _VALUE_MAX_CHARS: Final = 60
 
 
@@ -52,12 +52,13 @@ class Variant:
     """A value in a conflict between a group's members, with the members that have this value."""
 
     value: str
-    """The contradicting value: an expression, a message model, a consume type or a start of consumption. Empty for members that
-    do not subscribe to the topic."""
+    """One of the values that members of the group disagree about: an expression, a message model, a consume type or a start of
+    consumption. Empty for members that do not subscribe to the topic of the conflict."""
     expression_type: str
-    """Type of the contradicting expression, for example ``TAG`` or ``SQL92``; empty if the value is not an expression."""
+    """Type of the expression in :attr:`value`, for example ``TAG`` or ``SQL92``; empty if :attr:`value` is not an
+    expression."""
     client_ids: tuple[str, ...]
-    """Client ids of the members that have the contradicting value, sorted."""
+    """Client ids of the members of the group that have the value :attr:`value`, sorted."""
 
     @property
     def text(self) -> str:
@@ -73,12 +74,13 @@ class Conflict:
     """A contradiction between members of a consumer group."""
 
     about: str
-    """Kind of the contradicting values: :data:`SUBSCRIPTION`, :data:`MESSAGE_MODEL`, :data:`CONSUME_TYPE` or
-    :data:`CONSUME_FROM_WHERE`."""
+    """Kind of the values that members of the group disagree about: :data:`SUBSCRIPTION`, :data:`MESSAGE_MODEL`,
+    :data:`CONSUME_TYPE` or :data:`CONSUME_FROM_WHERE`."""
     topic: str
-    """Topic of the contradicting subscriptions; empty if the conflict is not about a subscription."""
+    """Topic for which members of the group have different subscriptions; empty if the conflict is not about a subscription."""
     variants: tuple[Variant, ...]
-    """Two or more contradicting values. The value that the largest number of members has comes first."""
+    """Two or more values that members of the group disagree about. The value that the largest number of members has comes
+    first."""
 
 
 def find_conflicts(members: Mapping[str, Behaviour]) -> tuple[Conflict, ...]:

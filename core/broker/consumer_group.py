@@ -24,8 +24,9 @@ from flintmq.core.broker.topic_name import retry_topic
 from flintmq.core.kernel.ports.channel import Channel
 
 _STILL_ALIVE_S: Final = 3.0
-"""An older connection with the same client id counts as in use if its last request came at most this number of seconds before a
-newer connection joined. No client gives up a connection sooner."""
+"""Two connections with the same client id belong to two clients if the older connection sent a request at most this number of
+seconds before the newer connection joined the group. A client that has only reconnected sent its last request on the older
+connection earlier."""
 
 
 class ConsumerGroupInfo:
@@ -44,17 +45,18 @@ class ConsumerGroupInfo:
         """Newest subscription that a member sent, keyed by topic."""
         self.members: dict[Channel, ClientChannelInfo] = {}
         self.kept: dict[str, None] = {}
-        """Client ids of members that were registered before the broker's start and have not registered again yet."""
+        """Client ids of members that were registered before the broker was restarted and have not registered again yet."""
         self._of_id: dict[str, list[ClientChannelInfo]] = {}
         """Members of the group, keyed by client id. A client id has several members if several processes use the id."""
         self._behaviours: dict[Channel, Behaviour] = {}
         self._counts: Counter[Behaviour] = Counter()
-        """Number of members with each behavior, keyed by behavior. If all members have one behavior, no members have to be
-        compared."""
+        """Number of members with each :class:`Behaviour` (subscriptions and settings), keyed by behavior. If all members have
+        one behavior, no members have to be compared."""
         self._conflicts: tuple[int, tuple[Conflict, ...]] = (0, ())
-        """Revision at which the group's conflicts were last computed, and these conflicts."""
+        """Value of :attr:`revision` for which the conflicts between the group's members were last computed, and these
+        conflicts."""
         self.revision = 0
-        """Number that grows when a member's behavior changes or a member leaves."""
+        """Number that grows when the subscriptions or settings of a member change, and when a member joins or leaves."""
         self.subscriptions_replaced = 0
         """Number of times that the subscription of a topic was replaced, including replacements by a newer version of the same
         expression."""

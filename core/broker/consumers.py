@@ -45,8 +45,8 @@ class ConsumerTable:
     def __init__(self, clock: Clock, *, notify_ids_changed: bool = True) -> None:
         self._clock = clock
         self.notify_ids_changed = notify_ids_changed
-        """Whether members of a group are notified when its members or topics change. The value may be set while the broker
-        runs."""
+        """Whether members of a consumer group are notified when members or topics of the group change. The value may be set
+        while the broker runs."""
         self._groups: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[Channel, set[str]] = {}
         self._members = 0
@@ -59,16 +59,18 @@ class ConsumerTable:
         self.unregistered: Event[[str]] = Event()
         """Event published with a group's name after its last member left."""
         self._revisions: dict[str, int] = {}
-        """Revision of a group at which its members were last compared, keyed by group."""
+        """Revision of each group (:attr:`ConsumerGroupInfo.revision`) at which the members of the group were last compared,
+        keyed by group."""
         self._told: dict[str, tuple[str, ...]] = {}
-        """Client ids of the contradicting members that the log last reported for a group, keyed by group."""
+        """Client ids of the members whose subscriptions or settings deviate from the majority of their group, as the log last
+        reported them; keyed by group."""
         self.contradictions_seen = 0
-        """Number of times that the log reported contradicting members of a group."""
+        """Number of times that the log reported members of a group whose subscriptions or settings conflict."""
         self._shared_ids: dict[tuple[str, str], tuple[str, ...]] = {}
         """Addresses of connections that use the same client id, keyed by group and client id."""
         self.changes = 0
-        """Number of changes to members, topics and expressions. When this number has grown, the registrations are saved
-        again."""
+        """Number of changes to the members, topics and expressions of consumer groups. When this number has grown, the
+        registrations of consumers are written to ``flint/consumers`` again."""
 
     def __len__(self) -> int:
         return len(self._groups)

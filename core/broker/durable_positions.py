@@ -35,7 +35,8 @@ class DurablePositions(Generic[T]):
         self._log = log
         self._waiting: tuple[int, T] | None = None
         self.saved: T | None = None
-        """Positions that the file contains. The owner of this object sets them after each write of the file."""
+        """Delivery positions that the file of positions contains. The owner of this object sets this attribute after each write
+        of the file."""
 
     def ready(self, current: T) -> T | None:
         """Return delivery positions that may be written now, those of this or of an earlier call; None if none may be written.

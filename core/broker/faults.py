@@ -15,15 +15,17 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 
 SHOWN_S: Final = 300.0
-"""Seconds after the last refused send at which an alarm about refused sends ends, if no send has succeeded in the meantime."""
+"""Seconds after the last refused send at which an alarm about refused sends ends, if no send has succeeded since the
+refusal."""
 _PAUSES_S: Final = (10.0, 640.0)
-"""Shortest and longest pause, in seconds, between two lines of the log about the same reason of refusals. The pause doubles
-with each line."""
+"""Shortest and longest pause, in seconds, between two log lines about sends that are refused for the same reason. The pause
+doubles with each line."""
 _QUIET_S: Final = 60.0
-"""Seconds without refusals for a reason after which the log begins again with the shortest pause between lines about the
-reason."""
+"""Seconds without refusals for a reason after which the pause between log lines about this reason is the shortest pause
+again."""
 _SETTLED_S: Final = 0.5
-"""Seconds without refused sends before a fault can end. A fault thus lasts while sends are accepted and refused in turn."""
+"""Seconds without refused sends before a fault can end. A fault thus does not end while some sends are refused and others are
+accepted."""
 
 _STORED: Final = "stored"
 _DURABLE: Final = "durable"
@@ -39,8 +41,8 @@ _FAULTS: Final[Mapping[str, tuple[str, float]]] = {
     "admission.page_cache_busy": (_TAKEN, 10.0),
     "admission.send_wait": (_TAKEN, 10.0),
 }
-"""Kind of success that ends a fault, and seconds that the fault must last before it is logged; keyed by the reason of the
-refusals.
+"""For each reason of refused sends that is a fault of the broker: the kind of success that ends the fault, and the seconds that
+the fault must last before it is logged.
 
 Refusals by flow control are logged with a delay because short peaks are normal. Other modules report a store that is fenced,
 that is full by the limits of retention, or that cannot dispatch.

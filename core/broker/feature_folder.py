@@ -20,7 +20,7 @@ class FeatureFolder:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self.path = Path(state.config.store.path)
-        """Path of the folder. Files that RocketMQ does not have are in its subfolder ``flint``."""
+        """Path of the store's folder. Files that RocketMQ does not have are in the subfolder ``flint``."""
 
     @property
     def disk(self) -> Disk:

@@ -27,7 +27,8 @@ class Figures:
 
     def __init__(self, counts: BrokerStats, part_of: Callable[[], Part | None] = lambda: None) -> None:
         self.counts = counts
-        """Counters of the broker, which requests 28 and 315 report."""
+        """Counters of the broker, which GET_BROKER_RUNTIME_INFO (request 28) and VIEW_BROKER_STATS_DATA (request 315)
+        report."""
         self._part_of = part_of
         self._first: list[tuple[Texts, Part | None]] = []
         self._texts: list[tuple[Texts, Part | None]] = []

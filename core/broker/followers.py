@@ -12,8 +12,8 @@ class Followers:
 
     def __init__(self) -> None:
         self.all: tuple[FollowsMessages, ...] = ()
-        """The services that are called for each append, answer and pull. If there are none, callers need not call the methods
-        of this object."""
+        """Services that are called for each append, answer and pull. If there are no such services, callers need not call the
+        methods of this object."""
 
     def add(self, follower: FollowsMessages) -> None:
         """Add a service that follows messages. It is called for every later append, answer and pull, and must not raise."""

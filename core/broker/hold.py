@@ -28,8 +28,8 @@ from flintmq.core.response_code import ResponseCode
 ANY_QUEUE: Final = -1
 """Queue id of a held pull that waits for a message in any queue of a topic."""
 HELD_BYTES: Final = 2_048
-"""Size of a pull's request texts, in bytes, below which the held pull counts as one pull. A pull with longer texts counts as
-several pulls."""
+"""Size of a pull's request texts, in bytes, from which the pull counts as several pulls against the limits of held pulls. A
+pull with shorter texts counts as one pull."""
 Resume = Callable[["HeldPull"], object]
 
 
@@ -46,7 +46,8 @@ class HeldPull(msgspec.Struct, eq=False):
     message_filter: MessageFilter | None
     resume: Resume
     places: int = 1
-    """Number of pulls as which this pull counts against the limits of held pulls, according to its memory."""
+    """Number that this pull adds to the counts of held pulls, which are limited: 1, or more if the request takes much
+    memory."""
     is_held: bool = True
 
 
@@ -81,9 +82,10 @@ class PullRequestHoldService:
         self._any_count = 0
         """Number of held pulls that wait for a message in any queue of a topic (:data:`ANY_QUEUE`)."""
         self._more_places = 0
-        """Sum of :attr:`HeldPull.places` minus 1 over all held pulls."""
+        """Sum of :attr:`HeldPull.places` over all held pulls, minus the number of held pulls."""
         self._more_places_of: dict[Hashable, int] = {}
-        """Sum of :attr:`HeldPull.places` minus 1 over the held pulls of a connection, keyed by connection."""
+        """Sum of :attr:`HeldPull.places` over the held pulls of a connection, minus the number of these pulls; keyed by
+        connection."""
 
     def __len__(self) -> int:
         return self._count

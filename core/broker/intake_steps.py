@@ -23,12 +23,13 @@ class IntakeSteps:
         self._ahead: tuple[ChecksAhead, ...] = ()
         self._batches: tuple[ChecksBatches, ...] = ()
         self.property_names: frozenset[str] = frozenset()
-        """Names of properties that concern a step. A message with any of these properties must be passed to :meth:`take`."""
-        self.topic_prefixes: tuple[str, ...] = ()
-        """Prefixes of topic names that concern a step. A message to a topic with any of these prefixes must be passed to
+        """Names of the properties that intake steps process. A message with any of these properties must be passed to
         :meth:`take`."""
+        self.topic_prefixes: tuple[str, ...] = ()
+        """Prefixes of the topics whose messages intake steps process. A message to a topic with any of these prefixes must be
+        passed to :meth:`take`."""
         self.first_characters: frozenset[str] = frozenset()
-        """First characters of :attr:`topic_prefixes`."""
+        """First characters of the topic prefixes in :attr:`topic_prefixes`."""
         self.concerns_all = False
         """Whether at least one intake step applies to every message."""
         for step in steps:

@@ -19,13 +19,14 @@ import msgspec
 from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 PAIRS_MAX: Final = 2_000
-"""Maximum number of pairs of group and topic whose lag is watched; a pair takes about 1.5 KB. Further pairs are ignored until
-the lag of a watched pair falls below the limit of lag."""
+"""Maximum number of pairs of consumer group and topic whose lag is watched; the data of a pair takes about 1.5 KB. At this
+number, no further pair is watched until the lag of a watched pair falls below the smallest watched lag."""
 STEPS: Final = 5
-"""Number of samples of a lag within a window. The samples show a temporary decrease of the lag."""
+"""Number of samples of a lag within the time window. If any sample is smaller than the first, the lag does not count as
+growing."""
 _GROWTH: Final = 10
-"""Divisor for the smallest growth of a lag that raises an alarm. The growth within a window must reach the lag at the window's
-beginning divided by this number, or the limit of lag."""
+"""Divisor for the growth of a lag that raises an alarm. The alarm is raised if the lag has grown within the time window by the
+lag at the beginning of the window divided by this number, or by the smallest watched lag."""
 
 
 def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:
@@ -44,8 +45,8 @@ class _Pair(msgspec.Struct):
     seen_s: float
     lag: int
     samples: deque[tuple[float, int]]
-    """Samples of the lag as (monotonic time in seconds, lag in messages). The first sample is at most a window and a step old;
-    consecutive samples are at least a step (:attr:`LagWatch.step_s`) apart."""
+    """Samples of the lag as (monotonic time in seconds, lag in messages), at least :attr:`LagWatch.step_s` apart. Only the
+    first sample may be older than the time window."""
 
 
 class LagWatch:

@@ -32,7 +32,7 @@ class LogCopy:
     def __init__(self, store: MessageStore) -> None:
         self._store: Final = store
         self.epochs: Final = store.epochs
-        """Epochs of the log, with their file."""
+        """Epochs of the log, and the file that contains the epochs."""
 
     @property
     def file_bytes(self) -> int:

@@ -125,9 +125,12 @@ class Empty(_Pulled, frozen=True):
     """The answer to a pull that found no message."""
 
     code: int
-    """PULL_NOT_FOUND if the queue has no message at the pull's queue offset yet. PULL_RETRY_IMMEDIATELY if the group shall pull
-    again from ``next_queue_offset``. PULL_OFFSET_MOVED if the pull's queue offset is outside the queue; ``next_queue_offset``
-    is inside the queue."""
+    """Response code of the answer.
+
+    PULL_NOT_FOUND: the queue has no message at the pull's queue offset yet. PULL_RETRY_IMMEDIATELY: the group shall pull again
+    from ``next_queue_offset``. PULL_OFFSET_MOVED: the pull's queue offset is outside the queue; ``next_queue_offset`` is inside
+    the queue.
+    """
     status: str
     """RocketMQ's name of the read's result, a value of :class:`GetMessageStatus`."""
     records: ClassVar[Sequence[memoryview]] = ()

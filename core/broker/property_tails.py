@@ -36,10 +36,10 @@ TAIL_MAX_CHARACTERS: Final = 512
 """Maximum length of a tail of a property string that is cached. Clients choose the tails, so :data:`TAILS_MAX` and this limit
 bound the cache's memory."""
 _LEARN_AT_ONCE: Final = 64
-"""While fewer tails of property strings than this are cached, each new tail is cached at once."""
+"""Number of cached tails of property strings below which each new tail is cached at once."""
 _LEARN_EACH: Final = 8
-"""If at least :data:`_LEARN_AT_ONCE` tails of property strings are cached, only one of this many unknown tails is cached.
-Senders whose tails all differ thus cost little."""
+"""Interval, in cache misses, at which a new tail of a property string is cached if the cache has at least
+:data:`_LEARN_AT_ONCE` tails. Senders whose tails all differ thus cost little."""
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 DELAYED_DELIVERY: Final = "(delayed delivery)"
 OPEN_TRANSACTIONS: Final = "(open transactions)"
-"""Names of the features that read the broker's system topics. The names are used like names of groups, which cannot have
-parentheses."""
+"""Names of the features that read the broker's system topics. The names are used like names of groups. Names of groups cannot
+have parentheses, so no group has the name of a feature."""
 
 
 class OwnReader(msgspec.Struct, frozen=True):
@@ -29,8 +29,8 @@ class OwnReader(msgspec.Struct, frozen=True):
     next_offset: Callable[[int], int]
     """Function that returns, for a queue id, the queue offset of the first message that the feature still needs."""
     is_done: Callable[[int], bool]
-    """Function that returns whether the feature no longer needs the message at a queue offset. The function is called for queue
-    offsets after the one that :attr:`next_offset` returns."""
+    """Function that returns, for a queue offset, whether the feature no longer needs the message at this offset. The function
+    is called only for queue offsets greater than the result of :attr:`next_offset`."""
 
 
 class Readers:

@@ -44,21 +44,21 @@ if TYPE_CHECKING:
 _log = client_log("flintmq.core.broker.waiting")
 
 UNDELIVERED_TOPIC = dlq_topic(f"{SYSTEM_GROUP_PREFIX}DELIVERY")
-"""Topic in which waiting messages that cannot be delivered are stored unchanged. The topic is created with the first such
-message."""
+"""Topic in which messages that the broker keeps for later delivery, such as delayed messages, are stored unchanged if they
+cannot be delivered. The topic is created with the first such message."""
 
 
 class PutOutcome(enum.Enum):
     """The result of the delivery of a waiting message."""
 
     STORED = "stored"
-    """Result of a message that was appended."""
+    """Outcome of a delivery: the message was appended."""
     LATER = "later"
-    """Result of a message that the store cannot take now; the caller delivers the message again after a pause."""
+    """Outcome of a delivery: the store cannot take the message now, so the caller delivers the message again after a pause."""
     ILLEGAL = "illegal"
-    """Result of a message that can never be stored; the caller does not deliver the message again."""
+    """Outcome of a delivery: the message can never be stored, so the caller does not deliver the message again."""
     DROPPED = "dropped"
-    """Result of a message whose topic was deleted; the message was counted and logged, not stored."""
+    """Outcome of a delivery: the message's topic was deleted, so the message was counted and logged, but not stored."""
 
 
 class RedirectedMessageStore:

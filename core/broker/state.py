@@ -110,7 +110,7 @@ class BrokerState:
         """Address as ``host:port`` under which the broker registers. Clients get this address unless :attr:`address` has
         another address for them."""
         self.figures = figures if figures is not None else Figures(stats)
-        """Figures of request 28, and measurements for monitoring systems."""
+        """Figures of GET_BROKER_RUNTIME_INFO (request 28), and measurements for monitoring systems."""
         self.alarms = Alarms()
         """Sources of the broker's alarms."""
         self.settings = Settings(self)

@@ -36,7 +36,8 @@ SCHEDULE_CONSUMER: Final = "SCHEDULE_CONSUMER"
 
 _EDGES_S: Final = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 _BOUNDS_MS: Final = (0.0, *(edge_s * 1000 for edge_s in _EDGES_S), 20_000.0)
-"""Bounds of the spans in ``_EDGE_NAMES``, in ms; span ``i`` lies between bounds ``i`` and ``i + 1``."""
+"""Bounds of the time spans into which the durations of appends are divided, in ms. Span ``i``, with the name
+``_EDGE_NAMES[i]``, lies between bounds ``i`` and ``i + 1``."""
 _EDGE_NAMES: Final = (
     "[<=0ms]",
     "[0~10ms]",
@@ -105,7 +106,8 @@ class BrokerStats:
         """Figures of a group's pulls that are not added to :attr:`table` yet: messages, bytes, seconds and pulls, and the queue
         offset of the group's next pull. The key is (queue id, topic, group)."""
         self.figures: BatchFigures | None = None
-        """Additional figures for each batch, which the plugin of metrics switches on; None until :meth:`measure` is called."""
+        """Histograms and other additional figures about appends, which the metrics plugin switches on; None until
+        :meth:`measure` is called."""
         self._put_times = [0] * len(_EDGE_NAMES)
         self._last_put_times: list[int] | None = None
         self.table = StatsTable(clock, self._fold)

@@ -18,8 +18,8 @@ GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
 SAMPLE_INTERVAL_S: Final = 10.0
 """Seconds between two calls of :meth:`StatsTable.sample`."""
 _SERIES: Final = ((10.0, 7), (600.0, 7), (3600.0, 25))
-"""Three series of snapshots, for the last minute, hour and day. Each is given as seconds between two snapshots, and number of
-snapshots kept."""
+"""Three series of snapshots of the counters, for the last minute, hour and day. Each series is given as the seconds between two
+snapshots and the number of kept snapshots."""
 
 
 class StatsSpan(msgspec.Struct, frozen=True):
@@ -47,12 +47,16 @@ class _Item:
         self.times = 0
         self.created_s = now_s
         self.born = self.seen = numbers
-        """Number of the newest snapshot of each series: ``born`` at the counter's creation, ``seen`` when a value was last
-        added to the counter."""
+        """For each series of snapshots, the number of the newest snapshot: in ``born`` at the time when the counter was
+        created, in ``seen`` at the time when a value was last added to the counter."""
         self.marks: tuple[array[int], ...] = ()
-        """Recorded snapshots of the counter for each series, with three numbers per snapshot: number of the snapshot, value,
-        additions. A snapshot without a record has the values of the next recorded snapshot, or the current values if no later
-        snapshot is recorded."""
+        """Recorded snapshots of the counter: for each series, an array with three numbers per snapshot. The numbers are the
+        snapshot's number, the counter's value, and the number of additions to the counter.
+
+        If the counter did not change between two snapshots, the first of the two is not recorded. The values of a snapshot that
+        is not recorded are those of the next recorded snapshot, or the counter's current values if no later snapshot is
+        recorded.
+        """
 
     def roll(self, numbers: tuple[int, ...]) -> None:
         """Record the counter's values for the snapshots since the last addition. ``numbers`` has the newest of each series."""
@@ -96,7 +100,7 @@ class StatsTable:
         self._items: dict[str, dict[tuple[str, str], _Item]] = {}
         """Counters, keyed by topic, then by name and key."""
         self._topics: dict[str, set[str]] = {}
-        """Monotonic times in seconds of the kept snapshots, for each series."""
+        """Topics in which a group has counters, keyed by group."""
         now_s = clock.monotonic_s()
         self._times_s = tuple(deque((now_s,), kept) for _, kept in _SERIES)
         """Monotonic times in seconds of the kept snapshots, for each series."""
@@ -184,7 +188,7 @@ class StatsTable:
     def _span(self, item: _Item, series: int) -> StatsSpan:
         times_s, number = self._times_s[series], self._numbers[series]
         seen = min(number - item.born[series], len(times_s))
-        """Number of kept snapshots that are younger than the counter."""
+        """Number of kept snapshots that were taken after the counter was created."""
         if not seen:
             return StatsSpan(0, 0.0, 0.0)
         if seen < _SERIES[series][1]:

@@ -27,13 +27,14 @@ class TableFile(Generic[P]):
     def __init__(self, table: NotedFile, encoded: Callable[P, Iterator[bytes]]) -> None:
         self._table: Final = table
         self.encoded: Final = encoded
-        """Function that returns the table as the body of a response, in pieces."""
+        """Function that returns the table of topics, groups or offsets as the body of a response, in pieces."""
         self.durable: Final = table.durable
-        """Coroutine function that returns when all earlier changes of the table survive a power failure."""
+        """Coroutine function that returns when all earlier changes of the table of topics, groups or offsets survive a power
+        failure."""
         self.persist: Final = table.persist
-        """Function that writes the table to its file, and returns when the file is written."""
+        """Function that writes the table of topics, groups or offsets to its file, and returns when the file is written."""
         self.compact: Final = table.compact
-        """Coroutine function that writes the table to its file in a thread."""
+        """Coroutine function that writes the table of topics, groups or offsets to its file in a thread."""
 
     @property
     def is_dirty(self) -> bool:

@@ -111,8 +111,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
         self.forbidden_topics: frozenset[str] = reserved.FORBIDDEN_TOPICS | closed
         """Names of topics that clients may not send to."""
         self.holding_topics = reserved.HOLDING_TOPICS | {topic.name for topic in features if topic.holds_messages}
-        """Names of topics in which clients' messages wait. The properties ``REAL_TOPIC`` and ``REAL_QID`` of a waiting message
-        name its real topic and queue."""
+        """Names of topics in which clients' messages wait until they are delivered to their real topics. The properties
+        ``REAL_TOPIC`` and ``REAL_QID`` of a waiting message name its real topic and queue."""
         self.keeping_topics = frozenset(topic.name for topic in features if topic.keeps_queues)
         """Names of topics whose queues are never deleted, because a feature stores queue offsets of them."""
         self.learned: set[str] = set()
