@@ -13,7 +13,7 @@ LINES_PER_S: Final = 20
 disk."""
 LINE_MAX_CHARS: Final = 2_000
 _ESCAPED_MAX_CHARS: Final = 20_000
-"""Maximum length of a log line that no client can cause. Some of these lines list many items."""
+"""Maximum length of a line in the log that no client can cause, for example a line that lists many items."""
 UNPRINTABLE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters C0 and C1
     # soft hyphen, marks of direction, line separators, characters without width

@@ -23,8 +23,8 @@ HEADER_MARKS_MAX: Final = 40 * 1024
 """Maximum number of values in a header that is JSON with wrong types; Python's reader creates an object for each value."""
 
 HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
-"""Maximum number of values and escapes in a header in fastjson's dialect; the reader takes some microseconds for each of
-them."""
+"""Maximum number of values and escapes in a header in fastjson's dialect; the reader takes some microseconds for each value and
+each escape."""
 
 ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
 """Maximum size of an answer's header that clients accept; the answer to a batch lists up to 4,096 message ids of 33 (IPv6: 57)
@@ -34,19 +34,21 @@ HEADER_FIELDS_MAX: Final = 4_096
 """Maximum number of fields in a header. Each field costs work in access control; the longest request has about 30."""
 
 TOPIC_MAX_BYTES: Final = 127
-"""Maximum length of a topic name; a record stores it in one signed byte (store-format.md, Commit log record)."""
+"""Maximum length of a topic name; a record stores the length in one signed byte (store-format.md, Commit log record)."""
 
 GROUP_MAX_BYTES: Final = 255
 """Maximum length of a group name; RocketMQ's clients cannot subscribe to ``%RETRY%<group>`` if the name is longer."""
 
 PROPERTIES_MAX_BYTES: Final = 32_767
-"""Maximum length of properties; a record stores it in one signed short (store-format.md, Commit log record)."""
+"""Maximum length of properties; a record stores the length in one signed short (store-format.md, Commit log record)."""
 
 BATCH_MAX_MESSAGES: Final = 4_096
-"""Maximum number of messages in a batch, which limits the work of one request; 4 MiB can contain 190,000 empty items.
+"""Maximum number of messages in a batch, which limits the work of one request; a body of 4 MiB could contain 190,000 empty
+messages.
 
 RocketMQ limits only the bytes (``maxMessageSize``); a batch of 1 KiB messages reaches 4 MiB first. The properties and keys of
-the messages are not limited, but processed in steps (:mod:`flintmq.remoting.processors.send_message`)."""
+the messages are not limited, but processed in steps (:mod:`flintmq.remoting.processors.send_message`).
+"""
 
 IN_FLIGHT_PER_CONNECTION: Final = 4_096
 """Maximum number of unanswered requests of a connection; at this limit the connection is not read."""
@@ -55,12 +57,12 @@ SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of unsent answers to one peer: four of the largest frames. A peer with more unsent answers is disconnected."""
 
 BUFFERED_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Default of ``listen.max_buffered_bytes``: incomplete frames and unsent answers of all peers together. The default is enough
-for 256 producers in the middle of the largest message. Beyond this size the peer with the most bytes is disconnected, because
-the limits per peer add up for 10,000 peers."""
+"""Default of ``listen.max_buffered_bytes``, the limit for incomplete frames and unsent answers of all peers together. The
+default is enough for 256 producers that have each sent a part of the largest message. Beyond this size the peer with the most
+bytes is disconnected. The limits per peer are not sufficient, because they add up for 10,000 peers."""
 
 CONNECTIONS_PER_ADDRESS_MAX: Final = 8_000
-"""Default of ``listen.max_connections_per_address``. It leaves some of ``listen.max_connections`` for clients at other
+"""Default of ``listen.max_connections_per_address``. The default leaves some of ``listen.max_connections`` for clients at other
 addresses."""
 
 ACCEPTS_PER_TURN: Final = 8
@@ -86,13 +88,14 @@ FRAME_TIMEOUT_S: Final = 60.0
 """Seconds within which a frame must be complete, because an incomplete frame occupies memory."""
 
 ENDING_S: Final = 0.5
-"""Seconds for which further bytes of a peer are discarded after the answer that ends its connection."""
+"""Seconds for which the server discards further bytes of a peer after the answer that ends the peer's connection."""
 
 JSON_BODY_MAX_BYTES: Final = FRAME_MAX_BYTES
 """Maximum size of a JSON body, equal to the maximum size of a frame."""
 
 REQUEST_JSON_MAX_BYTES: Final = 1024 * 1024
-"""Maximum size of a client's JSON body (heartbeat, locks, group); a heartbeat with 1,000 subscriptions has 250 KB."""
+"""Maximum size of a client's JSON body, such as a heartbeat or a list of queues to lock; a heartbeat with 1,000 subscriptions
+has 250 KB."""
 
 REQUEST_JSON_MAX_OBJECTS: Final = 16_384
 """Maximum number of objects in a client's JSON body; decoding an object takes a microsecond. Bodies within the limits of groups
@@ -124,7 +127,8 @@ QUEUE_LOCKS_MAX: Final = 200_000
 """Maximum number of locked queues of all groups (about 300 bytes each): 1,000 orderly groups with 200 queues each."""
 
 KEPT_REGISTRATIONS_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Maximum size of the file with the consumers known before a restart; 10,000 groups with a few members have 5 MB."""
+"""Maximum size of the file ``flint/consumers``, in which the broker stores the known consumers for a restart; 10,000 groups
+with a few members have 5 MB."""
 
 SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
 """Maximum number of topics in one heartbeat."""
@@ -141,9 +145,9 @@ MEMBERSHIPS_MAX: Final = 200_000
 member takes about 700 bytes."""
 
 COUNTERS_MAX: Final = 500_000
-"""Maximum number of counters that request 315 reads; a counter takes about 2 KB. There are counters for each topic, and for
-each pair of group and topic in a pull. The limit is needed because pulls need few permissions, and clients can invent group
-names."""
+"""Maximum number of counters that VIEW_BROKER_STATS_DATA (request 315) reads; a counter takes about 2 KB. There are counters
+for each topic, and for each pair of group and topic in a pull. The limit is needed because pulls need few permissions, and
+clients can invent group names."""
 
 REGISTERED_TOPICS_MAX: Final = 200_000
 """Maximum number of topics in a broker's registration; 16 KB of compressed data can expand to millions of topics."""
@@ -155,7 +159,8 @@ REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
 """Maximum number of broker addresses registered by one connection. RocketMQ's brokers register one address per connection."""
 
 REGISTERED_TOPICS_IN_ALL_MAX: Final = 1_000_000
-"""Maximum number of topics of all brokers, counted once per broker, which take about 300 MiB in a name server."""
+"""Maximum number of topics in a name server, where a topic counts once for each broker that has the topic. This number of
+topics takes about 300 MiB."""
 
 KV_CONFIG_ENTRIES_MAX: Final = 200_000
 """Maximum number of keys in a name server's key-value configuration; an ordered topic has one key."""

@@ -19,7 +19,7 @@ from flintmq.core.io.disk import Disk
 from flintmq.core.io.os_disk import OS_DISK
 
 SECOND_FILE: Final = ".2"
-"""Suffix of the name of a journal's second file."""
+"""Suffix of the name of the second of a journal's two files."""
 
 
 class _NoteFile:
@@ -34,12 +34,13 @@ class _NoteFile:
         self.size_bytes: int | None = None
         """Size of the journal's file in bytes; None if the size is not known."""
         self.notes = 0
-        """Number of notes of changes that were found in the file or appended to it, including notes that the disk refused."""
+        """Number of changes of the table that were found in the journal's file or appended to it, including changes that the
+        disk refused."""
         self.is_unsynced = False
         self.is_unnamed = False
-        """Whether the file's name may be lost in a power failure, because the file's folder was not synced."""
+        """Whether the name of the journal's file may be lost in a power failure, because the file's folder was not synced."""
         self.is_sound = True
-        """Whether no sync of the file has failed. After a failed sync the kernel may have dropped written pages."""
+        """Whether no sync of the journal's file has failed. After a failed sync the kernel may have dropped written pages."""
 
 
 class ConfigJournal:

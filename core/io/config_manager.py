@@ -61,7 +61,7 @@ class _Versioned(msgspec.Struct, rename="camel"):
 
 
 PERSIST_INTERVAL_S: Final = 5.0
-"""Interval in seconds at which tables with noted changes are written to their files."""
+"""Interval in seconds at which a table that has changes in its journal is written to its file."""
 
 
 class NotedFile(ABC):
@@ -82,9 +82,9 @@ class NotedFile(ABC):
         self._writing = threading.Lock()
         self._compacting = asyncio.Lock()
         self._changes = 0
-        """Number of noted changes of the table."""
+        """Number of changes of the table that were written to the table's journal."""
         self._durable = 0
-        """Number of noted changes of the table that survive a power failure."""
+        """Number of changes written to the table's journal that survive a power failure."""
         self._syncing: asyncio.Task[tuple[int, StoreError | None]] | None = None
 
     @property
@@ -244,7 +244,7 @@ class VersionedTable(ConfigManager[Row]):
     """
 
     _member: ClassVar[str]
-    """Name of the member that contains the table, in the file and on the wire."""
+    """Name of the JSON member that contains the table, in the table's file and in responses."""
 
     def __init__(
         self, file: JsonFile | None, table: dict[str, Row], clock: Clock, journal: ConfigJournal | None = None
@@ -356,8 +356,8 @@ class JsonFile:
         self.backup_path = path.with_name(path.name + ".bak")
         self._disk = disk
         self._is_readable = True
-        """Whether the last load could read the file. A file that could not be read does not replace the backup at the next
-        save."""
+        """Whether the JSON file could be read at the last load. At the next save, a file that could not be read does not
+        replace the backup."""
 
     def load(self) -> Any:
         """Return the value in the file, or in its backup if the file is missing, empty or unreadable.

@@ -211,7 +211,7 @@ class OsRegion:
 _LINUX: Final = sys.platform == "linux"
 _MAP_FIXED: Final = 0x10
 _MAP_NORESERVE: Final = 0x4000 if _LINUX else 0x40
-"""Flag by which the anonymous map, which is never written to, does not count as committed memory."""
+"""Flag of ``mmap`` by which memory of an anonymous map, which is never written to, does not count as committed memory."""
 _MS_SYNC: Final = 0x4 if _LINUX else 0x10
 _FAILED: Final = ctypes.c_void_p(-1).value
 

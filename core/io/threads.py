@@ -33,7 +33,7 @@ class Rounds(Protocol):
     """A service that works in rounds. A round of work begins when the service is woken, or when its waiting time is over."""
 
     rest_s: float
-    """Seconds after each round of the service in which no round begins, even if the service is woken."""
+    """Minimum pause in seconds after each round of the service, even if the service is woken."""
 
     @property
     def stopping(self) -> bool:

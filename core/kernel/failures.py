@@ -33,12 +33,12 @@ _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
 """Maximum number of kinds of failure that are logged separately for a plugin; failures of further kinds are only counted."""
 _GAP_MAX_CALLS: Final = 2
-"""Maximum number of calls from one failure of a plugin's part to the next for which both failures count as consecutive. It
-applies to failures that clients can cause."""
+"""Two failures of a plugin's part count as consecutive if the second failed call comes at most this number of calls after the
+first. The rule applies to parts that clients can make fail."""
 
 CALLING: Final[ContextVar[PluginOrigin | None]] = ContextVar("flintmq_calling", default=None)
-"""The third party's plugin whose factory, start or hook runs now. Timers and figures that are added meanwhile belong to this
-plugin."""
+"""Plugin of a third party whose factory, start or hook is being called; None if no such call runs. Timers and figures that are
+added during the call belong to this plugin."""
 
 
 def brief(error: BaseException) -> str:
@@ -56,7 +56,8 @@ class Row(msgspec.Struct, frozen=True):
     plugin: str
     hook: str
     what: str
-    """Name of the plugin's part that was called: ``register``, ``make dispatcher 'audit'``, ``dispatcher 'audit'``."""
+    """Name of the plugin's part that was called, such as ``register``, ``make dispatcher 'audit'`` or ``dispatcher
+    'audit'``."""
     calls: int
     errors: int
     outcome: str

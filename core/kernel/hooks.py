@@ -31,8 +31,8 @@ class Hook(msgspec.Struct, frozen=True):
     function: Callable[..., object]
     argument_names: tuple[str, ...]
     rank: int
-    """Sort key of a plugin's implementation among those of the same hook: -1 for ``tryfirst``, 1 for ``trylast``, otherwise
-    0."""
+    """Sort key of a plugin's implementation among the implementations of a hook: -1 for ``tryfirst``, 1 for ``trylast``,
+    otherwise 0."""
 
     def __call__(self, **arguments: object) -> None:
         """Call a plugin's implementation of a hook.

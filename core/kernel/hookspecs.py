@@ -92,7 +92,7 @@ class PoolContext(PluginContext[S_co]):
     """The context for the factories of transient store pools."""
 
     buffers: int
-    """Number of buffers of the pool."""
+    """Number of buffers of the transient store pool."""
     size_bytes: int
     """Size of each buffer in bytes, equal to the size of a commit log file."""
 

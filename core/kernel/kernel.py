@@ -53,7 +53,7 @@ _LOG = event_log("flintmq.plugins")
 _NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
 _GUARDED = (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP)
 _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
-"""Shapes of the parts of plugins that can fail because of clients' requests and messages."""
+"""Kinds of plugin parts (shapes) that can fail because of clients' requests and messages."""
 
 
 class Kernel:
@@ -74,7 +74,7 @@ class Kernel:
         self.registries = Registries()
         """Registrations of all plugins."""
         self.settings_of: Callable[[Registered[Any]], object] = lambda _registered: None
-        """Function that returns the section of the configuration for a registration."""
+        """Function that returns the section of the configuration that belongs to a plugin's registration."""
 
     @classmethod
     def assemble(

@@ -14,7 +14,7 @@ class PluginSource(enum.Enum):
     ENTRY_POINT = "entry point"
     CONFIGURATION = "configuration"
     PROGRAM = "program"
-    """Source of a plugin that the program which embeds the broker passed as an object."""
+    """Source of a plugin that the program which embeds the broker passed to the broker as an object."""
 
 
 class PluginOrigin(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class PluginOrigin(msgspec.Struct, frozen=True):
     source: PluginSource
     place: str = ""
     """Place that the plugin was loaded from: distribution and version, or ``file:line`` of the configuration; empty for a
-    built-in."""
+    built-in plugin."""
 
     @property
     def built_in(self) -> bool:

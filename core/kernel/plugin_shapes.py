@@ -34,9 +34,9 @@ class Shape(msgspec.Struct, frozen=True):
     """A shape: the requirements for the objects that one kind of plugin registration makes."""
 
     kind: str
-    """Name of the kind of registration in errors, such as ``dispatcher``."""
+    """Kind of the objects that the registration makes, such as ``dispatcher``. Texts of errors contain the kind."""
     hook: str
-    """Name of the hook in which plugins register this kind of object."""
+    """Name of the hook in which plugins register objects of the kind :attr:`kind`."""
     methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
     """Methods of a port that the made object must have, keyed by name. If the port's method is annotated to return an
     ``Awaitable``, the object's method may be ``async def``; if the port's method returns an ``Iterable``, the object's method
@@ -271,7 +271,7 @@ DISPATCHER: Final = _of_port(
     ports.SupportsClose,
 )
 CONSUME_QUEUES: Final = _of_port("dispatcher", "flintmq_dispatchers", ports.ConsumeQueues)
-"""Shape of the dispatcher ``consume_queue``."""
+"""Requirements that the dispatcher ``consume_queue`` must meet."""
 FLUSH_STRATEGY: Final = _of_port(
     "flush strategy",
     "flintmq_flush_services",
@@ -301,7 +301,8 @@ INDEX_BUILDER: Final = _of_port(
     committed_below=wrong_offset,
 )
 PROCESSOR: Final = Shape("request processor", "flintmq_request_processors")
-"""Shape of request processors. :mod:`flintmq.remoting.server.request_table` checks the made objects and their handlers."""
+"""Requirements for registrations of request processors. :mod:`flintmq.remoting.server.request_table` checks the made objects
+and their handlers."""
 FILTER: Final = _of_port(
     "message filter",
     "flintmq_message_filters",

@@ -170,7 +170,7 @@ class ServerPart(msgspec.Struct, frozen=True):
     at: str
     """Server for which the object is registered: ``broker``, ``nameserver`` or ``both``."""
     declarations: tuple[RequestDeclaration, ...] = ()
-    """Request codes that the processor answers. Codes that a third party's processor answers in its place are left out."""
+    """Request codes that the processor answers, without the codes that a third party's processor answers instead."""
     threads: Mapping[str, int] = {}
     """Number of threads of each pool of a processor, keyed by pool name; 0 for the broker's own pools (``LOOP_POOLS`` of the
     port)."""
@@ -191,4 +191,4 @@ class CommandSpec(msgspec.Struct, frozen=True):
     command: Any
     """The subcommand, a ``click.Command``."""
     help: str
-    """Help text that replaces the subcommand's own help text; empty to keep the own help text."""
+    """Help text that replaces the help text of the subcommand; empty if the subcommand keeps its help text."""

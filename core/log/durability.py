@@ -56,7 +56,8 @@ class Durability:
         self.sync_s = Histogram(SECONDS)
         """Histogram of the durations of syncs, in seconds."""
         self.commit_s = Histogram(SECONDS)
-        """Histogram of the durations of commits from the pool's buffers, in seconds."""
+        """Histogram of the durations of commits, which copy bytes from the transient store pool to the log's files, in
+        seconds."""
 
     def commit(self, least_pages: int, write: FileWriter | None = None) -> int:
         """Copy bytes of the transient pool into one file of the log, and return the committed position.

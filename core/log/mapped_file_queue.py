@@ -66,14 +66,15 @@ class MappedFile:
         """The buffer of the transient pool that receives the file's appends; None if appends go to the file's map."""
         self._step = step
         self.grown = 0
-        """Position up to which this object has made sure that the file is backed by disk."""
+        """Position in the file up to which this object has allocated disk space."""
         self.named = False
         """Whether a sync has made the file's name durable."""
         self.wrote = 0
         self.committed = 0
         self.flushed = 0
         self.unsynced = False
-        """Whether bytes below ``flushed`` may be unsynced, because a crashed process wrote them or a cut changed them."""
+        """Whether bytes below ``flushed`` may be unsynced, because a crashed process wrote these bytes, or because ``flushed``
+        was increased when the log was truncated."""
 
     def grow(self, end: int) -> None:
         """Allocate disk space for the log file up to a position, in steps.
@@ -204,7 +205,7 @@ class MappedFileQueue:
         self._holds = holds
         self._size_key = size_key
         self.closing = False
-        """Whether the queue is about to be closed. If so, warming a file is abandoned."""
+        """Whether the queue of files is about to be closed. If so, filling a new file with zeros in advance is abandoned."""
         self._next: Future[MappedFile] | None = None
         self.files: list[MappedFile] = []
 

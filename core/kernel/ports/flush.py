@@ -19,15 +19,19 @@ class FlushStatus(enum.Enum):
     """How a wait for durability ended (docs/internals/algorithms.md, Append and Flush strategies)."""
 
     FLUSHED = "flushed"
-    """The log up to the requested position is as durable as the strategy promises."""
+    """Status of a wait for durability: the log up to the requested position is as durable as the flush strategy promises."""
     TIMEOUT = "timeout"
-    """The sync did not end in time; the record is stored and may still become durable (FLUSH_DISK_TIMEOUT)."""
+    """Status of a wait for durability: the sync did not end in time. The record is stored and may still become durable
+    (FLUSH_DISK_TIMEOUT)."""
     FENCED = "fenced"
-    """The sync failed, or the flush service stopped before the sync: the record must not be acknowledged."""
+    """Status of a wait for durability: the sync failed, or the flush service stopped before the sync. The record must not be
+    acknowledged."""
     SLAVE_TIMEOUT = "slave_timeout"
-    """No slave had the record in time; the record is stored and may still be replicated (FLUSH_SLAVE_TIMEOUT)."""
+    """Status of a wait for durability: no slave had the record in time. The record is stored and may still be replicated
+    (FLUSH_SLAVE_TIMEOUT)."""
     SLAVE_NOT_AVAILABLE = "slave_not_available"
-    """No slave is connected, or all slaves are too far behind; the record is stored, but not replicated in time."""
+    """Status of a wait for durability: no slave is connected, or all slaves are too far behind. The record is stored, but not
+    replicated in time."""
 
 
 class ReplicationGate(Protocol):
@@ -146,7 +150,7 @@ class FlushContext(Generic[S_co]):
     """Section of the configuration for the flush strategy: an attrs instance for built-in strategies, the plugin's own model
     for others."""
     pool: TransientStorePool | None
-    """Transient store pool; None if the strategy uses none."""
+    """Transient store pool; None if the flush strategy uses no pool."""
 
 
 class FlushCommitLogService(Protocol):

@@ -105,14 +105,14 @@ class Request(msgspec.Struct, gc=False):
     language: str
     codec: int
     ext_fields: dict[str, str] | None
-    """Header fields of the request, keyed by name; None if there are none, or if the header was decoded directly into
-    ``typed``."""
+    """Header fields of the request, keyed by name; None if the request has no fields, or if the header was decoded directly
+    into ``typed``."""
     body: bytes
     typed: Header | None = None
     """Typed header of the request, if :mod:`flintmq.remoting.wire.fast_json` decoded the frame; otherwise None."""
     read_s: float = 0.0
-    """Time at which the request was read, in seconds of the monotonic clock, for a request that is answered later; 0 if
-    ``channel.read_s`` is the time."""
+    """Time at which the request was read, in seconds of the monotonic clock. The time is set only in a request that is answered
+    later; otherwise the value is 0, and ``channel.read_s`` is the time of the read."""
 
     @property
     def is_oneway(self) -> bool:
@@ -142,7 +142,8 @@ Handler = Callable[[Request], Awaitable[Response | None] | Response | None]
 """Function that answers one request. The function returns None if no answer is due now, as for held pulls and one-way
 requests."""
 BatchHandler = Callable[[list[Request]], None]
-"""Function that takes the requests of one read of a connection and answers each of them through its channel."""
+"""Function that takes the requests that were received in one read of a connection, and answers each request through the
+request's channel."""
 
 
 class RequestProcessor(Protocol):

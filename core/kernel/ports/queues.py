@@ -32,15 +32,16 @@ class StoreFolder:
     """A store before the recovery of its log, for dispatchers and index builders that keep files in the store's folder."""
 
     root: Path
-    """The store's folder."""
+    """Path of the store's folder."""
     config: BrokerConfig
     disk: Disk
     clock: Clock
     checkpoint: IndexCheckpoint
     was_stopped: bool
-    """Whether the last broker on the store was stopped, not killed."""
+    """Whether the last broker that used the store was stopped, not killed."""
     same_boot: bool
-    """Whether the last broker was killed but the machine has run ever since, so that no written byte is lost."""
+    """Whether the last broker that used the store was killed, but the machine has run ever since, so that no written byte is
+    lost."""
     min_offset_bytes: int
     """Physical offset at which the log begins."""
     sync_failed: Callable[[], None]
@@ -219,7 +220,7 @@ class SupportsDeleted(Protocol):
     """Consume queues that publish an event for each queue that is deleted in dispatch because its topic was deleted."""
 
     deleted: Event[[str, int]]
-    """Event published with the topic and the queue id of a queue that was deleted or begins again."""
+    """Event published with the topic and the queue id of a queue that was deleted, or that begins again at queue offset 0."""
 
     def queues_of(self, topic: str) -> list[tuple[str, int]]:
         """Return the keys of a topic's queues. The cost of the call does not depend on other topics."""

@@ -9,7 +9,8 @@ from typing import Final, Protocol, runtime_checkable
 from flintmq.core.kernel.ports.alarm import Alarm
 
 READY_WORDS: Final = frozenset({"namesrv", "broker", "brokers", "store", "pid"})
-"""Words of a READY line that the broker itself writes. Services may not use these words."""
+"""Names of the values that the broker itself writes into its READY line, such as ``namesrv``. Services must not use these names
+for their values."""
 _WORD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _WORD: Final = re.compile(r"\S{1,1000}")
 

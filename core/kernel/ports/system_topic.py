@@ -62,7 +62,8 @@ class SystemTopic(msgspec.Struct, frozen=True):
     """Number of queues that the topic has in the table of topics, from the broker's first start on; 0 for a topic that is
     missing from the table."""
     is_listed: bool = True
-    """Whether request 304 lists the topic among the system topics. Clients can neither create nor delete a listed topic."""
+    """Whether request 305 (GET_SYSTEM_TOPIC_LIST_FROM_BROKER) lists the topic. Clients can neither create nor delete a listed
+    topic."""
     clients_may_write: bool = False
     """Whether clients may send messages to the topic."""
     holds_messages: bool = False
@@ -70,8 +71,8 @@ class SystemTopic(msgspec.Struct, frozen=True):
     answer to a send names the real queue, access is checked for the real topic, and the retention of the topic with the waiting
     messages may not be shortened."""
     keeps_queues: bool = False
-    """Whether the topic's queues are kept after all of their messages have expired, because the feature remembers queue
-    offsets."""
+    """Whether the topic's queues are kept after all of their messages have expired, because the feature that owns the topic
+    remembers queue offsets."""
     counts_queues: bool = False
     """Whether statistics of puts are kept for each queue of the topic (RocketMQ's ``QUEUE_PUT_NUMS``)."""
     tags_codes: TagsCodesFactory | None = None
