@@ -64,7 +64,8 @@ class MessageBatch(msgspec.Struct, gc=False):
     wait: bool = True
     """Whether the sender waits until its messages are durable (property WAIT)."""
     may_wait: bool = True
-    """False if no message of the batch asks for a delay, a time of delivery or a transaction (:func:`.properties.may_wait`)."""
+    """Whether a message of the batch may ask for a delay, a time of delivery or a transaction
+    (:func:`.properties.may_wait`)."""
     found: Found | None = None
     """Cached result of :func:`look_into` for the batch; None before the first call."""
 

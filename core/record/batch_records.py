@@ -29,7 +29,7 @@ _HEADS: Final = {
     )
     for shared in _SHARED.values()
 }
-"""Structs of all fields before the body, keyed by the length of the shared fields."""
+"""Structs of all fields of a record before the body, keyed by the size of the fields that the records of a batch share."""
 _CRC_AT: Final = HEAD_AT["body_crc"]
 _QUEUE_ID_AT: Final = HEAD_AT["queue_id"]
 _QUEUE_OFFSET_AT: Final = HEAD_AT["queue_offset"]

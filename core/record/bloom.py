@@ -33,7 +33,7 @@ class BloomFilterData(msgspec.Struct, frozen=True):
     bit_num: int
     """Length of a bit map of the topic, in bits."""
     bit_pos: tuple[int, ...]
-    """Positions of the group's bits in a bit map, in the order of the hash functions that computed them."""
+    """Positions of the consumer group's bits in a bit map, in the order of the hash functions that compute the positions."""
     mask: int = 0
     """Integer in which the bits at all positions of the group are set; computed from :attr:`bit_pos`."""
 

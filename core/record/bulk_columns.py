@@ -45,7 +45,7 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
     size: Column
     """Size of each record, in bytes."""
     topic_code: Column
-    """Index of each record's topic in ``topics``."""
+    """Index of the topic of each record in the list ``topics``."""
     topics: list[str]
     queue_id: Column
     queue_offset: Column
@@ -56,14 +56,14 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
     tags_code: Column
     """Tags code of each record, as stored in the consume queue."""
     key_row: Column
-    """Row of the record to which each key belongs, in ascending order. A record's keys are in the order of
-    :func:`.message_keys.index_keys`."""
+    """For each key of the index, the row of the record that has the key, in ascending order. A record's keys are in the order
+    of :func:`.message_keys.index_keys`."""
     key_hash: Column
-    """Hash of each key, as stored in the index."""
+    """Hash of each key, as stored in the index. The keys are in the order of ``key_row``."""
     end_offset_bytes: int
     """Physical offset just past the last record."""
     begin_at: Column
-    """Argument of ``request_at`` for each record: its position in the file."""
+    """Position of each record in its file, which is the argument of ``request_at``."""
     request_at: RequestAt
 
     def __len__(self) -> int:

@@ -142,9 +142,9 @@ class Topics:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        """Topic names, indexed by number; empty for a topic that is not UTF-8."""
+        """Topic names, indexed by topic number; empty for a topic whose bytes are not UTF-8."""
         self.broken: list[int] = []
-        """Numbers of the topics that are not UTF-8."""
+        """Numbers of the topics whose bytes are not UTF-8."""
         self._codes: dict[bytes, int] = {}
         self._heads: list[int] = []
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _SEPARATOR: Final = b"\x02"
 _PADDING: Final = 10 * _SEPARATOR
-"""Bytes appended to the joined text, so that eight bytes can be read at every entry of the text."""
+"""Bytes appended to the joined properties of records, so that eight bytes can be read at the start of every property."""
 _BLANK: Final = 0x20
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _KEYS: Final = b"KEYS\x01"
 _TAGS: Final = b"TAGS\x01"
 _LENGTH_MAX: Final = 65_535
-"""Maximum length of a text: that of a record's properties, whose length is stored in two bytes."""
+"""Maximum length of a text in a record's properties, because the length of the properties is stored in two bytes."""
 _USUAL_TAGS_LENGTH: Final = 64
 _TOGETHER_MAX: Final = 64
 """Maximum length of a text that is hashed together with other texts of the same length; longer texts are hashed one by one."""

@@ -38,7 +38,8 @@ _BODY_AT: Final = HEAD_V4.size
 _CRC_MASK: Final = 0x7FFFFFFF
 _TOPICS_MAX: Final = 65_536
 _NUMBERED_MAX: Final = 8_192
-"""Maximum number of topics that get a number. Every bulk check costs a little for each numbered topic."""
+"""Maximum number of topics to which a checker of records assigns numbers. Every bulk check costs a little for each numbered
+topic. Beyond this number, the numbering begins again without the old topics."""
 _ANYWHERE: Final = Path()
 
 Plain = tuple[int, int, int, int]

@@ -26,7 +26,8 @@ class DispatchRequest(msgspec.Struct, gc=False):
     """Physical offset of the record."""
     message_size_bytes: int
     tags_code: int
-    """Java hash of TAGS as a signed 64-bit number, 0 without tags; in the schedule topic, the delivery time in ms."""
+    """Tags code of the message: the Java hash of TAGS as a signed 64-bit number, or 0 without tags; in the schedule topic, the
+    delivery time in ms."""
     store_timestamp_ms: int
     queue_offset: int
     """Number of the message in its queue, from 0."""

@@ -52,7 +52,7 @@ class Heads(msgspec.Struct):
     properties_at: Ints
     properties_length: Ints
     bad: Bools | None
-    """Mask of the items that are not valid records; None if all records are valid."""
+    """Mask of the start positions at which there is no valid record; None if there is a valid record at each position."""
 
     def __len__(self) -> int:
         return len(self.start)

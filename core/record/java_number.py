@@ -12,7 +12,7 @@ from typing import Final
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _USUAL_MAX_CHARACTERS: Final = 40
-"""Number of characters beyond which a number has leading zeros or is too large."""
+"""Number of characters beyond which the text of a number has leading zeros or the number is too large."""
 
 
 def parse_int(text: str) -> int:

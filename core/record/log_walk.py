@@ -35,7 +35,8 @@ from flintmq.core.record.log_part import LogPart, is_blank, is_file_end, is_zero
 
 NEVER: Final = 2**63 - 1
 _ROWS_FIRST: Final = 256
-"""Number of records to check at first and after damage. It is small, so that frequent damage does not cost many checksums."""
+"""Number of records that are checked together at first, and after damage. The number is small, so that frequent damage does not
+cost many checksums."""
 _PHYSICAL: Final = picked("physical_offset")
 Place = tuple[int, int]
 """The index of a file, and a position in that file."""
@@ -47,28 +48,29 @@ class Kind(enum.Enum):
 
     RECORD = "record"
     BLANK = "blank"
-    """The unused end of a file that had no space for the next record."""
+    """Kind of a part of the log: the unused end of a file that had no space for the next record."""
     DAMAGE = "damage"
-    """Bytes that are not a valid record, followed by valid records."""
+    """Kind of a part of the log: bytes that are not a valid record, followed by valid records."""
     TAIL = "tail"
-    """Bytes after the last record that are not zero and contain no valid record: a torn write."""
+    """Kind of a part of the log: bytes after the last record that are not zero and contain no valid record, such as a write
+    that a crash interrupted."""
     STALE = "stale"
-    """Bytes after the last record that contain older valid records, left by an earlier recovery."""
+    """Kind of a part of the log: bytes after the last record that contain older valid records, left by an earlier recovery."""
     UNUSED = "unused"
-    """Zeros after the last record up to the end of the file."""
+    """Kind of a part of the log: zeros after the last record up to the end of the file."""
 
 
 class Run(msgspec.Struct, frozen=True, eq=False):
     """One or more consecutive valid records of one log file. The lists have one item per record."""
 
     view: memoryview
-    """The content of the file."""
+    """The content of the log file."""
     begins: Sequence[int]
-    """Start positions of the records in the file."""
+    """Start positions of the records in the log file."""
     sys_flags: Sequence[int]
     stored_ms: Sequence[int]
     end: int
-    """End position of the last record in the file."""
+    """End position of the last of the records in the log file."""
 
     def records(self) -> Iterator[rec.Record]:
         """Yield the decoded records of this run of valid records."""
@@ -86,9 +88,10 @@ class Stretch(msgspec.Struct, frozen=True):
     start: int
     end: int
     reason: str = ""
-    """Reason why the bytes of the stretch are not a valid record; for the kind BLANK, the fault of the blank, if it has one."""
+    """Reason why no valid record begins at the start of this part of the log; empty for valid records. For the unused end of a
+    file (kind BLANK), the error in the size that is stored there; empty if the size is right."""
     run: Run | None = None
-    """Records of the stretch, for the kind RECORD; otherwise None."""
+    """The valid records in this part of the log if its kind is RECORD; otherwise None."""
 
 
 def holds_zero(properties: bytes, _end_offset_bytes: int) -> bool:
@@ -103,20 +106,22 @@ class WalkPolicy(msgspec.Struct, frozen=True):
     """The rules by which a scan accepts records as valid, and chooses where the log continues after damage."""
 
     check_crc: bool = True
-    """Whether to compare the bodies of records with their CRCs. After damage, bodies are always compared."""
+    """Whether to compare the bodies of records with their CRCs. After damage, the bodies are always compared."""
     trusted_ms: int = NEVER
-    """Store time up to which records are known to be completely written, as long as store times ascend. With NEVER, all records
-    are known to be completely written."""
+    """Store time up to which records are known to be completely on disk. A record is checked for incomplete properties if its
+    store time is later, or earlier than that of a previous record. With NEVER, no record is checked for incomplete
+    properties."""
     is_torn: Callable[[bytes, int], bool] = holds_zero
-    """Function that returns whether a record's properties are torn, given the properties and the physical offset of their
-    end."""
+    """Function that returns whether a crash left a record's properties incomplete, given the properties and the physical offset
+    at which they end."""
     next_queue_offsets: Mapping[tuple[str, int], int] | None = None
     """Next queue offset of each queue, keyed by topic and queue id, which the user of the scan updates; or None.
 
-    With this mapping, the log continues after damage at a record that is followed by another valid record, or whose queue
-    offset can be the next of its queue. The record may be older than the last valid record before the damage if a younger
-    record follows. With None, the log continues at any valid record that is not older than the last valid record before the
-    damage.
+    With a mapping, the log continues after damage at a valid record that is directly followed by another valid record, or whose
+    queue offset can be the next of its queue. If this record is older than the last valid record before the damage, a younger
+    record must follow later in the log.
+
+    With None, the log continues after damage at a valid record that is not older than the last valid record before the damage.
     """
 
 
@@ -135,15 +140,16 @@ class LogWalk:
         self.last_ms = 0
         """Store time of the last scanned record, in ms since 1970."""
         self.newest_ms = 0
-        """Latest store time of the scanned records, kept only if :attr:`WalkPolicy.trusted_ms` is set. A caller may set it back
-        to an earlier time."""
+        """Latest store time of the scanned records, in ms since 1970, computed only if :attr:`WalkPolicy.trusted_ms` is not
+        NEVER. The user of the scan may set this attribute to an earlier time."""
         self._saw_older = False
         """Whether the search after damage has found valid records that are older than the last valid record before the
         damage."""
         self._ahead_of: int | None = None
-        """In a copy of the scan made by :meth:`ahead`, the physical offset of the damage; otherwise None."""
+        """The physical offset of the damage, in a copy of the scan that :meth:`ahead` made; otherwise None."""
         self._younger: tuple[int, int] = (-1, 0)
-        """Physical offset and store time of a valid record that the search after damage found further ahead."""
+        """Physical offset and store time of a valid record that was found after damage and is not older than the last valid
+        record before the damage; (-1, 0) if no such record was found."""
 
     def stretches(self, index: int = 0, at: int = 0) -> Iterator[Stretch]:
         """Yield the stretches of the log from a position to its end, in time proportional to the log's size.

@@ -52,7 +52,7 @@ TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-"""Property with the time at which a waiting message is due, in ms since 1970; set by the broker."""
+"""Property with the time at which a delayed message is due, in ms since 1970; set by the broker."""
 KEY_SEPARATOR: Final = " "
 _UNIQ_KEY_MARK: Final = b"UNIQ_KEY\x01"
 _REMEMBERED_MAX_BYTES: Final = 512

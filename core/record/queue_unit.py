@@ -11,14 +11,15 @@ from typing import Final
 UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = UNIT.size
 FILLER_SIZE: Final = 0x7FFFFFFF
-"""Size in a filler unit of a consume queue. A filler unit has no message: it stands before a queue's first message, or in place
-of a lost message.
+"""Value of the field for the size in a filler unit of a consume queue. A filler unit has no message: it stands before a queue's
+first message, or in place of a lost message.
 
 The physical offset in a filler unit is 0.
 """
 
 MAX_ADDRESS: Final = -(2**31) - 1
-"""Greatest value in place of a unit's tags code that is an address in the files of ``consumequeue_ext``."""
+"""Greatest value in a unit's field for the tags code that is an address in the files of ``consumequeue_ext``. Greater values
+are tags codes."""
 
 Unit = tuple[int, int, int]
 """Unit of a consume queue: physical offset, size in bytes and tags code of a message."""

@@ -56,7 +56,8 @@ _ANYWHERE: Final = Path()
 
 
 About = tuple[int, str, str]
-"""The values of a message that consume queues and index need: tags code (0 without), KEYS and UNIQ_KEY (empty without)."""
+"""The values of a message that consume queues and index need: tags code (0 without tags), KEYS and UNIQ_KEY (each empty if the
+message lacks the property)."""
 
 
 class MessageExtBrokerInner(msgspec.Struct, gc=False):
@@ -67,7 +68,7 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     body: bytes
     properties: Mapping[str, str]
     properties_bytes: bytes
-    """Properties of the message to store, in UTF-8; they can have entries that ``properties`` lacks (store-format.md,
+    """Stored form of the message's properties, in UTF-8. It can contain entries that ``properties`` lacks (store-format.md,
     Properties)."""
     born_timestamp_ms: int
     born_host: bytes
@@ -80,9 +81,9 @@ class MessageExtBrokerInner(msgspec.Struct, gc=False):
     wait: bool = True
     """Whether the sender waits until the message is durable (property WAIT)."""
     about: About | None = None
-    """Values of the message that are already known for queues and index; None if they are not known.
+    """Tags code, KEYS and UNIQ_KEY of the message if these values are already known; otherwise None.
 
-    A message with known values is not delayed or transactional, and its properties contain no NUL.
+    If the values are known, the message is not delayed or transactional, and its properties contain no NUL.
     """
 
     @property

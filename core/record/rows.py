@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Final
 
 _KEPT_ROWS: Final = 64
-"""Maximum number of rows of a struct that is cached. Larger structs would occupy memory, and creating a struct costs little."""
+"""Maximum number of rows that a cached struct packs. A struct for more rows would occupy memory, and creating a struct costs
+little."""
 
 
 def rows_struct(rows: int, row: str, *lengths: int) -> struct.Struct:

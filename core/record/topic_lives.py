@@ -27,13 +27,13 @@ from flintmq.core.record.record_batch import RecordBatch
 
 _NOWHERE: Final = pack_host("0.0.0.0", 0)
 _MARK: Final = -1
-"""Value of preparedOffset in the record of a topic's deletion.
+"""Value of the field preparedOffset that marks the record of a topic's deletion.
 
-In other records, brokers write 0 for clients' messages, and the physical offset of the half message when a transaction is
-committed.
+In records of clients' messages, brokers set the field to 0. In the record of a committed transaction, the field contains the
+physical offset of the half message.
 """
 DELETIONS: Final = (DELETED_TOPIC, 0)
-"""Topic and queue id of the records of all deletions of topics."""
+"""Topic and queue id of the queue that contains the records of all deletions of topics."""
 
 
 class _Told(Protocol):

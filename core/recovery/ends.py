@@ -32,8 +32,8 @@ from flintmq.core.io.paths import ends_path
 
 FORMAT: Final = 1
 _NOTED_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Maximum size of a file whose content is recorded. For a larger file, such as a plugin's database, only the file's existence
-is recorded."""
+"""Maximum size of a file whose size and checksum are recorded in ``flint/ends``. For a larger file, such as a plugin's
+database, only the file's existence is recorded."""
 TAIL_BYTES: Final = 64
 _TABLES: Final = ("topics.json", "subscriptionGroup.json")
 
@@ -53,18 +53,19 @@ class Tail(msgspec.Struct, frozen=True, array_like=True):
     """A checksum of the last used bytes of a commit log file."""
 
     start_offset_bytes: int
-    """Physical offset of the file's first byte."""
+    """Physical offset of the log file's first byte."""
     end_bytes: int
-    """Position in the file just past its used bytes."""
+    """Position just past the used bytes of the log file."""
     crc32: int
-    """CRC of the last used bytes of the file, at most :data:`.TAIL_BYTES`."""
+    """CRC of the last used bytes of the log file, at most :data:`.TAIL_BYTES`."""
 
 
 class FileNote(msgspec.Struct, frozen=True, array_like=True):
     """The recorded size and checksum of a small file of a store, such as a table of topics."""
 
     size_bytes: int
-    """Size of the small file in bytes; -1 if only the file's existence is recorded, as while a broker runs."""
+    """Recorded size of a small file of the store, in bytes; -1 if only the file's existence is recorded, as while a broker
+    runs."""
     crc32: int
 
 
@@ -73,19 +74,20 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
     format: int = FORMAT
     is_stop: bool = False
-    """Whether the ends were recorded at a clean stop, so that they are exact; otherwise the recorded ends are lower bounds."""
+    """Whether the recorded ends of the store's files are exact because a clean stop recorded them. Otherwise each recorded end
+    is a lower bound."""
     log_begin: int = 0
     log_end: int = 0
     tails: list[Tail] = []
-    """Tails of the log's files, up to the log's end."""
+    """Checksums of the last used bytes of each file of the log, up to the log's end."""
     queues: list[QueueEnd] = []
     index: list[int] = []
     """Physical offset of the last indexed record of each index file."""
     epochs: str = ""
-    """The content of ``flint/epochs``."""
+    """Content of the file ``flint/epochs``."""
     files: dict[str, FileNote] = {}
-    """Sizes and checksums of small files, keyed by path relative to the store: tables, the checkpoint, and files of features in
-    ``flint``."""
+    """Sizes and checksums of the store's small files, keyed by path relative to the store: tables, the checkpoint, and files of
+    features in ``flint``."""
     counters: dict[str, int] = {}
     """Change counters of tables, keyed by path relative to the store."""
     is_synchronous: bool = False
@@ -120,7 +122,7 @@ class EndsFile:
         self.damage = ""
         """Reason why the file ``flint/ends`` cannot be read; empty if it can be read, or does not exist."""
         self.noted: Ends | None = None
-        """Ends of the store's files that were read from ``flint/ends``; None if the file has none."""
+        """Ends of the store's files that were read from ``flint/ends``; None if ``flint/ends`` contains no ends."""
         self.was_in_use = False
         """Whether a broker used the store after the ends were recorded."""
         self._size_bytes = 0
@@ -238,7 +240,8 @@ def small_files(disk: Disk, root: Path) -> Iterator[Path]:
 
 
 _NOT_NOTED: Final = ("ends", "boot")
-"""Names of files in ``flint`` that are not recorded: the file of ends, and the boot id, which only matters after a crash."""
+"""Names of files in the folder ``flint`` that ``flint/ends`` does not describe: ``flint/ends`` itself, and the boot id, which
+only matters after a crash."""
 
 
 def counter_of(raw: bytes) -> int:

@@ -30,11 +30,11 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
     noted: Ends | None
     """Ends of the store's files that were recorded before this start; None if none were recorded."""
     changed: tuple[str, ...]
-    """Names of small files that differ from their recorded state."""
+    """Names of small files of the store, such as tables, that differ from their recorded size or checksum."""
     mended: list[str]
     """Descriptions of parts of the store that this start found damaged or lost, and rebuilt or continued without."""
     lost: list[QueueEnd]
-    """Recorded ends of the consume queues that had lost units before this start dispatched any record."""
+    """Recorded ends of the consume queues that lacked units when the store was opened, before any record was dispatched."""
 
     @classmethod
     def read(cls, disk: Disk, root: Path) -> Self:

@@ -66,25 +66,28 @@ class RecoveryPlan(msgspec.Struct, frozen=True):
 
     last_stop: LastStop
     walked_from_offset_bytes: int
-    """Start of the first file that the scan of the log reads."""
+    """Physical offset at which the first file that the scan of the log reads begins."""
     because: str
     """The reason why the scan of the log begins at :attr:`walked_from_offset_bytes`."""
     walked: Recovered | None
-    """Findings of the scan of the log: the log's end, the cut and the holes; None if there is no log."""
+    """Findings of the scan of the log: the log's end, the bytes to remove after the end, and the damaged parts before it; None
+    if there is no log."""
     described_to_offset_bytes: int
-    """End of the newest message in any consume queue; -1 if the consume queues have no message."""
+    """Physical offset at which the newest message in any consume queue ends; -1 if the consume queues have no message."""
     begins_epoch: bool
     """Whether a new epoch begins at the log's end, because the log has lost records there that may have been read."""
     rewritten_from_offset_bytes: int | None
-    """Start of the part of the log that is rewritten to disk, because its sync may have failed; None if no part is
-    rewritten."""
+    """Physical offset from which the log is written to disk again, because a sync of these bytes may have failed; None if
+    nothing is written again."""
     rewinds_checkpoint_to_ms: int | None
-    """Store time to which the checkpoint is rewound before queue units are removed; None if the checkpoint does not change."""
+    """Store time to which the checkpoint is set back before units of consume queues are removed; None if the checkpoint does
+    not change."""
     dispatched_from_offset_bytes: int
-    """End of the consume queues after the recovery, from which records are dispatched to all dispatchers."""
+    """Physical offset up to which the consume queues describe the log after the recovery. Records from this offset on are
+    dispatched to all dispatchers."""
     indexed_from_offset_bytes: int | None
-    """Start of the records before :attr:`dispatched_from_offset_bytes` that the index lacks; None if the index lacks no
-    record."""
+    """Physical offset of the first record before :attr:`dispatched_from_offset_bytes` that the index lacks; None if the index
+    lacks no such record."""
 
     @property
     def changes_log(self) -> bool:

@@ -22,9 +22,9 @@ from flintmq.core.record.sys_flag import TRANSACTION_PREPARED
 MARK_EVERY: Final = 4_096
 CLOCK_SLACK_MS: Final = 1_000
 _UNWRITTEN: Final = re.compile(rb"\x00{16}")
-"""Pattern of zeros that an interrupted copy into a file of the log has not overwritten."""
+"""Pattern of zeros, which show that an interrupted append has not written a part of its bytes."""
 _NO_HEAD: Final = bytes(HEAD_BYTES)
-"""First bytes of an interrupted append: zeros, because the first bytes of an append are written last."""
+"""First bytes of an interrupted append. They are zeros, because the first bytes of an append are written last."""
 _APPEND_MOST: Final = 65_536
 """Maximum number of records in one append."""
 
@@ -64,26 +64,28 @@ class Recovered(msgspec.Struct, frozen=True):
     """The findings of a scan of the log, and of the repair that followed."""
 
     start_offset_bytes: int
-    """Physical offset from which the scan of the log counts records."""
+    """Physical offset from which the scan of the log counts records. Only :attr:`records` also counts the records that were
+    scanned before this offset."""
     end_offset_bytes: int
     store_timestamp_ms: int
     """Store time of the log's last record, in ms since 1970; 0 if there is no record."""
     records: int
     """Number of all scanned records."""
     queued: int
-    """Number of counted records that have units in queues."""
+    """Number of records from :attr:`start_offset_bytes` on that have units in consume queues."""
     cut: Cut | None
     """The bytes to remove after the log's end; None if only zeros, or no bytes, follow the end."""
     holes: tuple[Hole, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
-    """Pairs of a physical offset and the number of queued records before this offset, one pair for every 4,096 records."""
+    """Pairs of a physical offset and the number of records before this offset that have units in consume queues; one pair for
+    every 4,096 records."""
     newer: tuple[int, int] | None = None
-    """Physical offset of the first record that the checkpoint does not cover, and the number of queued records before this
-    record; None if the checkpoint covers all records."""
+    """Physical offset of the first record that the checkpoint does not cover, and the number of records before it that have
+    units in consume queues; None if the checkpoint covers all records."""
     clock_went_back: bool = False
     """Whether store times went backward in the log, so that they do not give the order of records."""
     newest_ms: int = 0
-    """Latest store time of the counted records, in ms since 1970; 0 if no records are counted."""
+    """Latest store time of the records from :attr:`start_offset_bytes` on, in ms since 1970; 0 if there are no such records."""
 
     @property
     def unchanged_to_offset_bytes(self) -> int:
