@@ -26,10 +26,11 @@ from flintmq.flush.service_thread import ServiceThread, SyncCounter
 
 _LOG = event_log("flintmq.flush")
 IDLE_ROUNDS: Final = 100
-"""Number of rounds without work (a second, by default) after which the flush service makes rounds ten times less often.
+"""Number of consecutive rounds without work after which the flush service makes rounds ten times less often. By default, this
+number of rounds takes a second.
 
-Every append is submitted, and each submission wakes the service at once. The rounds are only for bytes that were not submitted,
-and 100 rounds a second would cost half a percent of a core.
+Every append of messages wakes the service at once. Rounds at an interval are needed only for other bytes of the log, and 100
+rounds a second would cost half a percent of a core.
 """
 IDLE_FACTOR: Final = 10
 

@@ -188,8 +188,8 @@ class CommitRealTime(PagedThread):
     rest_s = 0.01
     """Pause after each commit, in seconds, so that commits under load cover several appends.
 
-    Two thousand commits a second would take a fifth of the event loop's time, because each commit passes the interpreter lock
-    to the other thread and back.
+    Two thousand commits a second would take a fifth of the event loop's time, because at each commit the event loop's thread
+    passes the interpreter lock to the commit thread and back.
     """
 
     def __init__(self, context: FlushContext[CommitRealTimeSection]) -> None:

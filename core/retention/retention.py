@@ -34,23 +34,26 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     full_ratio: float
     """Used share of the disk above which writes are refused."""
     min_free_bytes: int
-    """Free space in bytes below which writes are refused even if the ratios of used space allow writes; 0 switches this limit
+    """Free space of the disk in bytes below which writes are refused, whatever share of the disk is used; 0 switches this limit
     off."""
     enough_free_bytes: int
-    """Free space in bytes from which on the ratios for a full and a nearly full disk do not count; 0 makes the ratios always
-    count."""
+    """Free space of the disk in bytes from which on a disk does not count as full or nearly full, whatever share of the disk is
+    used. With 0, only the used share decides whether a disk counts as full or nearly full."""
     clean_forcibly: bool
     """Whether files that have not expired may be deleted if the disk is nearly full."""
     retention_bytes: int
     """Size of the log in bytes above which its oldest files are deleted; 0 switches this limit off."""
     hold_until_consumed: bool
-    """Whether files of the log with messages that any group has not consumed are kept."""
+    """Whether a file of the log is kept as long as at least one group has not consumed all of its messages."""
     hold_max_bytes: int
-    """Size of the log in bytes up to which files with messages that a group has not consumed are kept."""
+    """Maximum size in bytes of the newest part of the log in which :attr:`hold_until_consumed` keeps files. Older files are
+    deleted even if a group has not consumed all of their messages."""
     keep_for_groups: frozenset[str] = frozenset()
-    """Names of the groups for which files with messages that the group has not consumed are kept."""
+    """Names of groups for which files are kept: a file of the log is kept as long as one of these groups has not consumed all
+    of its messages."""
     keep_at_most_ms: int = 0
-    """Age in ms of a file's newest message from which on the file is no longer kept for groups that have not consumed it."""
+    """Age in ms of a file's newest message from which on the file is no longer kept for the groups in
+    :attr:`keep_for_groups`."""
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:
@@ -233,7 +236,7 @@ class Bound(msgspec.Struct, frozen=True):
 
     measured: str
     key: str
-    """Key of the setting that limits how long files are kept."""
+    """Key of the setting that limits how long the file is kept for consumer groups."""
 
 
 def bound_for_groups(deletion: Deletion, now_ms: int, policy: RetentionPolicy) -> Bound | None:

@@ -57,7 +57,8 @@ class KVConfigManager(ConfigManager[dict[str, str]]):
         super().__init__(file, {}, journal)
         self._size_bytes = 0
         self._counter = 0
-        """Change counter of the newest note of a change; ``kvConfig.json`` itself has no counter."""
+        """Number of the newest change in the journal of the key-value configuration; ``kvConfig.json`` does not contain this
+        number."""
 
     def __len__(self) -> int:
         return sum(map(len, self._table.values()))

@@ -36,11 +36,12 @@ class EndsNoter:
         is_mended = opened.recovered is not None and bool(opened.recovered.holes)
         noted = opened.notes.noted
         self._full: dict[int, Tail] = {}
-        """Tails of full files of the log, which no longer change, keyed by the physical offset of the file's start."""
+        """Checksums of the last bytes of full files of the log, which no longer change, keyed by the physical offset of the
+        file's start."""
         if noted is not None and not is_mended:
             self._full = {tail.start_offset_bytes: tail for tail in noted.tails}
         self._deleted: deque[tuple[str, int]] = deque()
-        """Topic and queue id of deleted queues whose deletion is not written yet."""
+        """Topic and queue id of deleted queues whose deletion is not written to ``flint/ends`` yet."""
         self._noted_end = -1
 
     def begin(self) -> None:

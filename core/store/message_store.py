@@ -146,7 +146,8 @@ class MessageStore:
         self.noted = opened.notes.noted
         """Ends of the store's files that were recorded before this start; None if none were recorded."""
         self.changed = opened.notes.changed
-        """Names of small files that differed from their recorded state when the store was opened."""
+        """Names of small files of the store, such as tables, that differed from their recorded size or checksum when the store
+        was opened."""
         self.mended = opened.notes.mended
         """Files of the store that this start found damaged or missing, and rebuilt or continued without."""
         self.reput = reput

@@ -26,12 +26,13 @@ log = event_log("flintmq.store")
 _BATCH: Final = 2_048
 _WAITING_MAX: Final = 262_144
 _KEYS_LENGTH: Final = 16_384
-"""Maximum length of the KEYS in a dispatched batch, in characters; a space counts as nine characters.
+"""Maximum length of the KEYS in a dispatched batch, in characters; a space counts as nine characters, because it begins a
+further key.
 
 This length limits a batch to about 2,000 index entries, which take about 4 ms. Ordinary batches stay below this length.
 """
 _RUN_S: Final = 0.005
-"""Seconds after which one run of dispatch yields to the event loop, at the end of its current batch."""
+"""Seconds after which one run of dispatch ends with its current batch, so that the event loop can do other work."""
 _BULK_LEAST_BYTES: Final = 128 * 1024
 """Minimum number of bytes to dispatch for which the log is read in bulk."""
 _BULK_BYTES: Final = 512 * 1024
@@ -79,8 +80,8 @@ class ReputMessageService:
         """Event published with a batch after every dispatcher has received the batch; the event wakes held pulls."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
-        """Number of messages that wait for dispatch minus the number of waiting units; a batch is one unit with several
-        messages."""
+        """Number of messages that wait for dispatch, minus the number of units in the queue of these messages. A unit is a
+        single message, or a batch with several messages."""
         self.error: StoreError | None = None
         """Error that has stopped dispatch; None if dispatch works. Each run of dispatch tries again. A ``StoreFormatError``
         means a damaged log."""
