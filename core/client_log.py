@@ -9,7 +9,7 @@ from typing import Final
 from flintmq.core.io.clock import SYSTEM_CLOCK
 
 LINES_PER_S: Final = 20
-"""Maximum number of lines per second that the log contains for one template of a message; more lines would only fill the
+"""Maximum number of lines per second that the log contains for one template of a log message; more lines would only fill the
 disk."""
 LINE_MAX_CHARS: Final = 2_000
 _ESCAPED_MAX_CHARS: Final = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 FRAME_MAX_BYTES: Final = 16 * 1024 * 1024
-"""Maximum size of a frame, RocketMQ's ``frameMaxLength``; a peer that announces more does not speak the protocol.
+"""Maximum size of a frame, RocketMQ's ``frameMaxLength``; a peer that announces a larger frame does not speak the protocol.
 
 See docs/internals/protocol.md, Frame.
 """
@@ -17,10 +17,11 @@ Properties have at most 32,767 bytes, which JSON can escape to 200 KB (``\\u0001
 """
 
 HEADER_LENIENT_MAX_BYTES: Final = 256 * 1024
-"""Maximum size of a header that only the lenient reader (fastjson's rules) accepts; the longest valid header of a send fits."""
+"""Maximum size of a header that only the lenient reader (fastjson's rules) accepts; the longest valid header of a send is
+shorter."""
 
 HEADER_MARKS_MAX: Final = 40 * 1024
-"""Maximum number of values in a header that is JSON with wrong types; Python's reader creates an object for each value."""
+"""Maximum number of values in a JSON header whose values have wrong types; Python's reader creates an object for each value."""
 
 HEADER_DIALECT_MARKS_MAX: Final = 6 * 1024
 """Maximum number of values and escapes in a header in fastjson's dialect; the reader takes some microseconds for each value and
@@ -31,7 +32,7 @@ ANSWER_HEADER_MAX_BYTES: Final = 512 * 1024
 characters."""
 
 HEADER_FIELDS_MAX: Final = 4_096
-"""Maximum number of fields in a header. Each field costs work in access control; the longest request has about 30."""
+"""Maximum number of fields in a header. Each field costs work in access control; the longest request has about 30 fields."""
 
 TOPIC_MAX_BYTES: Final = 127
 """Maximum length of a topic name; a record stores the length in one signed byte (store-format.md, Commit log record)."""
@@ -51,7 +52,7 @@ the messages are not limited, but processed in steps (:mod:`flintmq.remoting.pro
 """
 
 IN_FLIGHT_PER_CONNECTION: Final = 4_096
-"""Maximum number of unanswered requests of a connection; at this limit the connection is not read."""
+"""Maximum number of unanswered requests of a connection; at this limit the server does not read from the connection."""
 
 SEND_BUFFER_MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of unsent answers to one peer: four of the largest frames. A peer with more unsent answers is disconnected."""
@@ -117,14 +118,15 @@ CLIENT_ID_MAX_BYTES: Final = 1_024
 """Maximum length of a client id; RocketMQ's clients combine an address, a process id and an instance name."""
 
 GROUPS_PER_CONNECTION_MAX: Final = 4_096
-"""Maximum number of producer groups of a connection, and of its consumer groups; a client of many tenants has hundreds of
-groups."""
+"""Maximum number of producer groups of a connection, and maximum number of its consumer groups; a client of many tenants has
+hundreds of groups."""
 
 QUEUE_NUMS_MAX: Final = 65_536
 """Maximum number of queues of a topic; each queue has a folder in the store, and an entry in the memory of every client."""
 
 QUEUE_LOCKS_MAX: Final = 200_000
-"""Maximum number of locked queues of all groups (about 300 bytes each): 1,000 orderly groups with 200 queues each."""
+"""Maximum number of locked queues of all groups (about 300 bytes each), enough for 1,000 orderly groups with 200 queues
+each."""
 
 KEPT_REGISTRATIONS_MAX_BYTES: Final = 16 * 1024 * 1024
 """Maximum size of the file ``flint/consumers``, in which the broker stores the known consumers for a restart; 10,000 groups
@@ -141,8 +143,8 @@ SUBSCRIPTIONS_MAX_BYTES: Final = 256 * 1024 * 1024
 because subscriptions come with heartbeats, and clients need no permission for heartbeats."""
 
 MEMBERSHIPS_MAX: Final = 200_000
-"""Maximum number of members of all producer groups, and of all consumer groups, enough for 10,000 clients in 20 groups each. A
-member takes about 700 bytes."""
+"""Maximum number of members of all producer groups together, and of all consumer groups together, enough for 10,000 clients in
+20 groups each. A member takes about 700 bytes."""
 
 COUNTERS_MAX: Final = 500_000
 """Maximum number of counters that VIEW_BROKER_STATS_DATA (request 315) reads; a counter takes about 2 KB. There are counters
@@ -153,7 +155,8 @@ REGISTERED_TOPICS_MAX: Final = 200_000
 """Maximum number of topics in a broker's registration; 16 KB of compressed data can expand to millions of topics."""
 
 REGISTERED_BROKERS_MAX: Final = 10_000
-"""Maximum number of broker names in a name server, and of broker addresses; clusters have some hundred brokers."""
+"""Maximum number of broker names in a name server, and maximum number of broker addresses; clusters have some hundred
+brokers."""
 
 REGISTERED_BROKERS_PER_CONNECTION_MAX: Final = 256
 """Maximum number of broker addresses registered by one connection. RocketMQ's brokers register one address per connection."""
@@ -170,7 +173,7 @@ KV_CONFIG_MAX_BYTES: Final = 32 * 1024 * 1024
 ``kvConfig.json``."""
 
 FILTER_EXPRESSION_MAX_BYTES: Final = 16 * 1024
-"""Maximum length of a filter expression, such as 700 ids in an IN list; splitting the expression into tokens takes about 10
+"""Maximum length of a filter expression, enough for 700 ids in an IN list; splitting the expression into tokens takes about 10
 ms."""
 
 FILTER_MAX_DEPTH: Final = 48
@@ -216,4 +219,5 @@ HA_SEND_BUFFER_BYTES: Final = 1024 * 1024
 """Maximum size of unsent bytes to a slave, as in RocketMQ."""
 
 HA_HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Seconds from a slave's connection until its first request must arrive; slaves send this request at once."""
+"""Seconds within which the first request of a slave must arrive after the slave has connected; slaves send this request at
+once."""

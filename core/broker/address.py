@@ -43,7 +43,7 @@ class Viewpoint(msgspec.Struct, frozen=True):
     listener: str = ""
     """Name of the name server's listener; empty for the main listener."""
     local_host: str = ""
-    """Address of the name server's machine to which the client is connected."""
+    """Address of the name server to which the client is connected."""
 
 
 HERE: Final = Viewpoint()
@@ -118,8 +118,8 @@ class BrokerAddress(msgspec.Struct, frozen=True):
     """The addresses and the listening port of a broker."""
 
     host_port: str
-    """Address as ``host:port`` under which the broker registers. Clients get this address unless :attr:`advertised` has another
-    address for them."""
+    """Address as ``host:port`` under which the broker registers. A client gets this address unless :attr:`advertised` has
+    another address for the client."""
     packed: bytes
     """Address of the broker in the binary form that records and message ids contain."""
     listening_port: int

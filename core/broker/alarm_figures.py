@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flintmq.core.broker.alarms import Alarms
 
 ALARMS: Final = "alarms"
-"""Name of the figure with a broker's alarms, a JSON array of objects with the fields of
+"""Name of the figure whose value describes a broker's alarms, as a JSON array of objects with the fields of
 :class:`~flintmq.core.kernel.ports.alarm.Alarm`."""
 
 

@@ -113,14 +113,15 @@ class BrokerApi:
         self.clock: Final = state.clock
         """Clock of the broker, which tests can set."""
         self.role: Final = state.role
-        """Current role of the broker: master or slave. It may change while the broker runs; the configuration has the role at
-        the start."""
+        """Current role of the broker: master or slave. The role may change while the broker runs; the configuration contains
+        only the role at the start."""
         self.work: Final = Work(state)
         """Scheduler of periodic work, of calls from other threads and of blocking calls."""
         self.address: Final = state.address
         """Addresses of the broker, which clients get and records contain."""
         self.intake: Final = state.intake
-        """Maker of messages from sends, with the steps that each message passes before it is appended."""
+        """Part of the broker that makes a message from each send, with the steps that a message passes before it is
+        appended."""
         self.outlet: Final = state.outlet
         """Reader of messages. The reader checks the pulls of consumer groups, and lets features of the broker read without
         checks. It also holds pulls that wait for messages."""

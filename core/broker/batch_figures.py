@@ -10,7 +10,7 @@ from flintmq.core.histogram import SECONDS, Histogram
 
 MESSAGES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 SIZES: Final = (1024.0, 4096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0)
-"""Bounds of message sizes in RocketMQ's histogram, in bytes."""
+"""Bounds of the buckets of RocketMQ's histogram of message sizes, in bytes."""
 
 
 NOTES_MAX: Final = 500

@@ -22,8 +22,8 @@ CONSUME_TYPE: Final = "consume type"
 CONSUME_FROM_WHERE: Final = "consume from where"
 
 Subscriptions = frozenset[tuple[str, str, str]]
-"""Subscriptions of a group's member as (topic, expression type, expression). The group's retry topic is left out, because
-clients subscribe to the retry topic automatically, some of them only after their start."""
+"""Subscriptions of a group's member as (topic, expression type, expression). The group's retry topic is left out: clients
+subscribe to the retry topic automatically, but not all clients at their start."""
 
 _NOTHING: Final = ("", "")
 """Expression type and expression that stand for members that do not subscribe to a topic."""

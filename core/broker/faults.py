@@ -72,12 +72,13 @@ class _Fault:
     since_s: float
     last_s: float
     times: int = 0
-    """Number of refusals since the fault began."""
+    """Number of refusals since this fault of the broker began."""
     is_over: bool = False
     well_s: float = -1.0
-    """Monotonic time in seconds of the last successful send since the last refusal; -1 if no send has succeeded since then."""
+    """Monotonic time in seconds of the last successful send after the last refusal; -1 if no send has succeeded after the last
+    refusal."""
     was_told: bool = False
-    """Whether the fault was logged since it began."""
+    """Whether this fault of the broker was logged since it began."""
     pace: _Pace = attrs.field(factory=_Pace)
 
     @property
@@ -106,7 +107,7 @@ class BrokerFaults:
         self._faults: dict[str, _Fault] = {}
         self._unwritten: dict[str, _Unwritten] = {}
         self.are_some = False
-        """Whether any fault lasts. If no fault lasts, callers need not report successful sends."""
+        """Whether any fault of the broker lasts. If no fault lasts, callers need not report successful sends."""
 
     def refused(self, error: RefusedError, times: int = 1) -> None:
         """Record refused messages, or stored messages that are not as durable as promised.

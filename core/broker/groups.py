@@ -76,7 +76,7 @@ BUILT_IN_GROUPS: Final = (
     SubscriptionGroupConfig(group_name="CID_ONSAPI_PERMISSION"),
     SubscriptionGroupConfig(group_name="CID_ONSAPI_OWNER"),
 )
-"""Groups that every broker has from its start."""
+"""Consumer groups that every broker has from its start."""
 
 
 _BUILT_IN_NAMES: Final = frozenset(config.group_name for config in BUILT_IN_GROUPS)

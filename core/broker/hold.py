@@ -40,14 +40,13 @@ class HeldPull(msgspec.Struct, eq=False):
     queue_id: int
     queue_offset: int
     channel: Hashable | None
-    """Connection that sent the pull; None if a feature of the broker waits. The pull is dropped when the connection closes, and
-    counts against the connection's limit of held pulls."""
+    """Connection that sent the pull; None if a feature of the broker waits for messages. The pull is dropped when the
+    connection closes, and counts against the connection's limit of held pulls."""
     deadline_s: float
     message_filter: MessageFilter | None
     resume: Resume
     places: int = 1
-    """Number that this pull adds to the counts of held pulls, which are limited: 1, or more if the request takes much
-    memory."""
+    """Count of this pull in the limits of held pulls: 1, or more if the request takes much memory."""
     is_held: bool = True
 
 

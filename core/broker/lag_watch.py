@@ -20,13 +20,13 @@ from flintmq.core.kernel.ports.alarm import WARNING, Alarm
 
 PAIRS_MAX: Final = 2_000
 """Maximum number of pairs of consumer group and topic whose lag is watched; the data of a pair takes about 1.5 KB. At this
-number, no further pair is watched until the lag of a watched pair falls below the smallest watched lag."""
+number, no further pair is watched until the lag of a watched pair falls below ``alarms.lag_messages``."""
 STEPS: Final = 5
 """Number of samples of a lag within the time window. If any sample is smaller than the first, the lag does not count as
 growing."""
 _GROWTH: Final = 10
-"""Divisor for the growth of a lag that raises an alarm. The alarm is raised if the lag has grown within the time window by the
-lag at the beginning of the window divided by this number, or by the smallest watched lag."""
+"""Divisor for the smallest growth of a lag that raises an alarm: the lag at the beginning of the time window, divided by this
+number. A growth by ``alarms.lag_messages`` always raises the alarm."""
 
 
 def lag_messages(max_queue_offset: int, consumer_offset: int) -> int:

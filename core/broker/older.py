@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from flintmq.core.kernel.ports.filter import MessageFilter
 
 ReadOlder = Callable[[str, int, int, int], Sequence[memoryview] | None]
-"""Function that returns the checked records of a queue, given the topic, the queue id, the first queue offset and the maximum
-number of records. The function returns None if it does not have the records, and must not raise."""
+"""Function that returns records of a queue, checked for damage, given the topic, the queue id, the first queue offset and the
+maximum number of records. The function returns None if it does not have the records, and must not raise."""
 
 
 class OlderMessages:

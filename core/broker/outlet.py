@@ -73,11 +73,11 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     topic: str
     queue_id: int
     queue_offset: int
-    """The queue offset of the first message wanted."""
+    """Queue offset of the first message that the pull asks for."""
     group: str
     peer: Peer
     max_count: int = 32
-    """Maximum number of messages in the answer to the pull. The store's limits of an answer apply, too."""
+    """Maximum number of messages in the answer to the pull. The store's limits for the size of an answer apply, too."""
     expression: str | None = SUB_ALL
     """Filter expression of the pull; None for the subscription that the group's members have registered."""
     expression_type: str | None = TAG
@@ -86,7 +86,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """Version of the client's subscription, a time in ms since 1970. The pull is refused if the registered subscription is
     older than this version."""
     commit_offset: int | None = None
-    """Consumer offset to store with the pull; None to store none."""
+    """Consumer offset of the group to store with the pull; None if the pull stores no offset."""
 
 
 class _Pulled(msgspec.Struct, frozen=True):

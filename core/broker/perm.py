@@ -11,7 +11,7 @@ from flintmq.core.response_code import ResponseCode
 READ: Final = 4
 WRITE: Final = 2
 INHERIT: Final = 1
-"""Permission bit of a template topic, which gives its settings to topics that sends create."""
+"""Permission bit of a template topic. A topic that a send creates gets the settings of a template topic."""
 READ_WRITE: Final = READ | WRITE
 
 

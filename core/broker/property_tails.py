@@ -46,7 +46,7 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     """The tail of a property string, from the separator after UNIQ_KEY on, in parsed form."""
 
     stored: str
-    """Tail of the property string as records contain it: without WAIT and with CLUSTER."""
+    """Tail of the property string as records contain it: without the property WAIT and with the property CLUSTER."""
     tags_code: int
     keys: str
     wait: bool

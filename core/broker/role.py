@@ -40,7 +40,7 @@ class Role:
         """Event published on the loop thread after a change of the role. The attributes of the role already have the new
         values."""
         self.epoch = 0
-        """Number of the role: 0 at the start, and greater after each change of the role."""
+        """Number that grows with each change of the broker's role; 0 at the start."""
         self._take(kind, broker_id)
 
     def _take(self, kind: str, broker_id: int) -> None:

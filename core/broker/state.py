@@ -107,8 +107,8 @@ class BrokerState:
         """Advertised address of the broker in the binary form that records and message ids contain."""
         self.store_host_hex = address.packed.hex().upper()
         self.advertised_address = address.host_port
-        """Address as ``host:port`` under which the broker registers. Clients get this address unless :attr:`address` has
-        another address for them."""
+        """Address as ``host:port`` under which the broker registers. A client gets this address unless :attr:`address` has
+        another address for the client."""
         self.figures = figures if figures is not None else Figures(stats)
         """Figures of GET_BROKER_RUNTIME_INFO (request 28), and measurements for monitoring systems."""
         self.alarms = Alarms()

@@ -28,7 +28,7 @@ class StatsSpan(msgspec.Struct, frozen=True):
     sum: int
     """Sum of the values that were added to the counter in the span of time."""
     tps: float
-    """Sum of the values that were added to the counter per second."""
+    """Sum of the values that were added to the counter in the span of time, divided by the span's length in seconds."""
     avgpt: float
     """Average of the values that were added to the counter: the sum divided by the number of additions."""
 
@@ -103,7 +103,7 @@ class StatsTable:
         """Topics in which a group has counters, keyed by group."""
         now_s = clock.monotonic_s()
         self._times_s = tuple(deque((now_s,), kept) for _, kept in _SERIES)
-        """Monotonic times in seconds of the kept snapshots, for each series."""
+        """Monotonic times in seconds of the kept snapshots of the counters, for each series of snapshots."""
         self._numbers: tuple[int, ...] = (1,) * len(_SERIES)
         """Number of snapshots of each series since the start, which is also the number of the series' newest snapshot."""
 

@@ -26,7 +26,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     class_filter_mode: bool = False
     """Whether the client uses a filter class of RocketMQ 3; clients of RocketMQ 4.9 never do."""
     code_set: frozenset[Int] = frozenset()
-    """Java hash codes of the subscription's tags. They are compared with the tags codes in consume queues."""
+    """Java hash codes of the subscription's tags, which are compared with the tags codes in consume queues."""
     expression_type: str = TAG
     """Type of the filter expression: ``TAG``, ``SQL92``, or a type that a plugin registered."""
     sub_string: str = SUB_ALL

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _SINGLE_PAGES_BYTES: Final = 64 * 1024 * 1024
 _REWRITE_BYTES: Final = 1024 * 1024
 _BY_CALL_BYTES: Final = 8 * 1024
-"""Size in bytes from which a write by a system call is faster than a copy into the file's map, where the copy causes a page
-fault for every new page."""
+"""Size in bytes from which a write by a system call is faster than a copy into the file's map. The copy causes a page fault for
+every new page."""
 _BY_OPENING_BYTES: Final = 64 * 1024
 """Size in bytes from which a write by a system call is faster than a copy into the file's map even if the file must be opened
 for the call."""

@@ -37,7 +37,8 @@ class Registered(msgspec.Struct, Generic[T], frozen=True):
     shape: Shape
     """Requirements for the object that the factory makes."""
     essential: bool = False
-    """Whether a failure of the made object stops acknowledgements; only dispatchers can be essential."""
+    """Whether the object that the factory makes is essential: its failure stops acknowledgments. Only dispatchers can be
+    essential."""
 
     @property
     def what(self) -> str:
@@ -172,8 +173,8 @@ class ServerPart(msgspec.Struct, frozen=True):
     declarations: tuple[RequestDeclaration, ...] = ()
     """Request codes that the processor answers, without the codes that a third party's processor answers instead."""
     threads: Mapping[str, int] = {}
-    """Number of threads of each pool of a processor, keyed by pool name; 0 for the broker's own pools (``LOOP_POOLS`` of the
-    port)."""
+    """Number of threads of each pool of a processor, keyed by pool name; 0 for the broker's own pools
+    (:data:`flintmq.core.kernel.ports.processor.LOOP_POOLS`)."""
 
     @property
     def codes(self) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ROWS_FIRST: Final = 1_024
 
 RequestAt = Callable[[int], "DispatchRequest"]
-"""Function that reads the single record at a position in a file. It raises ``RecordError`` if the record is not valid."""
+"""Function that reads the record at a position in a file. The function raises ``RecordError`` if the record is not valid."""
 
 
 class RecordColumns(msgspec.Struct, frozen=True, eq=False):

@@ -21,10 +21,11 @@ _ZERO: Final = ord("0")
 # The table maps chr(48 + n) to the digit of value n in base 31, and all other characters to "!", which int(text, 31) rejects.
 _TO_BASE_31: Final = ("!" * _ZERO + "0123456789abcdefghijklmnopqrstu").ljust(256, "!").encode()
 _SHORT: Final = 14
-"""Length of a text up to which a loop is faster than ``int(text, 31)``, except for texts of digits only."""
+"""Length of a text up to which a loop computes the text's Java hash faster than ``int(text, 31)``, except for texts of digits
+only."""
 _LONG: Final = 256
-"""Length of a text from which numpy computes the hash, if numpy is available. Without numpy the longest texts take a
-millisecond."""
+"""Length of a text from which numpy computes the text's Java hash, if numpy is available. Without numpy the longest texts take
+a millisecond."""
 _POWERS: Final = [pow(31, n, 1 << 32) for n in range(512)]
 _ONES: Final = [total & _MASK for total in accumulate(_POWERS[:-1], initial=0)]
 _CACHED_TAGS_LENGTH: Final = 64

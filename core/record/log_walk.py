@@ -35,8 +35,8 @@ from flintmq.core.record.log_part import LogPart, is_blank, is_file_end, is_zero
 
 NEVER: Final = 2**63 - 1
 _ROWS_FIRST: Final = 256
-"""Number of records that are checked together at first, and after damage. The number is small, so that frequent damage does not
-cost many checksums."""
+"""Number of records in the first bulk check of a scan of the log, and in the first bulk check after damage. The number is
+small, so that frequent damage does not cost many checksums."""
 _PHYSICAL: Final = picked("physical_offset")
 Place = tuple[int, int]
 """The index of a file, and a position in that file."""

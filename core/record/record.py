@@ -51,7 +51,8 @@ _INT16: Final = struct.Struct(">h")
 _SYS_FLAG_AT: Final = HEAD_AT["sys_flag"]
 _STORE_TIMESTAMP_AT: Final = HEAD_AT["store_timestamp"]
 _WIDE_TOPIC_MAX: Final = 2**15 - 1
-"""Maximum length of a topic with magic V2, whose two length bytes are signed in Java."""
+"""Maximum length of a topic in a record with magic V2, because Java reads the two bytes that contain the length as a signed
+number."""
 _ANYWHERE: Final = Path()
 
 
@@ -251,7 +252,8 @@ def encode_blank(remaining_bytes: int) -> bytes:
 
 
 Fields = tuple[tuple[Any, ...], int, int, int, int]
-"""The values of :data:`~flintmq.core.record.layout.HEAD`, and the positions of body, topic, properties and the record's end."""
+"""The values of a record's fixed fields (:data:`~flintmq.core.record.layout.HEAD`), and the positions of body, topic,
+properties and the record's end."""
 
 
 def read_fields(view: memoryview, position: int) -> Fields:

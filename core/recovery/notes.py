@@ -24,15 +24,16 @@ class Notes(msgspec.Struct, frozen=True, eq=False):
 
     disk: Disk
     root: Path
-    """The store's folder."""
+    """Path of the store's folder."""
     ends: EndsFile
     """File with the recorded ends of the store's files."""
     noted: Ends | None
-    """Ends of the store's files that were recorded before this start; None if none were recorded."""
+    """Ends of the store's files that were recorded before this start; None if no ends were recorded."""
     changed: tuple[str, ...]
     """Names of small files of the store, such as tables, that differ from their recorded size or checksum."""
     mended: list[str]
-    """Descriptions of parts of the store that this start found damaged or lost, and rebuilt or continued without."""
+    """Descriptions of parts of the store that this start found damaged or lost. The start rebuilt these parts, or continued
+    without them."""
     lost: list[QueueEnd]
     """Recorded ends of the consume queues that lacked units when the store was opened, before any record was dispatched."""
 

@@ -58,7 +58,7 @@ class FoundStore(msgspec.Struct, frozen=True):
     the log ends at the damage, and the queues of a missing log are deleted, as in RocketMQ.
     """
     noted: Ends | None = None
-    """Ends of the store's files that were recorded before this start; None if none were recorded."""
+    """Ends of the store's files that were recorded before this start; None if no ends were recorded."""
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True):

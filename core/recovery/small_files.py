@@ -26,7 +26,7 @@ _NEEDED: Final = {
     "subscriptionGroup.json": "the settings of groups would be lost",
 }
 _OWN: Final = ("flint/epochs", "flint/feed", "checkpoint")
-"""Small files of the store that every start checks without their recorded size and checksum."""
+"""Small files of the store that every start checks in another way than by their recorded size and checksum."""
 
 
 def changed_files(disk: Disk, root: Path, noted: Ends | None) -> tuple[str, ...]:

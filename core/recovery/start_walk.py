@@ -51,7 +51,7 @@ class Hole(msgspec.Struct, frozen=True):
     start_offset_bytes: int
     """Physical offset of the first damaged byte."""
     end_offset_bytes: int
-    """Physical offset of the next valid record."""
+    """Physical offset of the first valid record after the damage."""
     reason: str
     """The reason why the damaged bytes are not a valid record."""
     store_timestamp_ms: int

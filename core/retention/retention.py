@@ -44,13 +44,13 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     retention_bytes: int
     """Size of the log in bytes above which its oldest files are deleted; 0 switches this limit off."""
     hold_until_consumed: bool
-    """Whether a file of the log is kept as long as at least one group has not consumed all of its messages."""
+    """Whether a file of the log is kept as long as at least one group has not consumed all messages of the file."""
     hold_max_bytes: int
     """Maximum size in bytes of the newest part of the log in which :attr:`hold_until_consumed` keeps files. Older files are
-    deleted even if a group has not consumed all of their messages."""
+    deleted even if a group has not consumed all messages of these files."""
     keep_for_groups: frozenset[str] = frozenset()
     """Names of groups for which files are kept: a file of the log is kept as long as one of these groups has not consumed all
-    of its messages."""
+    messages of the file."""
     keep_at_most_ms: int = 0
     """Age in ms of a file's newest message from which on the file is no longer kept for the groups in
     :attr:`keep_for_groups`."""

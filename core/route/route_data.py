@@ -30,7 +30,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The addresses of a master and its slaves, which share a broker name."""
 
     broker_addrs: dict[Long, str] = field(default_factory=dict)
-    """Addresses of the brokers with this broker name, keyed by broker id; id 0 is the master."""
+    """Addresses of the master and the slaves with one broker name, keyed by broker id; id 0 is the master."""
     broker_name: str = ""
     cluster: str = ""
 
@@ -74,7 +74,7 @@ class TopicQueueTable:
     def __init__(self) -> None:
         self._table: dict[str, dict[str, QueueData]] = {}
         self.size = 0
-        """Number of entries of the table. Each topic is counted once for each broker that has the topic."""
+        """Number of pairs of a topic and a broker name in the table of queues."""
         self._wiped: set[str] = set()
         """Names of brokers whose topics have no write permission, whatever the brokers register."""
 

@@ -144,12 +144,13 @@ class MessageStore:
         """Reason why writes are refused for lack of disk space; None if the space suffices. The cleaner of retention sets and
         clears the reason."""
         self.noted = opened.notes.noted
-        """Ends of the store's files that were recorded before this start; None if none were recorded."""
+        """Ends of the store's files that were recorded before this start; None if no ends were recorded."""
         self.changed = opened.notes.changed
         """Names of small files of the store, such as tables, that differed from their recorded size or checksum when the store
         was opened."""
         self.mended = opened.notes.mended
-        """Files of the store that this start found damaged or missing, and rebuilt or continued without."""
+        """Files of the store that this start found damaged or missing. The start rebuilt these files, or continued without
+        them."""
         self.reput = reput
         self.noter = EndsNoter(opened)
         queues = self.consume_queues

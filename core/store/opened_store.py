@@ -55,7 +55,7 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     make_queues: MakeConsumeQueues
     make_index: MakeIndexBuilder
     tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({})
-    """Factories of the rules for tags codes, keyed by topic, for topics whose codes are not hashes of the tags."""
+    """Factories of the rules for tags codes, keyed by topic, for topics whose tags codes are not hashes of the tags."""
     settings: object = None
     """The settings of the flush strategy."""
     pool: TransientStorePool | None = None
@@ -89,7 +89,7 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     folder: StoreFolder
     """The folder and resources from which consume queues and index were created."""
     last_stop: LastStop
-    """How the previous broker on the store stopped: cleanly, killed, or crashed."""
+    """How the previous broker that used the store stopped: cleanly, killed, or crashed."""
     commit_log: CommitLog
     checkpoint: StoreCheckpoint
     epochs: EpochFile
@@ -104,12 +104,12 @@ class OpenedStore(msgspec.Struct, frozen=True, eq=False):
     fenced: Event[[str]]
     """Event published with the reason when a sync has failed; published once, on the flush service's thread."""
     lock: contextlib.ExitStack
-    """Stack whose close releases the store's lock."""
+    """Exit stack whose close releases the store's lock."""
     files: contextlib.ExitStack
-    """Stack whose close ends the background work, then closes the dispatchers, then the files."""
+    """Exit stack whose close ends the background work, then closes the dispatchers, then the files."""
     dispatchers: contextlib.ExitStack
-    """Stack whose close closes the dispatchers. The stack :attr:`files` closes this stack after the background work has ended,
-    and before the files are closed."""
+    """Exit stack whose close closes the dispatchers. The exit stack :attr:`files` closes this exit stack after the background
+    work has ended, and before the files are closed."""
     notes: Notes
     """Ends of the store's files that were recorded before this start, and the differences found in the files."""
     recovered: Recovered | None = None

@@ -110,7 +110,7 @@ class QueueFlusher:
         self._failed: OSError | None = None
         self._end: Callable[[], None] | None = None
         self.failures = 0
-        """Number of rounds of the service that ended in an error."""
+        """Number of rounds of syncs of the consume queues that ended in an error."""
         self._sync_failed = sync_failed
         self._after_round = after_round
 

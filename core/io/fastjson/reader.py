@@ -24,8 +24,8 @@ _NUMBER_SUFFIXES: Final = "LlSsBbFfDd"
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b'{}[]"'))
 _MAX_DIGITS: Final = 40
-"""Maximum length of a number in JSON. No field of the protocol has a longer number, and the time to convert an integer is
-quadratic."""
+"""Maximum length of a number in JSON. No field of the protocol has a longer number, and the time to convert a text to an
+integer grows with the square of its length."""
 
 
 def loads(

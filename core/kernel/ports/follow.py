@@ -39,7 +39,7 @@ class HandedOut(msgspec.Struct, frozen=True, eq=False):
     group: str
     queue_id: int
     records: Sequence[memoryview]
-    """Buffers with whole records, in the order of the log. They are valid only during the call of the service."""
+    """Buffers with whole records, in the order of the log. The buffers are valid only during the call of the service."""
     took_s: float
     """Duration of the search for the pull's messages, in seconds."""
 

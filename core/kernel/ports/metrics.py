@@ -31,7 +31,7 @@ class Measurement(msgspec.Struct, frozen=True):
     """Name of the metric, such as ``audit_lines_total``. The name of a counter ends with ``_total``."""
     value: float
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Label values, keyed by label name. Use few distinct values: monitoring keeps a time series for each."""
+    """Label values, keyed by label name. Use few distinct values: monitoring keeps a time series for each value."""
     kind: Literal["counter", "gauge"] = "gauge"
     meaning: str = ""
     """Help text of the metric, one sentence. If measurements of one name have different texts, the first text is used."""
