@@ -72,7 +72,7 @@ class Appender:
         self._clock = clock
         self._tags_codes = tags_codes
         self.next_queue_offset: dict[tuple[str, int], int] = {}
-        """Queue offset of the next message of each queue, keyed by (topic, queue id); a missing queue begins at 0."""
+        """Queue offset of the next message of each queue, keyed by (topic, queue id); a queue without an entry begins at 0."""
 
     def append(self, messages: Sequence[Appendable]) -> list[Appended]:
         """Append messages to the log, in order.

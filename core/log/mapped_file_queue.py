@@ -199,7 +199,7 @@ class MappedFileQueue:
         self._step_bytes = min(step_bytes, file_bytes)
         self._pool = pool
         self.pooled = pool is not None
-        """Whether files of the queue can have buffers of a transient pool."""
+        """Whether the mapped files can have buffers of a transient store pool."""
         self._ahead = ahead
         self._warm = warm
         self._holds = holds

@@ -40,7 +40,7 @@ class FoundStore(msgspec.Struct, frozen=True):
 
     last_stop: LastStop
     commit_log: CommitLog
-    """The log, with its files mapped."""
+    """The log, whose files are mapped into memory."""
     queues: ConsumeQueues
     """The loaded consume queues; each queue ends after its last valid unit."""
     index: IndexBuilder | None

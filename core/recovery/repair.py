@@ -34,7 +34,7 @@ from flintmq.core.recovery.start_walk import Cut, Hole, Recovered
 log = event_log("flintmq.store")
 
 LOST_TOPIC: Final = "RMQ_SYS_LOST"
-"""The topic of filler records, which no queue and no index entry refers to."""
+"""The topic of records that fill damaged parts of the log. No queue and no index entry refers to these records."""
 _FILLER_BYTES: Final = 1024 * 1024
 _NOWHERE: Final = pack_host("0.0.0.0", 0)
 

@@ -83,7 +83,7 @@ class Recovered(msgspec.Struct, frozen=True):
     """Physical offset of the first record that the checkpoint does not cover, and the number of records before it that have
     units in consume queues; None if the checkpoint covers all records."""
     clock_went_back: bool = False
-    """Whether store times went backward in the log, so that they do not give the order of records."""
+    """Whether store times went backward in the log, so that store times do not give the order of records."""
     newest_ms: int = 0
     """Latest store time of the records from :attr:`start_offset_bytes` on, in ms since 1970; 0 if there are no such records."""
 

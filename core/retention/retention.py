@@ -112,7 +112,7 @@ class Space(msgspec.Struct, frozen=True):
     delete: bool = False
     """Whether expired files are deleted at any hour of the day."""
     forcibly: bool = False
-    """Whether the oldest files are deleted even if they have not expired."""
+    """Whether the oldest files of the log are deleted even if these files have not expired."""
     full: DiskFull | None = None
     """The reason why writes are refused; None if writes are accepted."""
 
