@@ -26,7 +26,7 @@ _SIZE_KEY: Final = "store.consume_queue_file_bytes (mappedFileSizeConsumeQueue)"
 _STEP_BYTES: Final = 64 * 1024
 _RECOVER_FILES: Final = 3
 _FEW_UNITS: Final = 8_192
-"""Number of a queue's units that are examined one by one before numpy is used for the rest; most queues have no more units."""
+"""Number of consume queue units that are checked in a loop. If there are more units, numpy checks the further units."""
 FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
@@ -43,7 +43,7 @@ class ConsumeQueue:
         self.max_physical_offset_bytes = -1
         """Physical end of the newest message in this queue; -1 if the queue has no message."""
         self.min_logic_offset_bytes = 0
-        """Byte position in the queue of the oldest unit whose message still exists."""
+        """Byte position, in the queue, of the oldest unit whose message still exists."""
         self.ext: ConsumeQueueExt | None = None
         """The queue's extension files; None if the queue has none. Units of the queue refer to extension units by addresses in
         place of tags codes."""

@@ -42,7 +42,7 @@ class ExtUnit(msgspec.Struct, frozen=True, gc=False):
     """A decoded extension unit of a consume queue."""
 
     tags_code: int
-    """Tags code of the message. A queue without extension files has the tags code in its unit."""
+    """Tags code of the message. In a queue without extension files, the message's unit contains the tags code."""
     store_timestamp_ms: int
     bit_map: bytes | None
     """Bit map of the groups whose filters the message matches; None if the bit map was not computed."""
@@ -67,7 +67,8 @@ class ConsumeQueueExt:
         folder = queue_folder(root, topic, queue_id)
         self.files = MappedFileQueue(disk, folder, file_bytes, step_bytes=_STEP_BYTES, size_key=_SIZE_KEY)
         self._begin = 0
-        """Start position of the first extension file to create; used only if the queue has no extension file."""
+        """Position at which the first extension file of the queue will begin; used only while the queue has no extension
+        file."""
 
     def load(self, *, crashed: bool = False) -> None:
         """Map the existing files; call :meth:`end_after` afterwards. Raises StoreFormatError."""

@@ -88,7 +88,7 @@ class ConsumeQueueTable:
         self.queues = QueuesByKey()
         self._gone_below_bytes = gone_below_bytes
         self.last_store_timestamp_ms = 0
-        """Store time of the newest message with a unit, in ms since 1970."""
+        """Store time of the newest message with a consume queue unit, in ms since 1970."""
         self.deleted: Event[[str, int]] = Event()
         """Event published with the topic and the queue id when a queue was deleted or restarted."""
 

@@ -30,8 +30,8 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.java_number import number_or
 
 Runs = list[tuple[int, int]]
-"""Delays of one delay level: pairs of the physical offset in bytes from which a delay applies, and the delay in ms. The pairs
-are in order of the physical offset."""
+"""The delays that one delay level had in the course of the log: pairs of a physical offset in bytes and the delay in ms that
+applies from this offset on. The pairs are in order of the physical offset."""
 _KEY: Final = "delayLevels"
 _UNKNOWN: Final = -(2**62)
 _UNKNOWN_END: Final = _UNKNOWN + 2**60
@@ -46,7 +46,7 @@ class DelayTimes(msgspec.Struct):
 
     levels: dict[int, Runs] = msgspec.field(default_factory=dict)
     guessed_ms: Mapping[int, int] = msgspec.field(default_factory=dict)
-    """Delays in ms to use where the real delay of a level is unknown, keyed by level; empty to use no such delays."""
+    """Delays in ms, keyed by delay level, that are assumed for records whose delay is not known; empty to assume no delays."""
 
     def delay_ms(self, level: int, physical_offset_bytes: int) -> int | None:
         """Return the delay in ms that a delay level had for a record at a physical offset; None if the delay is neither known

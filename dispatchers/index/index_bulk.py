@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from flintmq.core.record.bulk_scan import Column
 
 LEAST: Final = 64
-"""Number of index entries from which numpy is faster than a loop."""
+"""Minimum number of index entries for which numpy is faster than a loop over the entries."""
 _PLAIN_MAX: Final = 64
-"""Maximum length of UNIQ_KEYs that are hashed as a matrix; clients create no longer UNIQ_KEYs."""
+"""Maximum length of a UNIQ_KEY for which numpy computes the hashes of a whole batch at once. RocketMQ's clients create shorter
+UNIQ_KEYs."""
 
 
 def is_worth_it(count: int) -> bool:

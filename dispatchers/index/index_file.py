@@ -26,7 +26,8 @@ _ENTRY: Final = struct.Struct(">iqii")
 _INT_MAX: Final = 0x7FFFFFFF
 _ALLOCATE_STEP_BYTES: Final = 1024 * 1024
 STEP_ENTRIES: Final = 4_096
-"""Number of entries of one hash chain that a search examines between two yields, which takes about 2 ms."""
+"""Number of entries of one hash chain that a search examines before it yields. Examining this number of entries takes about 2
+ms."""
 
 IndexEntry = tuple[int, int, int]
 """An index entry to add: (key hash, physical offset, store time in ms)."""

@@ -30,10 +30,11 @@ from flintmq.dispatchers.index.index_file import IndexEntry, IndexFile
 log = event_log("flintmq.store")
 
 _GATHER_ENTRIES: Final = 2_048
-"""Number of gathered index entries at which the entries are written, which takes about 4 ms without numpy."""
+"""Number of gathered index entries at which the index service writes the entries. Writing this number of entries takes about 4
+ms without numpy."""
 _GATHER_COLUMNS: Final = 262_144
-"""Number of index entries gathered from bulk reads at which the entries are written. So many entries change many slots in each
-page of an index file."""
+"""Number of index entries, gathered from bulk reads of the log, at which the index service writes the entries. With this number
+of entries, many slots change in each page of an index file."""
 
 
 def make_index(folder: StoreFolder) -> IndexService:
@@ -84,17 +85,17 @@ class IndexService:
         self._waiting_messages = 0
         self._waiting_entries = 0
         self._has_batches = False
-        """Whether the records that wait for their index entries may include batch sends."""
+        """Whether the gathered records whose index entries are not written yet may include batch sends."""
         self._waiting_columns: list[index_bulk.EntryColumns] = []
-        """Index entries of records read in bulk that wait to be written; empty while other records wait."""
+        """Index entries, not written yet, of records that were read in bulk; empty while ``_waiting`` has records."""
         self._gathered_until_bytes = 0
-        """Physical end of the last record whose index entries were gathered; 0 before the first record, and after a cut of the
-        log."""
+        """Physical end of the last record whose index entries were gathered. It is 0 before the first record, and after the end
+        of the log was cut off."""
         self._spoiled = ""
         """Error text of the first failed sync of the index; empty if no sync has failed."""
         self._is_complete = True
-        """Whether the index files contain the entries of all records that were dispatched before this start, as after a clean
-        stop."""
+        """Whether the index files contain the entries of all records that were dispatched before this start of the broker, as
+        after a clean stop."""
         self._sync_failed = sync_failed
 
     # --- writes ---

@@ -44,19 +44,17 @@ _TAIL: Final = struct.Struct(">II")
 _TRIES: Final = 2_000
 
 Visibility = Literal["flushed", "dispatched", "confirmed"]
-"""Position of the feed file up to which a reader reads the log.
-
-A record is ``dispatched`` first. A ``flushed`` record survives a crash of the machine, and a ``confirmed`` record is also
-replicated to a slave.
-"""
+"""Name of the position in the feed file up to which a reader reads the log. A record is first ``dispatched``. A ``flushed``
+record survives a crash of the machine. A ``confirmed`` record is also replicated to a slave, if the broker waits for a
+slave."""
 
 
 class FeedState(enum.IntEnum):
     """Whether a broker updates the feed file."""
 
     RUNNING = 1
-    """A broker updates the feed file. After a crash of the broker the file keeps this state, and the positions in the file stay
-    valid."""
+    """A broker updates the feed file. After a crash of the broker, the feed file still has the state ``RUNNING``, and the
+    positions in the file stay valid."""
     CLOSED = 2
     """The broker has stopped; the position ``flushed`` in the feed file is the end of the broker's log."""
 
@@ -69,13 +67,14 @@ class FeedMarks:
     epoch: int
     """Number of the log's epoch, which grows when a recovery cuts the log (``flint/epochs``)."""
     min_offset_bytes: int
-    """Start of the log; files of the log before this position are deleted."""
+    """Physical offset at which the log begins. The files of the log before this offset are deleted."""
     dispatched_offset_bytes: int
-    """End of the records that have consume queue units."""
+    """Physical end of the records that have consume queue units."""
     flushed_offset_bytes: int
-    """End of the records that are synced to disk."""
+    """Physical end of the records that are synced to disk."""
     confirmed_offset_bytes: int
-    """End of the acknowledged records: replicated if the broker waits for a slave, otherwise flushed."""
+    """Physical end of the acknowledged records: the replicated records if the broker waits for a slave, otherwise the flushed
+    records."""
     written_at_ms: int
     """Wall-clock time at which the feed file was written, in ms since 1970. A running broker writes the file at least once a
     second."""
@@ -195,7 +194,7 @@ class FeedWriter:
         self._lock = threading.Lock()
         self._closed = False
         self.writes = 0
-        """Number of writes of the feed file."""
+        """Number of times that the feed file was written."""
 
     def write(self, marks: FeedMarks) -> None:
         """Write positions of the log to the feed file; without effect after :meth:`close`."""

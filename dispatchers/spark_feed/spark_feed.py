@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 
 PUBLISH_DELAY_S: Final = 0.001
-"""Seconds from a change of the log's positions to the write of the feed file."""
+"""Delay in seconds from a change of the log's positions to the write of the feed file."""
 HEARTBEAT_S: Final = 1.0
-"""Interval in seconds at which the feed file is written if nothing changes."""
+"""Interval in seconds at which the feed file is written even if the log's positions do not change."""
 FLUSH_WANTED_S: Final = 0.2
-"""Seconds that records wait for a flush before the feed requests a flush; the flush strategy alone may take ten seconds."""
+"""Time in seconds after which the feed requests a flush for dispatched records that are not flushed yet. Without the request,
+the flush strategy may flush only after ten seconds."""
 
 CallLater = Callable[[float, Callable[[], None]], object]
-"""The type of ``loop.call_later``, as used here."""
+"""Type of a function that calls another function after a delay in seconds, such as ``loop.call_later``."""
 
 
 class Landing(Protocol):
@@ -141,8 +142,8 @@ class FeedPublisher:
         self._due = False
         self._flush_soon: Callable[[], None] | None = None
         self._awaited_bytes: int | None = None
-        """Physical offset up to which the log should be flushed within :data:`FLUSH_WANTED_S`; None if no record waits for a
-        flush."""
+        """Physical offset up to which the log must be flushed at the next check; if it is not, the feed requests a flush. None
+        if no check is scheduled."""
 
     @property
     def writes(self) -> int:
