@@ -19,15 +19,15 @@ class AdaptiveGroupCommitSection:
     """The section ``flush.adaptive_group_commit`` of the configuration."""
 
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """Longest time that a send's acknowledgement waits for the sync of its message."""
+    """Longest time in ms that a send's acknowledgement waits for the sync of the sent message."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """Interval between syncs of bytes for which no acknowledgement waits."""
+    """Interval in ms between two syncs of the log while no acknowledgement waits for a sync."""
     linger_percent: int = attrs.field(
         default=20, validator=attrs.validators.and_(attrs.validators.ge(0), attrs.validators.le(100))
     )
-    """Delay before a sync, in percent of the usual duration of a sync."""
+    """Delay before a sync of the log, in percent of the usual duration of a sync."""
     max_linger_ms: int = attrs.field(default=4, validator=attrs.validators.ge(0))
-    """Longest delay before a sync, however long a sync usually takes."""
+    """Longest delay in ms before a sync of the log, however long a sync usually takes."""
 
 
 class AdaptiveGroupCommit(GroupCommit):

@@ -18,12 +18,12 @@ class AuditLine(msgspec.Struct):
     messages: int
     bytes: int
     first_offset_bytes: int
-    """Physical offset of the first record that the topic has in the batch."""
+    """Physical offset of the topic's first record among the batch's new records."""
     end_offset_bytes: int
-    """Physical offset just past the last record in the batch, of any topic. After a restart, the dispatcher continues at this
-    offset."""
+    """Physical offset just past the last record of the batch, which may belong to another topic. After a restart, the
+    dispatcher continues at this offset."""
     store_timestamp_ms: int
-    """Store time of the last record that the topic has in the batch, in ms since 1970."""
+    """Store time of the topic's last record in the batch, in ms since 1970."""
 
 
 class AuditDispatcher:

@@ -15,9 +15,9 @@ class AuditSection:
     """The section ``audit`` of the configuration."""
 
     path: str = "flintmq-audit.jsonl"
-    """Path of the file to which the dispatcher appends a line for each topic in each batch."""
+    """Path of the audit file. The dispatcher appends a line to the file for each topic in each batch."""
     max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=attrs.validators.ge(4096))
-    """Size above which the audit file is renamed to ``<path>.1``."""
+    """Size in bytes above which the audit file is renamed to ``<path>.1``."""
 
 
 @hookimpl

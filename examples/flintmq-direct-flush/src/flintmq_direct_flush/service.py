@@ -22,9 +22,9 @@ class DirectFlushSection:
     """Way of writing the log. ``direct`` writes past the page cache; ``dsync`` writes through the page cache, with a sync in
     each write."""
     sync_flush_timeout_ms: int = attrs.field(default=5_000, validator=attrs.validators.ge(1))
-    """Longest time that a send's acknowledgement waits for the write of its message."""
+    """Longest time in ms that a send's acknowledgement waits until the sent message is written."""
     interval_ms: int = attrs.field(default=10, validator=attrs.validators.ge(1))
-    """Interval between writes of bytes for which no acknowledgement waits."""
+    """Interval in ms between two writes of the log while no acknowledgement waits for a write."""
     pool_size: int = attrs.field(default=3, validator=attrs.validators.ge(2))
     """Number of buffers, each as large as a commit log file. Two buffers are in use while the log changes to its next file."""
 

@@ -22,7 +22,8 @@ from flintmq import RefusedError
 from flintmq.core.broker.api import BrokerApi, Empty, Found, HeldPull, NewMessage, Stored, Wanted
 
 LINE_MAX_BYTES = 256 * 1024
-"""Largest number of received bytes of a client that wait to be handled. A client that exceeds this number is disconnected."""
+"""Maximum number of bytes that were received from a client and not handled yet. A client that exceeds this number is
+disconnected."""
 
 
 class LineListener:

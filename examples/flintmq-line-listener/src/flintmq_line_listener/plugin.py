@@ -15,7 +15,7 @@ class LineSection:
     host: str = "127.0.0.1"
     """Address to listen on. Every program that can connect to this address may read and write every topic."""
     port: int | None = None
-    """Port to listen on; 0 takes a free port. Without a port the plugin does not listen."""
+    """Port to listen on; 0 chooses a free port. If the port is not set, the plugin does not listen."""
 
 
 def make_listener(context: ApiContext[LineSection]) -> LineListener | None:

@@ -26,9 +26,9 @@ class QuotaSection:
     topics_prefix: str = "Logs"
     """Prefix of the names of topics that have a quota."""
     max_bytes: int = 100_000_000
-    """Number of body bytes that may be sent to each topic with a quota within a period."""
+    """Maximum number of body bytes that may be sent within a period to a topic whose name begins with the prefix."""
     period_s: int = 3_600
-    """Length of a quota's period, at whose end the numbers of sent bytes begin again at 0."""
+    """Length of a period in seconds. At the end of a period, the used bytes of all quotas are set to 0."""
 
 
 _quotas: weakref.WeakKeyDictionary[BrokerApi, Quota] = weakref.WeakKeyDictionary()

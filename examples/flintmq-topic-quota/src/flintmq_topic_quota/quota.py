@@ -11,7 +11,8 @@ from flintmq.core.kernel.ports import WARNING, Alarm, Sent
 from flintmq.protocol import MessageBatch, MessageExtBrokerInner, RefusedError, ResponseCode
 
 USED: Final = "topicQuotaUsedBytes"
-"""Name of the figure with the used quotas in the answer to request 28 (``GET_BROKER_RUNTIME_INFO``)."""
+"""Name of the figure in the answer to request 28 (``GET_BROKER_RUNTIME_INFO``) that has the number of used bytes of all
+quotas."""
 
 
 class Quota:
