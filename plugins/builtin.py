@@ -132,7 +132,8 @@ _SHARED: Final = tuple(plugin for plugin in BUILTIN_PLUGINS if getattr(plugin, "
 BROKER_ONLY: Final = frozenset(
     getattr(plugin, "plugin_name", "") for plugin in BUILTIN_PLUGINS if plugin not in _SHARED
 )
-"""Names of built-in plugins that only a broker has. A name server accepts these names in ``disabled_plugins``."""
+"""Names of built-in plugins that brokers have and name servers lack. A name server accepts these names in ``disabled_plugins``,
+too."""
 
 
 def name_server_plugins() -> tuple[object, ...]:

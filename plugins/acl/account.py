@@ -28,8 +28,8 @@ _WORDS: Final = {
 }
 _Span = tuple[int, int]
 _Pattern = tuple[tuple[_Span, ...], ...]
-"""Allowed range of each segment of an address, both bounds included. IPv4 has 4 segments and IPv6 has 8; no segments mean all
-addresses."""
+"""Address pattern: the allowed range of each segment of an address, both bounds included. IPv4 addresses have 4 segments and
+IPv6 addresses have 8. A pattern without segments matches all addresses."""
 _ANY_GROUP: Final = ((0, 0xFFFF),)
 _V4_NUMBER: Final = re.compile(r"[0-9]{1,3}")
 _V6_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,4}")
@@ -47,9 +47,9 @@ class Account:
     access_key: str
     secret: Secret = attrs.field(repr=False)
     white: AddressPatterns
-    """Address patterns of the account. With ``acl.compat: safe``, requests from other addresses are refused, unless the account
-    has no patterns. With ``acl.compat: strict``, requests that name the account need neither a signature nor permissions if
-    they come from these addresses."""
+    """Address patterns of the account. With ``acl.compat: safe``, a request that names the account is refused if the account
+    has patterns and the client's address matches none of these patterns. With ``acl.compat: strict``, requests that name the
+    account and come from an address that matches a pattern need neither a signature nor permissions."""
     admin: bool
     default_topic: Permission
     default_group: Permission

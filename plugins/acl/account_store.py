@@ -61,7 +61,7 @@ class AccountStore:
         self._failed: str | None = None
         self._files = self._read_all()
         self.table = self._assemble(self._files)
-        """The accounts and global addresses that apply to requests now."""
+        """The accounts and the global address patterns that currently apply to requests."""
         if not self.table.accounts:
             raise ConfigError(
                 f"access control is on without any account: add an administrator to {file} (mode 600) or to 'acl.accounts'",

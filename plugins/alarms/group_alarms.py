@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAMED_MAX: Final = 10
 _SLICE_S: Final = 0.001
-"""Longest time in seconds for which a round over the groups' offsets occupies the event loop without a pause."""
+"""Longest time in seconds for which the check of all groups' lags occupies the event loop without a pause."""
 
 
 class GroupAlarms:
@@ -46,8 +46,8 @@ class GroupAlarms:
         self._round: Iterator[None] | None = None
         self._lags: list[Alarm] = []
         self._conflicts: dict[str, tuple[object, int, Alarm]] = {}
-        """Last known conflict of each group, keyed by group. A value has the group's record, the record's revision, and the
-        alarm."""
+        """Last alarm about contradictory subscriptions of a consumer group's members, keyed by group. A value has the consumer
+        group, the group's revision at which the alarm was made, and the alarm."""
 
     def start(self) -> None:
         """Begin to check the lags of groups in rounds, for as long as this broker is a master and ``alarms.lag_messages`` is

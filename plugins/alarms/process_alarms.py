@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 PROC: Final = Path("/proc")
 LOOK_S: Final = 30.0
 NEAR: Final = 0.8
-"""Share of a process limit from which on an alarm is raised. The share leaves time to react even to hundreds of new topics or
-connections."""
+"""Share of a limit of the process, such as its maximum number of memory maps, from which on an alarm is raised. The share
+leaves time to react even to hundreds of new topics or connections."""
 AT_END: Final = 0.95
-"""Share of a process limit from which on the alarm is critical, because the broker will soon refuse sends."""
+"""Share of a limit of the process, such as its maximum number of memory maps, from which on the alarm is critical, because the
+broker will soon refuse sends."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -112,7 +113,7 @@ class ProcessAlarms:
         self._api = api
         self._measuring: asyncio.Task[None] | None = None
         self.use = ProcessUse()
-        """Memory maps and descriptors in use, from the last measurement."""
+        """Numbers of memory maps and file descriptors that the process uses, from the last measurement."""
 
     def start(self) -> None:
         """Begin to measure memory maps and descriptors at intervals. A test that advances the broker's clock need not wait for

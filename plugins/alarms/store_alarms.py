@@ -32,8 +32,8 @@ class StoreAlarms:
         self._settings = api.settings.current.alarms
         self._dispatched = -1
         self._still_since_s: float | None = None
-        """Monotonic time, in seconds, since which dispatch has made no progress although messages wait; None if no message
-        waits. The time is as exact as :data:`_LOOK_S`."""
+        """Monotonic time, in seconds, since which no message was dispatched although messages wait for dispatch; None if no
+        message waits. The time is measured every :data:`_LOOK_S` seconds, so it may be late by this interval."""
 
     def start(self) -> None:
         """Begin to check at intervals whether the dispatch of stored messages makes progress."""

@@ -164,7 +164,7 @@ class ConsoleChild:
         self.address = ""
         """Address of the console as ``host:port``; empty until the console is ready for the first time."""
         self.trouble = ""
-        """Reason why the console does not serve; empty while it serves."""
+        """Reason why the console does not serve; empty while the console serves."""
 
     @property
     def pid(self) -> int | None:

@@ -36,9 +36,10 @@ class _StoredDelays(msgspec.Struct, rename="camel"):
 RETRY_INTERVAL_MS: Final = 100
 """Pause in ms after a failed delivery of a delayed message."""
 IDLE_INTERVAL_MS: Final = 1_000
-"""Interval in ms between checks of a delay level's queue in which no message waits. No delay level is shorter."""
+"""Interval in ms at which a delay level's queue is checked while no message waits in the queue. By default, no delay level has
+a shorter delay."""
 UNITS_PER_PASS: Final = 512
-"""Maximum number of messages of one delay level that are delivered before those of the next level."""
+"""Maximum number of messages of one delay level that are delivered before messages of the next delay level are delivered."""
 
 
 class ScheduleMessageService:
@@ -58,7 +59,7 @@ class ScheduleMessageService:
         self._durable: DurablePositions[dict[int, int]] = DurablePositions(store)
         self._durable.saved = {}
         self._waits: dict[int, int] = {}
-        """Due time of each level's first waiting message in ms since 1970, keyed by delay level."""
+        """Due time, in ms since 1970, of the first waiting message of each delay level, keyed by delay level."""
         self.delivered = 0
         """Number of delayed messages that were delivered since the start."""
         self.discarded = 0

@@ -28,7 +28,8 @@ from flintmq.core.record import java_number
 from flintmq.core.response_code import ResponseCode
 
 Program = Callable[[Mapping[str, str]], Any]
-"""Function from a message's properties to the value of an expression; None means unknown. Raises :class:`UnfitError`."""
+"""Function that returns the value of a filter expression for the properties of a message. The value None means unknown. Raises
+:class:`UnfitError`."""
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
@@ -75,11 +76,12 @@ class Operand:
     kind: Kind
     program: Program
     position: int
-    """Index in the expression of the first character of this part, for error texts."""
+    """Index of this part's first character in the filter expression, for error texts."""
     depth: int = 1
-    """Depth of nested function calls when this part of the expression is evaluated."""
+    """Depth of the nested function calls that evaluate this part of the filter expression."""
     is_condition: bool = False
-    """Whether the grammar counts this part as a condition: a comparison, NOT, AND, OR, IN, TRUE, FALSE or NULL."""
+    """Whether the grammar of filter expressions counts this part as a condition: a comparison, NOT, AND, OR, IN, TRUE, FALSE or
+    NULL."""
     is_literal: bool = False
     value: Any = None
     """Value of the literal; None if the operand is not a literal."""

@@ -36,16 +36,17 @@ class ConsumerFilterData:
     expression: str
     expression_type: str
     compiled: MessageFilter | None
-    """The compiled filter; None if the filter was loaded from the file and no consumer of its group has subscribed since."""
+    """The compiled filter. It is None if the filter was loaded from ``consumerFilter.json``, and no consumer of the filter's
+    group has subscribed since the filter was loaded."""
     bloom: BloomFilterData | None
     """The filter's bit positions; None if bit maps are computed without this filter, as for a removed filter that a held pull
     still uses."""
     born_time_ms: int
-    """Creation time of the filter in ms since 1970. Bit maps of messages that were stored at this time or before do not cover
-    the filter."""
+    """Creation time of the filter in ms since 1970. The bit map of a message that was stored at this time or before does not
+    say whether the filter matches the message."""
     client_version: int
-    """Time in ms since 1970 at which a client of the group made the subscription. An older subscription does not replace the
-    filter."""
+    """Time in ms since 1970 at which a client of the group made the subscription with this filter. An older subscription does
+    not replace the filter."""
     dead_time_ms: int = 0
     """Time in ms since 1970 at which the group's last member left; 0 while the group has members."""
 
@@ -118,7 +119,7 @@ class DeadFilters(msgspec.Struct, frozen=True):
     """Represents all filters of a topic whose groups have no members, in the computation of bit maps."""
 
     bloom: BloomFilterData | None
-    """Bit positions of all dead filters of the topic together."""
+    """Bit positions that all filters of the topic whose groups have no members use together."""
     compiled: MessageFilter | None = _Everything()
 
 

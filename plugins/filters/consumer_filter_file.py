@@ -52,9 +52,11 @@ class ConsumerFilterFile:
     def __init__(self, file: JsonFile | None) -> None:
         self._file = file
         self._parts: dict[str, FilePart] = {}
-        """Parts of the filter file, keyed by topic. Topics whose filters have changed since the last snapshot have no part."""
+        """Parts of the filter file, keyed by topic. A topic has no part if one of its filters has changed since the last
+        snapshot of the filter table."""
         self.is_dirty = False
-        """Whether a filter has changed since the last snapshot of the table, or since the file was read."""
+        """Whether a filter has changed since the last snapshot of the filter table. Before the first snapshot: whether a filter
+        has changed since the filter file was read."""
 
     def changed(self, topic: str) -> None:
         """Mark the filters of a topic as changed since the last write of ``consumerFilter.json``."""

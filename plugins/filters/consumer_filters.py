@@ -30,8 +30,8 @@ from flintmq.plugins.filters.consumer_filter_file import ConsumerFilterFile, Fil
 _log = client_log(__name__)
 PERSIST_INTERVAL_S: Final = 10.0
 PER_EXPECTED: Final = 2
-"""Factor by which the number of a topic's filters may exceed ``pull.expect_consumer_num``. With more filters, bit maps would
-exclude no message."""
+"""Maximum number of filters of a topic, as a multiple of ``pull.expect_consumer_num``. With more filters, the bit maps of
+messages would no longer exclude any message."""
 _CLEAN_AFTER_MS: Final = 24 * 3600 * 1000
 _DEAD_BEFORE_LOAD_MS: Final = 30_000
 _NO_FILTERS: Final[tuple[ConsumerFilterData | DeadFilters, ...]] = ()
@@ -83,7 +83,7 @@ class ConsumerFilterManager:
         self._compiled_bytes = 0
         self._compiled_since_s = clock.monotonic_s()
         self.left_out = 0
-        """Number of filters that were in clients' heartbeats and were not kept because of a limit."""
+        """Number of filters in clients' heartbeats that the broker did not keep because a limit was reached."""
 
     def __len__(self) -> int:
         return self._count

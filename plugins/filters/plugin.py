@@ -73,11 +73,11 @@ class FilterService:
         if table is None:
             table = load_filters(api.settings.current, api.clients.filters, api.clock, api.folder.disk)
         self.table = table
-        """Table of the groups' filters. The broker computes bit maps with the same table."""
+        """Table of the consumer groups' filters. The broker computes the bit maps of messages with this table."""
         self._writing: asyncio.Task[None] | None = None
         self._seen: object = None
-        """The value of ``pull.property_filter`` and the versions of the topic and group tables when unwanted filters were last
-        removed."""
+        """The value of ``pull.property_filter``, the version of the topic table and the version of the group table at the last
+        removal of filters that are no longer wanted."""
         table.is_wanted = self._is_wanted
         api.topics.deleted.subscribe(table.forget_topic)
         api.groups.deleted.subscribe(table.forget_group)

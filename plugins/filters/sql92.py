@@ -239,7 +239,7 @@ class Token(NamedTuple):
     value: str
     """Value of the token: the name, the text without quotes, or the digits of the number."""
     position: int
-    """Index in the expression of the token's first character."""
+    """Index of the token's first character in the filter expression."""
 
     @property
     def shown(self) -> str:

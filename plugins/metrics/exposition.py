@@ -24,7 +24,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _SPECIAL = re.compile(r'[\\\n"]')
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 Commons = Mapping[tuple[str, ...], Labels]
-"""Values of the labels that all metrics of a group share. A key is the tuple of these labels' names."""
+"""Values of the labels that all metrics of a group of metrics share, keyed by the tuple of the labels' names."""
 
 
 class Exposition:

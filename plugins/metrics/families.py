@@ -22,9 +22,9 @@ class Family:
     meaning: str
     """Description of the metric, a sentence; also the text of ``# HELP``."""
     labels: tuple[str, ...] = ()
-    """Names of the labels that only this metric has, without the labels that all metrics of its group share."""
+    """Names of the metric's labels, without the labels that all metrics of its group share."""
     common: tuple[str, ...] = ()
-    """Names of the labels that all metrics of this metric's group share."""
+    """Names of the labels that this metric shares with all metrics of its group."""
 
 
 @attrs.frozen
@@ -228,8 +228,8 @@ RUNTIME: Final[Mapping[str, tuple[str, int]]] = {
         for place, span in enumerate((10, 60, 600))
     },
 }
-"""Source of each metric ``rocketmq_brokeruntime_*``, keyed by the part of the metric's name after this prefix. The value is a
-key of the answer to request 28, and the index of the number in that key's text."""
+"""Source of each metric ``rocketmq_brokeruntime_*``, keyed by the part of the metric's name after this prefix. A source is a
+key of the answer to request 28, and the index of the metric's number in the text under this key."""
 PUT_TIMES: Final = (
     *(
         "0ms",
@@ -246,8 +246,8 @@ PUT_TIMES: Final = (
     ),
     *("5to10s", "10stomore"),
 )
-"""Parts of the metrics' names after ``rocketmq_brokeruntime_pmdt_``, in the order of the numbers of
-``putMessageDistributeTime``."""
+"""Parts of the names of the metrics ``rocketmq_brokeruntime_pmdt_*`` after this prefix, in the order of the numbers in the
+figure ``putMessageDistributeTime`` of request 28."""
 CAPACITIES: Final = ("commitlogdir_capacity_total", "commitlogdir_capacity_free")
 EXPORTER_RUNTIME: Final = Group(
     "rocketmq-exporter: the figures of request 28",
@@ -359,8 +359,8 @@ WITH_UNIT: Final = {
         ("rocketmq_storage_size", "bytes"),
     )
 }
-"""Names of metrics with a unit, keyed by the names without the unit. RocketMQ's pages name these metrics without a unit and its
-broker exposes them with a unit, so FlintMQ exposes both names."""
+"""Names of metrics with a unit, keyed by the names without the unit. RocketMQ's documentation has the names without a unit, but
+RocketMQ's broker exposes the names with a unit. FlintMQ exposes the metrics under both names."""
 
 
 def _with_units(group: Group) -> Group:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 _REMOTING: Final = "remoting"
 SHARE: Final = 0.002
-"""Maximum share of a core for gathering the figures of topics and groups. To keep the share, scrapes reuse figures that took
-long to gather."""
+"""Maximum share of a processor core that gathering the figures of topics and groups may use. To keep this limit, scrapes reuse
+figures that took long to gather."""
 
 
 class Gatherer:
@@ -42,10 +42,10 @@ class Gatherer:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self.latency = RpcLatency(api.figures.counts.found_pulls)
-        """Histograms of the durations of requests, keyed by request code and response code."""
+        """Histograms of the durations of remoting requests, keyed by request code and response code."""
         self._groups = GroupGatherer(api)
         self._many: Samples | None = None
-        """Figures of topics and groups, which several scrapes may share; None before the first scrape."""
+        """Figures of topics and consumer groups, which several scrapes may share; None before the first scrape."""
 
     def commons(self, info: Mapping[str, str]) -> Commons:
         """Return the values of the labels that all metrics of a group share. Any thread.

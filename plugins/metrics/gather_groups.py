@@ -38,8 +38,8 @@ class GroupGatherer:
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
         self._times_ms: dict[tuple[str, int, int], int] = {}
-        """Store times in ms of the messages that were looked up in the last round, keyed by topic, queue id and queue offset.
-        If a group has not consumed since, its message is not read again."""
+        """Store times in ms of the messages that were read when the figures were last gathered, keyed by topic, queue id and
+        queue offset. While a group consumes nothing, its next message is not read again."""
 
     def steps(self, samples: Samples) -> Iterator[None]:
         """Add the figures of each group in each topic to ``samples``. The event loop may do other work after each step."""

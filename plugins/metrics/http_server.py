@@ -25,16 +25,16 @@ from flintmq.core.log_events import event_log
 log = event_log("flintmq.broker")
 
 THREADS: Final = 4
-"""Number of threads that answer requests for metrics. One further thread answers the probes, so that probes do not wait for
-scrapes."""
+"""Number of threads that answer requests for metrics. One further thread answers health probes, so that the probes do not wait
+for scrapes."""
 CONNECTIONS_MAX: Final = 64
-"""Maximum number of open connections of the metrics server: half of the file descriptors that are reserved for other uses than
-connections of clients."""
+"""Maximum number of open connections of the metrics server. It is half of the number of file descriptors that the broker
+reserves for other uses than connections of clients."""
 BACKLOG: Final = 128
 REQUEST_MAX_BYTES: Final = 8 * 1024
-"""Maximum size of a request's line and headers together."""
+"""Maximum size in bytes of the request line and the headers of an HTTP request together."""
 DEADLINE_S: Final = 5.0
-"""Time limit in seconds for reading a request, and again for writing the answer."""
+"""Time limit in seconds for reading an HTTP request. Writing the answer has a separate time limit of the same length."""
 _LINGER_S: Final = 0.5
 _PATIENCE_S: Final = 0.25
 """Minimum time in seconds that a client has to send its request, even if other clients wait for a free connection."""
@@ -50,7 +50,8 @@ class Answer:
 
     status: HTTPStatus
     parts: tuple[bytes, ...]
-    """Parts of the answer's body, in order. The parts are sent without being joined, because a cached part can be large."""
+    """Parts of the body of an HTTP answer, in order. The parts are sent one after the other and not joined, because a cached
+    part can be large."""
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -61,7 +62,7 @@ class Answer:
 
 
 Respond = Callable[[str, str], Answer]
-"""Function that returns the answer to a request. Its arguments are the request's path without the query, and the header
+"""Function that returns the answer to an HTTP request. Its arguments are the request's path without the query, and the header
 ``Accept``."""
 
 
@@ -86,8 +87,8 @@ class HttpServer:
         self._serving: asyncio.Task[None] | None = None
         self._open: dict[asyncio.Task[None], socket.socket] = {}
         self._reading: dict[asyncio.Task[None], float] = {}
-        """Opening time of each connection whose request is incomplete, in seconds of the server's loop, keyed by the
-        connection's task; oldest first."""
+        """Time at which each connection with an incomplete request was opened, in seconds of the event loop's clock, keyed by
+        the connection's task; oldest first."""
 
     def start(self) -> None:
         """Listen on the socket, and begin to serve HTTP requests."""

@@ -65,8 +65,8 @@ class OtlpPusher:
         self.pushes = 0
         """Number of pushes of metrics that the collector accepted."""
         self.failures = 0
-        """Number of failed pushes of metrics. No increments are lost: counters are cumulative, so the next push contains
-        them."""
+        """Number of failed pushes of metrics. A failed push loses no increments of counters: counters are cumulative, so the
+        next push contains the increments."""
 
     def start(self) -> None:
         """Start the thread that pushes metrics."""

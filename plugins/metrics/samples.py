@@ -18,7 +18,7 @@ class Distribution:
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
-    """Number of values in each bucket of the histogram; not cumulative."""
+    """Number of values in each bucket of the histogram. The numbers are not cumulative."""
     total: float
 
     @classmethod
@@ -38,7 +38,7 @@ class Samples:
         self._limit = limit
         self.by_name: dict[str, list[tuple[Labels, float]]] = {}
         """Samples of counters and gauges, keyed by the metric's name. A sample has the figure and the values of the metric's
-        labels, without the labels that its group shares."""
+        labels, without the labels that all metrics of its group share."""
         self.distributions: dict[str, list[tuple[Labels, Distribution]]] = {}
         """Samples of histograms, keyed by the metric's name. A sample has the values of the metric's labels and the histogram's
         buckets."""
@@ -47,7 +47,7 @@ class Samples:
         self.of_services: list[Measurement] = []
         """Measurements that services of third-party plugins publish."""
         self.many: Samples | None = None
-        """Samples of topics and groups, which several scrapes may share; None before :meth:`share` is called."""
+        """Samples of topics and consumer groups, which several scrapes may share; None before :meth:`share` is called."""
         self.texts: dict[bool, bytes] = {}
         """Formatted text of the samples, keyed by whether the format is OpenMetrics (True) or Prometheus (False)."""
         self.begun_s = 0.0

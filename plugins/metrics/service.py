@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.otlp import OtlpPusher
 
 FULL: Final = "store.disk_full"
-"""Id of the refusal of messages while the disk is full. A broker that refuses for this reason stays ready, because it can still
-serve consumers."""
+"""Id of the refusal of messages while the disk is full. A broker that refuses messages for this reason still counts as ready,
+because it can serve consumers."""
 TIMEOUT_S: Final = 2.0
 """Maximum time in seconds that a request for metrics or a probe waits for the event loop."""
 
@@ -51,7 +51,7 @@ class MetricsService:
         self._address = ""
         self._left_out = 0
         self._waits_for = "the broker is starting"
-        """Reason why the broker is not ready for clients; empty while it is ready."""
+        """Reason why the broker is not ready for clients; empty while the broker is ready."""
 
     def start(self) -> None:
         """Start the HTTP server and the pusher of metrics that are switched on. Until :meth:`ready`, probes get "starting".

@@ -14,9 +14,11 @@ import attrs
 from flintmq.plugins.metrics.samples import Samples
 
 SLICE_S: Final = 0.001
-"""Time in seconds for which the event loop gathers figures without a pause. Gathering continues in the loop's next turn."""
+"""Time in seconds for which the event loop gathers figures without a pause. Gathering continues in the next iteration of the
+event loop."""
 APART_S: Final = 0.1
-"""Minimum time in seconds between the starts of two snapshots. It limits the event loop's work if there are many requests."""
+"""Minimum time in seconds between the starts of two snapshots. This minimum limits the event loop's work if many requests for
+metrics arrive."""
 
 
 class NoSnapshotError(Exception):

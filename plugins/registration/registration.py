@@ -35,18 +35,18 @@ log = event_log("flintmq.broker")
 
 _REST: Final = 10
 _REST_MAX_S: Final = 2.0
-"""Longest pause in seconds after a registration. The pause is ten times the processor time for making the registration's
-body."""
+"""Longest pause in seconds after a registration of the broker with name servers. Up to this limit, the pause is ten times the
+processor time for making the registration's body."""
 _SETTLE_MAX_S: Final = 3.0
-"""Longest time in seconds for which a registration delays an answer, counted from the start of the registration. mqadmin waits
-five seconds for an answer."""
+"""Longest time in seconds, counted from the start of a registration, for which the answer to a request waits for the end of the
+registration. mqadmin waits five seconds for an answer."""
 
 
 _RETRY_S: Final = 0.5
 _RETRY_MAX_S: Final = 8.0
-"""Longest pause in seconds before a new attempt to register, after a registration failed or a connection was lost. The pause
-doubles after each attempt. A restarted name server knows no brokers until they register again, so the broker does not wait for
-the next interval."""
+"""Longest pause in seconds before the broker registers again, after a registration failed or the connection to a name server
+was lost. The pause doubles after each attempt. The broker does not wait for the next regular registration, because a restarted
+name server knows no brokers."""
 
 
 class Registration:
@@ -65,18 +65,19 @@ class Registration:
         self._advertised = api.address.advertised.to_text() or None
         self._changed = asyncio.Event()
         self._lost: set[str] = set()
-        """Addresses of name servers whose connection was lost. These name servers may no longer know the broker."""
+        """Addresses of name servers to which the broker's connection was lost. These name servers may no longer know the
+        broker."""
         self._task: asyncio.Task[None] | None = None
         self._body_s = 0.0
         self._under_way: dict[asyncio.Future[None], float] = {}
-        """Start time of each registration under way, in seconds, keyed by a future that is done when all name servers have
-        answered."""
+        """Start time, in seconds, of each registration that has not ended, keyed by a future that is done when the registration
+        has ended."""
         self._orders: dict[str, bytes] = {}
-        """Order configurations of topics, as the name servers sent them, keyed by name server; empty for a name server without
-        such a configuration. An answer replaces only its own name server's entry, so overlapping registrations keep each
-        other's answers."""
+        """Order configurations of topics, as the name servers sent them, keyed by the name server's address; empty for a name
+        server without an order configuration. An answer replaces only the entry of the name server that sent the answer, so
+        overlapping registrations keep each other's answers."""
         self.registered: dict[str, bool] = {}
-        """Whether the last registration succeeded, keyed by name server."""
+        """Whether the last registration with each name server succeeded, keyed by the name server's address."""
         self.master_address = ""
         """On a slave, the master's address for clients; empty while no name server knows the master."""
         self.master_ha_address = ""

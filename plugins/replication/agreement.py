@@ -42,8 +42,8 @@ class LogState:
     file_bytes: int
     """Size of each file of the log, in bytes."""
     confirmed_offset_bytes: int
-    """For a slave: physical offset up to which its master had acknowledged messages or shown messages to clients. If this
-    offset is unknown, it is the end of the slave's log."""
+    """For a slave: physical offset up to which its master had acknowledged messages or shown messages to clients. If the
+    master's offset is unknown, the value is the end of the slave's log."""
     address: str = ""
     """The broker's address for clients, as ``host:port``."""
 
@@ -85,7 +85,8 @@ class Agreement:
     from_offset_bytes: int
     """Physical offset from which the master sends its log."""
     truncate_to_bytes: int | None = None
-    """Physical offset to which the slave must first truncate its log; None if the slave keeps its whole log."""
+    """Physical offset to which the slave must truncate its log before the master sends; None if the slave keeps its whole
+    log."""
 
 
 def agree(master: LogState, slave: LogState, truncate: Truncate = "proven") -> Agreement:

@@ -19,7 +19,7 @@ from flintmq.core.waiters import DONE, CompletedWaiter, PendingWaiter, both
 
 _TICK_S: Final = 1.0
 _NOT_AVAILABLE: Final = CompletedWaiter(FlushStatus.SLAVE_NOT_AVAILABLE)
-"""Waiter of an append while no slave is connected, or all slaves are too far behind the master."""
+"""Waiter that an append gets if no slave is connected, or if all slaves are too far behind the master."""
 
 
 class GroupTransferService:

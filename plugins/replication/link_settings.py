@@ -22,16 +22,16 @@ class LinkSettings:
     """The settings of a master or a slave for the connections of replication."""
 
     heartbeat_s: float
-    """Time in seconds after which a heartbeat is sent if no other frame was sent."""
+    """Time in seconds after which a heartbeat is sent over a replication connection if no other frame was sent."""
     housekeeping_s: float
-    """Time in seconds after which the connection is closed if no frame was received."""
+    """Time in seconds after which a replication connection is closed if no frame was received."""
     batch_bytes: int
-    """Maximum number of bytes of the log in one frame."""
+    """Maximum number of bytes of the log in one frame of a replication stream."""
     secret: bytes | None = attrs.field(default=None, repr=False)
-    """Secret that master and slave share; None to use RocketMQ's stream, which needs no secret."""
+    """Secret that the master and its slaves share; None to use RocketMQ's stream, which needs no secret."""
     truncate: Truncate = "proven"
-    """For a slave: condition on which the slave may remove the end of its log that the master's log lacks (setting
-    ``ha.truncate``)."""
+    """For a slave: value of the setting ``ha.truncate``, which says when the slave may remove the end of its log that the
+    master's log does not have."""
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:

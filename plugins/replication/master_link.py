@@ -55,7 +55,8 @@ class MasterLink:
         self._greeting = b""
         self._answers: list[Buffer] = []
         self._decode: Callable[[bytes], list[Frame]] | None = None
-        """Decoder of the stream from the slave. In FlintMQ's stream it is None until the greeting has produced the keys."""
+        """Decoder of the stream from the slave. With FlintMQ's stream, the decoder is None until the greeting has produced the
+        keys."""
         self._encode: Callable[[FrameType, int, int, Buffer], list[Buffer]] = plain_pieces
         if settings.secret is None:
             self._decode = streams.Reports().receive

@@ -40,7 +40,7 @@ class ReplicationService:
         self.end: MasterReplication | SlaveReplication | None = self._made()
         """Replication as a master or as a slave; None on a master for which replication is disabled."""
         self._switching: asyncio.Task[None] | None = None
-        """Task that ends replication in the former role and begins it in the new role; None before the first change of the
+        """Task that changes replication from the broker's former role to its new role; None before the first change of the
         role."""
         self._trouble = ""
         api.role.changed.subscribe(self._role_changed)

@@ -39,7 +39,8 @@ log = event_log("flintmq.ha")
 TIMEOUT_MS = 5_000
 FIRST_WAIT_S = 0.5
 REST_S = 0.1
-"""Shortest pause in seconds between two rounds that copy the master's tables. A table may have thousands of topics."""
+"""Shortest pause in seconds between two rounds that copy the master's tables. The pause is needed because a table may have
+thousands of topics."""
 _REST: Final = 10
 """Length of the pause after a round that copies the master's tables, as a multiple of the round's duration."""
 
@@ -84,8 +85,8 @@ class SlaveSynchronize:
         self._told = ""
         self._wanted = asyncio.Event()
         self._held: _Offsets | None = None
-        """Offsets from the master that are not applied yet, because the slave's log has not reached the position at which the
-        master's log ended; None if no offsets wait."""
+        """Consumer offsets and delay offsets that the master sent, but the slave has not applied yet, because its log has not
+        reached the position at which the master's log ended at that time; None if no offsets wait to be applied."""
         self._deleted: set[str] = set()
         """Topics whose deletion the slave has read in the log since it last requested the master's offsets."""
         self._may_be_left = True

@@ -74,7 +74,7 @@ class SlaveStoreLog(StoreLog):
     def __init__(self, copy: LogCopy, view: LogView, broker_name: str, address: str) -> None:
         super().__init__(copy, view, broker_name, address)
         self.master_confirmed_offset_bytes: int | None = None
-        """Physical offset up to which masters have acknowledged messages or shown messages to clients; None if it is
+        """Physical offset up to which masters have acknowledged messages or shown messages to clients; None if the offset is
         unknown."""
 
     @property

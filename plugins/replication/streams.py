@@ -77,7 +77,8 @@ class Frame:
 
     type: FrameType
     offset_bytes: int
-    """Physical offset in the frame's header. In a DATA frame, it is the position of the first byte of data."""
+    """Physical offset in the frame's header. In a DATA frame, this offset is the position of the frame's first byte of data in
+    the log."""
     second_offset_bytes: int | None
     """Second physical offset in the frame's header; None in RocketMQ's stream, whose frames have only one offset."""
     body: bytes = b""

@@ -73,7 +73,7 @@ class CleanCommitLogService:
         self._offsets = offsets
         self._clock = files.clock
         self.manual_rounds = 0
-        """Number of coming rounds that delete expired files at any hour. Request 329 sets this number."""
+        """Number of coming cleaning rounds that delete expired files at any hour of the day. Request 329 sets this number."""
         self.alarms: list[Alarm] = []
         """Alarms about full or nearly full disks, from the last measurement."""
         self._kept = KeptForGroups(files.clock)

@@ -31,7 +31,8 @@ NEWEST_BYTES: Final = 64 * 1024 * 1024
 """Number of bytes at the end of the log whose memory pages are not released, because slaves and consumers that keep up read
 these bytes soon."""
 _SLICE_S: Final = 0.001
-"""Time, in seconds, for which a round releases memory pages without a pause. The release of one part may take longer."""
+"""Time, in seconds, for which a round of releasing memory pages occupies the event loop without a pause. The release of one
+part of a file may take longer."""
 
 
 class RetentionPlugin:

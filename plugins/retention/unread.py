@@ -27,16 +27,18 @@ from flintmq.plugins.retention.alarms import deleted_unexpired, retention_bound_
 
 log = event_log("flintmq.store")
 ALARM_MS: Final = 3_600_000
-"""Duration, in ms, of an alarm about deleted messages. The alarm needs a duration because nothing can restore the messages."""
+"""Time, in ms, after which an alarm about deleted messages ends. The alarm needs an end, because nothing can restore the
+messages."""
 LOOKED_AT_MAX: Final = 20_000
-"""Maximum number of waiting messages of a queue and a log file whose topics are read, at about 10 µs for each message. The
-messages after them count as unread for every group of ``store.keep_for_groups``."""
+"""Maximum number of messages that wait for delivery to their real topics, in one queue and one log file, whose real topics are
+read. Reading one real topic takes about 10 µs. Further waiting messages count as unread for every group of
+``store.keep_for_groups``."""
 _SLICE_QUEUES: Final = 128
 _SLICE_MESSAGES: Final = 64
 _QUEUES_TOLD: Final = 8
 _GROUPS_TOLD: Final = 5
 GROUPS_REMEMBERED_MAX: Final = 10_000
-"""Maximum number of groups for which an alarm counts the deleted messages that the group had not consumed."""
+"""Maximum number of groups in the count of deleted messages that a group had not consumed."""
 
 
 class ConsumerOffsets(Protocol):
@@ -54,8 +56,8 @@ class Unread(msgspec.Struct, frozen=True):
 
     group: str
     queues: tuple[tuple[str, int, int], ...]
-    """Queues in which the group has unread messages in the file. An element has the topic, the queue id and the number of
-    messages."""
+    """Queues in which the group has unread messages in a file of the log. An element has the topic, the queue id and the number
+    of messages."""
 
     @property
     def messages(self) -> int:
@@ -82,11 +84,11 @@ class FileContents(msgspec.Struct):
     """The number of messages in a file of the log, and the groups that have not consumed all these messages."""
 
     messages: int = 0
-    """Number of messages in the log file that consume queues still contain."""
+    """Number of messages in the log file that still have a consume queue unit."""
     unread: list[Unread] = msgspec.field(default_factory=list)
-    """Unread messages in the log file, one element for each group that has some."""
+    """Unread messages in the log file, with an element for each group that has unread messages."""
     seen: set[str] = msgspec.field(default_factory=set)
-    """Groups of ``store.keep_for_groups`` that are known to read any topic."""
+    """Groups of ``store.keep_for_groups`` that are known to read at least one topic."""
 
 
 class UnreadFinder:
@@ -218,8 +220,8 @@ class KeptForGroups:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lost: dict[str, tuple[int, Alarm]] = {}
-        """Last deletion of a file that was kept for a group, keyed by group. A value has the time of the deletion in ms since
-        1970, and the alarm."""
+        """Last deletion of a log file although a group had unread messages in it, keyed by group. A value has the time of the
+        deletion in ms since 1970, and the alarm about the deletion."""
         self._silent: frozenset[str] = frozenset()
 
     def bound(self, deletion: Deletion, unread: Sequence[Unread], policy: RetentionPolicy) -> Bound | None:
@@ -290,7 +292,7 @@ class ForcedDeletions:
         self._files = 0
         self._messages = 0
         self._youngest_ms: int | None = None
-        """Store timestamp of the newest message that was deleted, in ms since 1970; None if it is unknown."""
+        """Store timestamp of the newest message that was deleted, in ms since 1970; None if the timestamp is unknown."""
         self._lost: dict[str, int] = {}
         """Number of deleted messages that a group had not consumed, keyed by group."""
 

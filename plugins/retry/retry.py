@@ -18,8 +18,8 @@ from flintmq.core.record import properties as props
 from flintmq.core.record.record import MessageExtBrokerInner, Record
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
-"""Number of RocketMQ's version V3_4_9. From this version on, a request's ``maxReconsumeTimes`` overrides the group's
-setting."""
+"""Ordinal number of RocketMQ's client version V3_4_9. From this client version on, ``maxReconsumeTimes`` in a request overrides
+the setting of the consumer group."""
 FIRST_RETRY_LEVEL: Final = 3
 """Delay level of the first retry if the consumer requests no level. By default, level 3 is a delay of 10 s."""
 
@@ -34,7 +34,8 @@ class SendBackPlan(msgspec.Struct, frozen=True):
     queue_nums: int
     reconsume_times: int
     properties: dict[str, str]
-    """The properties to store with the message. They include DELAY, whose value is 0 for a dead letter."""
+    """The properties to store with a message that was sent back. The properties include DELAY, whose value is 0 for a dead
+    letter."""
     is_dead_letter: bool
 
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:

@@ -31,8 +31,8 @@ log = event_log("flintmq.broker")
 
 NAME: Final = "spark_feed"
 _NEEDED: Final = {"parquet": ("spark", "numpy", "pyarrow"), "delta": ("delta", "numpy", "pyarrow", "deltalake")}
-"""Needed packages, keyed by the format of the landing zone. The first element is the extra of FlintMQ that installs the other
-elements."""
+"""Packages that a landing zone needs, keyed by the format of the landing zone. The first element is not a package: it is the
+installation extra of FlintMQ that installs the packages."""
 
 
 class SparkFeedPlugin:

@@ -154,7 +154,8 @@ class TimerService:
         self.wheel = TimerWheel(folder, api.folder.disk)
         self.timers = TimerMessageService(store, self.wheel, self.positions)
         self._seen_offset_bytes = -1
-        """Visible end of the log, in bytes, at the last run that left no timers to read; -1 while there are timers to read."""
+        """Visible end of the log, in bytes, at the last run of the timer service; -1 if the last run left timers that must be
+        read or delivered at once."""
 
     @property
     def takes_messages(self) -> bool:

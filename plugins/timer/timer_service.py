@@ -65,8 +65,8 @@ class TimerPositions:
         self._file = file
         self._durable: DurablePositions[dict[str, Any]] = DurablePositions(log)
         self.known: dict[str, Any] = {}
-        """The positions at which delivery begins. The positions come from the file, from the end of this broker's last
-        delivery, or on a slave from its master."""
+        """The positions at which delivery of timers begins. The positions come from the file, from the end of this broker's
+        last delivery, or on a slave from its master."""
 
     def load(self) -> None:
         """Read the positions of delivered timers from the file. Raises StoreFormatError."""
@@ -112,11 +112,11 @@ class TimerMessageService:
         self._seen = 0
         """Queue offset in the timer topic up to which messages had been read, according to the saved positions."""
         self._done = (0, 0)
-        """Pair of a due time in ms and a queue offset. All messages that were read and precede this pair are delivered, except
-        those that wait in the wheel."""
+        """Pair of a due time in ms and a queue offset. All timers that were read and whose due time and queue offset precede
+        this pair are delivered, except timers in the timer wheel."""
         self._late: frozenset[int] = frozenset()
-        """Queue offsets of messages before ``_seen`` and ``_done`` that had not been delivered, according to the saved
-        positions."""
+        """Queue offsets of timers that had not been delivered according to the saved positions, although the timers precede
+        ``_seen`` and ``_done``."""
         self._restored: dict[str, Any] = {}
         """The saved positions with which the timers were last restored."""
         self._restored_end = 0

@@ -26,8 +26,8 @@ ENTRY: Final = struct.Struct(">qqqi")
 KEY: Final = struct.Struct(">qq")
 SLOT_MS: Final = 60_000
 LOAD_BELOW: Final = 10_000
-"""Number of entries in memory from which on no further minute is loaded. After a broker was stopped for long, many entries are
-due at once."""
+"""Number of entries in memory from which on no entries of further minutes are loaded from files. After a broker was stopped for
+long, many entries are due at once."""
 
 
 class TimerWheel:

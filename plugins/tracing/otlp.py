@@ -32,11 +32,11 @@ _exporters_log = logging.getLogger(OTLPSpanExporter.__module__)
 TIMEOUT_S: Final = 10.0
 """Time limit in seconds for one push of spans, including the exporter's retries."""
 STOP_S: Final = 3.0
-"""Maximum time in seconds that a stop waits for the push of the remaining spans."""
+"""Maximum time in seconds that a stop of the broker waits for the push of the remaining spans."""
 _REMIND_S: Final = 60.0
 _PUSH_MAX: Final = 512
-"""Maximum number of spans in one push. As soon as this number of spans waits, the spans are pushed without waiting for the
-interval."""
+"""Maximum number of spans in one push. As soon as this number of spans waits, the spans are pushed, although the push interval
+has not ended."""
 _THREAD: Final = "flintmq-spans"
 _SCOPE: Final = InstrumentationScope("flintmq")
 
@@ -64,7 +64,7 @@ class SpanPusher:
         self._thread = daemon_thread(self._run, _THREAD)
         self._trouble = ""
         self._tell_dropped_s = 0.0
-        """Monotonic time, in seconds, from which on a warning is logged when a span is dropped."""
+        """Monotonic time, in seconds, from which on the next dropped span causes a warning."""
         self.pushed = 0
         """Number of spans that the collector accepted."""
         self.lost = 0

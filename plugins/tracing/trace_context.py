@@ -15,9 +15,10 @@ MARK: Final = b"traceparent\x01"
 """First bytes of the property ``traceparent`` in a record: the property's name and the separator."""
 SAMPLED: Final = 0x01
 RANDOM: Final = 0x02
-"""Flag bit of a trace whose id is random in its right half."""
+"""Bit of the trace flags that is set if the right half of the trace id is random."""
 TRACEPARENT_MAX_BYTES: Final = 512
-"""Maximum length of a ``traceparent`` in bytes. Version 00 has 55 bytes, and later versions may append bytes."""
+"""Maximum length of a ``traceparent`` in bytes. A ``traceparent`` of version 00 has 55 bytes, and later versions may append
+bytes."""
 TRACESTATE_MAX_BYTES: Final = 512
 TRACESTATE_MAX_MEMBERS: Final = 32
 

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from flintmq.core.record.record import MessageExtBrokerInner
 
 _NOTED_MAX: Final = 8_192
-"""Maximum number of messages whose trace contexts are kept between intake and append. Only the messages of one turn of the
-event loop are between intake and append. The trace context of a message that is refused stays until newer trace contexts
-displace it."""
+"""Maximum number of messages whose trace contexts are kept from the intake to the append of the message. If a message is
+refused after the intake step, its trace context stays until newer trace contexts displace it."""
 _BATCHES_MAX: Final = 256
 _ENTRY_BYTES: Final = len(MARK) + 56
 _KEY_MAX: Final = 64
@@ -64,8 +63,9 @@ class TraceStep:
         self.topic_prefixes: tuple[str, ...] = ("",) if self._one_in else ()
         self._noted: dict[tuple[str, str], Noted] = {}
         self._batches: dict[int, dict[int, Noted]] = {}
-        """Values of :class:`Noted` for the messages of batches, keyed by the ``id()`` of the batch's properties, then by the
-        index in the batch. The values of a refused batch stay until the next batch with the same ``id()`` removes them."""
+        """Trace data (:class:`Noted`) of the messages of batches, keyed by the ``id()`` of the batch's properties, then by the
+        message's index in the batch. The trace data of a refused batch stays until a later batch has the same ``id()``, or
+        until trace data of newer batches displaces it."""
         self.has_batches = False
         """Whether trace data of any batch is kept for :meth:`noted_of_batch`."""
         self.malformed = 0

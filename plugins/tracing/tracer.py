@@ -55,7 +55,7 @@ class _Traced(msgspec.Struct, eq=False):
     is_answered: bool
     """Whether a client gets an answer to the message over a connection."""
     waits: bool
-    """Whether the client's answer waits until the message is durable."""
+    """Whether the client gets its answer only when the message is durable."""
     span_id: int = 0
     """Id of the message's span ``store``."""
     begin_ns: int = 0
@@ -74,8 +74,8 @@ class _Promise(msgspec.Struct, eq=False):
     is_replicated: bool
     """Whether a message counts as durable only after a slave has a copy."""
     flushed_ns: int = 0
-    """Time at which the flush of the messages ended, in ns since 1970; 0 before this time, and if no sender waits for a
-    flush."""
+    """Time at which the flush of the messages ended, in ns since 1970; 0 before this time, and if no sender of the messages
+    waits for a flush."""
 
 
 class MessageTracer:

@@ -33,7 +33,7 @@ TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 HALF_QUEUE_ID: Final = 0
 OP_TAG: Final = "d"
 HALF_PROPERTIES_SPARE_BYTES: Final = 128
-"""Number of bytes that the properties of a half message must leave free, because copies of the half message have further
+"""Number of bytes that must stay free in the properties of a half message, because copies of the half message get further
 properties."""
 
 Identity = tuple[str, int, bytes]

@@ -29,7 +29,7 @@ from flintmq.plugins.transactions.half_message import Identity, identity_of, is_
 from flintmq.plugins.transactions.store import TransactionStore
 
 REMEMBERED_MAX: Final = 10_000
-"""Maximum number of ended transactions that are kept in memory, and of transactions that were given up."""
+"""Maximum number of ended transactions that are kept in memory. The same maximum applies to transactions that were given up."""
 _OPS_LOOKED_AT: Final = 10 * REMEMBERED_MAX
 
 

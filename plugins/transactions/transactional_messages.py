@@ -68,7 +68,8 @@ class TransactionalMessageService:
         self.table = TransactionTable()
         self.checks = TransactionalMessageCheckService(store, self.table, producers, config, clock)
         self.ended: dict[tuple[str, bool], int] = {}
-        """Number of ended transactions, keyed by the topic and whether the transactions were committed."""
+        """Number of ended transactions, keyed by the topic of the half message and by whether the transactions were
+        committed."""
         self.committed = 0
         """Number of transactions that were committed since the start."""
         self.rolled_back = 0
