@@ -21,7 +21,7 @@ class Choices:
     def __init__(self, seed: int = 0, recorded: Sequence[int] | None = None) -> None:
         self.seed = seed
         self.made: list[int] = []
-        """Decisions that were made, in order: the trace of the run."""
+        """Decisions that a run of a simulation has made, in order. These decisions are the trace of the run."""
         self._random = random.Random(seed)
         self._recorded = recorded
 

@@ -21,10 +21,11 @@ from flintmq.core.running_loop import running_loop
 
 _NEVER_MS: Final = 1 << 62
 _TURNS: Final = 2
-"""Iterations of the event loop for each moment of virtual time: one for the due work, and one for the callbacks that the due
-work has scheduled."""
+"""Number of iterations of the event loop for each moment of virtual time: the first for the due work, the second for the
+callbacks that the due work has scheduled."""
 _LAST_TURNS: Final = 10
-"""Iterations of the event loop at the end of ``VirtualClock.advance``, for the tasks that the due work has started."""
+"""Number of iterations of the event loop at the end of ``VirtualClock.advance``, in which the tasks that the due work has
+started can run."""
 _LOOK_S: Final = 1.0
 """Interval, in seconds, at which a caller of ``VirtualClock.advance`` checks whether the event loop that it waits for still
 runs."""
@@ -197,7 +198,7 @@ class _Work:
     rest_s: Callable[[], float] | None
     at_ms: int
     """Monotonic time, in ms, at which the work is due. This time is later than ``due_ms`` if ``rest_s`` said that the work has
-    nothing to do yet."""
+    nothing to do at ``due_ms``."""
 
     def cancel(self) -> None:
         """Drop the work from the clock, so that it never runs."""

@@ -15,7 +15,8 @@ from flintmq.remoting.client.message import MessageExt
 from flintmq.testing.embedded import SETTINGS, EmbeddedBroker
 
 LAYOUT: Final[Mapping[str, int]] = {"broker-a": 1, "broker-b": 0}
-"""Number of slaves of each master, keyed by the broker's name. By default there are two masters, and the first has a slave."""
+"""Number of slaves of each master, keyed by the broker's name. By default there are two masters, and the first master has a
+slave."""
 
 REPLICATION: Final = ("ha.enable=true", "ha.reconnect_interval_ms=50", "ha.sync_interval_ms=500")
 """Settings with which a slave connects again soon after the connection to its master is restored."""

@@ -59,9 +59,9 @@ SETTINGS: Final = (
     "flush.commit_real_time.flush_interval_ms=5",
     "flush.commit_real_time.flush_least_pages=0",
 )
-"""Settings of each embedded broker. Its files are small, and no file is created in advance. Neither a pause in the debugger nor
-a disk that other programs fill has an effect. Appended bytes are synced soon, so that retention may delete them after they
-expire."""
+"""Settings of each embedded broker. The broker's files are small, and no file is created in advance. The broker is not affected
+by a pause in the debugger, nor by other programs that fill the disk. Appended bytes are synced soon, so that retention may
+delete the bytes after their messages have expired."""
 _TOPIC_KNOWN_S: Final = 5.0
 _SYNCED_S: Final = 1.0
 _POLL_S: Final = 0.001
@@ -142,7 +142,8 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
         self._faults: Faults | None = None
         self._kept_ports: tuple[str, ...] = ()
-        """Settings with the ports of the broker's first start. Each later start listens at the same ports."""
+        """Settings with the ports that the broker got at its first start. At each later start, the broker listens at these
+        ports again."""
         self._held = contextlib.ExitStack()
         self._arrived = threading.Event()
 

@@ -41,11 +41,11 @@ class FakeLog:
         self._syncs_entered = 0
         self._fenced = False
         self.sync_calls: list[tuple[int, int]] = []
-        """(flushed position before, flushed position after) of each sync that succeeded, in order."""
+        """The flushed positions before and after each sync of the log that succeeded, in the order of the syncs."""
         self.hold_expired = False
-        """Whether a sync that the test held has continued because ``hold_limit_s`` had passed."""
+        """Whether a sync that the test had paused continued by itself, because ``hold_limit_s`` had passed."""
         self.calls_after_fence = 0
-        """Number of syncs that were requested after a sync had failed."""
+        """Number of syncs that were requested after a sync of the log had failed."""
 
     # --- methods that a flush service calls ---
 

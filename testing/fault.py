@@ -16,9 +16,10 @@ class Fault:
     statement undoes the fault."""
 
     nth: int = attrs.field(default=1, kw_only=True)
-    """Number of the occasion at which the fault strikes; 1 is the first occasion after the fault was scripted."""
+    """Number of the occasion, such as a sync, at which the fault strikes; 1 is the first occasion after the fault was
+    scripted."""
     for_ever: bool = attrs.field(default=False, kw_only=True)
-    """Whether the fault also strikes at every occasion after the occasion ``nth``."""
+    """Whether the fault also strikes at every later occasion, after it has struck at the occasion with the number ``nth``."""
     hits: int = attrs.field(default=0, init=False)
     """Number of times that the fault has struck."""
     undone: Event[[]] = attrs.field(factory=Event, init=False)

@@ -26,9 +26,11 @@ class SyncFault(Fault):
     """A fault of the n-th sync of a file, counted from the script of the fault: the sync fails or is slow."""
 
     within: str
-    """Name of a folder. Only syncs of files in a folder of this name count as occasions; empty: syncs of all files count."""
+    """Name of a folder. Only syncs of files in folders with this name count as occasions of the fault. If the name is empty,
+    syncs of all files count."""
     delay_s: float | None = None
-    """Delay of the sync, in seconds; undoing the fault ends the delay early. None: the sync fails with EIO."""
+    """Delay, in seconds, of a sync at which the fault strikes; undoing the fault ends the delay early. If the delay is None,
+    the sync fails with EIO."""
     _ended: threading.Event = attrs.field(factory=threading.Event, init=False)
 
     def __attrs_post_init__(self) -> None:

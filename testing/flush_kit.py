@@ -32,7 +32,8 @@ from flintmq.testing.failure import KitFailure, expect
 from flintmq.testing.fake_log import FakeLog
 
 PATIENCE_S: Final = 5.0
-"""Seconds that the kit waits for an event that must happen. A correct flush service needs milliseconds."""
+"""Seconds that a check of a flush service waits for an event that must happen. With a correct flush service, the event happens
+after milliseconds."""
 
 _RECORD_BYTES: Final = 300
 _FILE_BYTES: Final = 8192

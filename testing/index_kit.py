@@ -24,7 +24,7 @@ from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 from flintmq.testing.failure import expect
 
 Key = tuple[str, str]
-"""(topic, key) of a message that an index finds by this key."""
+"""Topic and key of a message. An index finds the message by this pair."""
 _MANY: Final = 1_000
 _END_MS: Final = 2**62
 _HOUR_MS: Final = 3_600_000

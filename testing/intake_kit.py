@@ -41,9 +41,9 @@ class Taken:
     """The result of an intake step for one sample message."""
 
     message: MessageExtBrokerInner
-    """The message after the intake step. The message of the sample is not changed."""
+    """The message as the intake step has left it: a copy of the sample's message, which stays unchanged."""
     ends_chain: bool
-    """Result of the intake step's ``take``; False if the step refused the message."""
+    """Result of the intake step's method ``take``; False if the step refused the message."""
     refusal: RefusedError | None = None
 
 

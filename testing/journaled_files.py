@@ -73,13 +73,13 @@ class JournaledFiles:
         self._keeps = journal
         self._lock = threading.RLock()
         self.count = 0
-        """Number of operations that were requested from the disk. The next operation has this number."""
+        """Number of operations that were requested from the simulated disk. It is also the number of the next operation."""
         self.asked: list[str] = []
-        """Kinds of the operations that were requested from the disk, indexed by the operation's number; empty without a
-        journal."""
+        """Kinds of the operations that were requested from the simulated disk, indexed by the operation's number; empty if the
+        disk keeps no journal."""
         self.during_sync: Callable[[], None] | None = None
-        """Function that is called once, in the middle of the next sync of a file, to do what another thread might do at that
-        time."""
+        """Function that is called once, in the middle of the next sync of a file. It does what another thread might do during
+        the sync."""
         self._faults: list[_Fault] = []
         self.hits = 0
         """Number of scripted failures that have struck."""
@@ -221,10 +221,11 @@ class ReplayedFile:
         self.cache = bytearray(data)
         self.durable = bytearray(data)
         self.pending: list[tuple[int, int, bytes]] = []
-        """(number of the operation, position, data) of each write to the file since the file's last sync."""
+        """Writes to the file since its last sync, in order. A write has the number of the operation, the position in the file,
+        and the data."""
         self.kept_bytes = len(data)
-        """Minimum size of the file after a power cut. If the file has grown since its last sync, this is its size at that
-        sync."""
+        """Size in bytes of the file after a power cut, without the bytes of later writes: the smallest size that the file has
+        had since its last sync."""
         self.syncing = 0
 
     def resize(self, size: int) -> None:
@@ -252,7 +253,7 @@ class JournalReplay:
     def __init__(self, disk: JournaledFiles) -> None:
         self._journal: Sequence[Operation] = disk.journal
         self.number = 0
-        """Number of the journal's operations that the replay has done."""
+        """Number of operations of the journal that the replay has repeated."""
         base = disk.base
         self._files: dict[int, ReplayedFile] = {
             at: ReplayedFile(data) for at, data in enumerate(base.files.values(), 1)

@@ -32,7 +32,7 @@ class RecordingChannel:
         self.remote_address = remote_address
         self.is_open = True
         self.sent: list[tuple[int, dict[str, str], bytes]] = []
-        """(code, header, body) of each one-way request that was sent over the channel, in order."""
+        """Code, header and body of each one-way request that was sent over the channel, in order."""
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:
         if self.is_open:
@@ -53,7 +53,7 @@ class AnswerRecorder(RecordingChannel):
         self.is_stalled = False
         self.read_s = 0.0
         self.answers: list[tuple[int, Response]] = []
-        """(opaque of the request, answer) of each answered request, in order."""
+        """The answers that the processor gave, in order, each with the opaque of the answered request."""
         self.due = 0
         """Number of requests that the processor has received and not answered yet."""
 

@@ -32,10 +32,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_WITHOUT_TIME_MAX: Final = 200_000
-"""Number of callbacks after which a run ends with ``SpinningError`` if the loop's time has not moved meanwhile."""
+"""Number of callbacks without an advance of the loop's time, after which a run of the simulation ends with
+``SpinningError``."""
 CLOCK_STEP_S: Final = 1e-6
 STARTED_AT_MS: Final = 1_700_000_000_000
-"""Wall-clock time at which the time of a new loop begins, in ms since 1970."""
+"""Wall-clock time, in ms since 1970, at which a new seeded event loop begins."""
 
 
 if TYPE_CHECKING:
@@ -136,16 +137,17 @@ class SeededLoop(_LoopSettings):
         super().__init__()
         self.choices = choices if choices is not None else Choices()
         self.threads = SeededThreads(self)
-        """Object that runs on this loop the work that services otherwise run in threads."""
+        """Object that runs, on this event loop, the work that services normally do in threads."""
         self.steps = 0
-        """Number of callbacks that the loop has run."""
+        """Number of callbacks that the event loop has run."""
         self._disorder = disorder
         self._now_s = 0.0
         self._moved_at_step = 0
         self._ready: list[asyncio.Handle] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self.numbers = itertools.count()
-        """Iterator of numbers for objects that are created on the loop. An object has the same number in each run of a seed."""
+        """Iterator of numbers for objects that are created on the loop. An object has the same number in each run with the same
+        seed."""
         self._is_running = self._is_closed = self._is_stopping = False
         self._generators: set[Any] = set()
 

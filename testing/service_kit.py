@@ -51,7 +51,7 @@ class TimersByHand:
     """Timers (:class:`flintmq.core.broker.api.PeriodicTimers`) whose periodic work runs only when a test calls :meth:`turn`."""
 
     works: dict[str, Callable[[], object]] = attrs.field(factory=dict)
-    """The scheduled functions, keyed by the timer's name."""
+    """The functions that the service has scheduled, keyed by the timer's name."""
     refuses: bool = False
     """Whether scheduling a function raises an error, so that a service fails in the middle of its start."""
 

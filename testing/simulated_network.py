@@ -14,7 +14,8 @@ from typing import Any, Final
 from flintmq.testing.seeded_loop import SeededLoop
 
 HIGH_WATER_BYTES: Final = 64 * 1024
-"""Maximum number of bytes under way in one direction of a connection. If more bytes are under way, the writer is paused."""
+"""Maximum number of bytes that are under way in one direction of a simulated connection. If more bytes are under way, the
+writer is paused."""
 CONNECT_TIMEOUT_S: Final = 127.0
 """Seconds after which an attempt to connect to a host that does not answer fails."""
 
@@ -34,11 +35,12 @@ class SimulatedNetwork:
         self.piece_percent = piece_percent
         self.servers: dict[tuple[str, int], SimulatedServer] = {}
         self.connections: set[SimulatedTransport] = set()
-        """The open connections' ends, two for each connection."""
+        """The two ends of each open connection."""
         self.refusing: set[tuple[str, int]] = set()
         """Addresses (host, port) that refuse connections although a server listens there."""
         self.silent: set[tuple[str, int]] = set()
-        """Addresses (host, port) of silent hosts. No bytes reach a silent host, and none arrive from it."""
+        """Addresses (host, port) of silent hosts. No bytes reach a silent host, and no bytes from a silent host arrive
+        anywhere."""
         self._bound: set[tuple[str, int]] = set()
         """Addresses (host, port) that :meth:`bind` has reserved and at which no server listens yet."""
         self._next_port = 40_000
@@ -195,9 +197,9 @@ class SimulatedTransport(asyncio.Transport):
         self._loop = network.loop
         self._protocol: Any = None
         self._deliveries: deque[tuple[float, Callable[[], object]]] = deque()
-        """(earliest time, event) of each event that is to be delivered at this end of the connection, in order."""
+        """Events to deliver at this end of the connection, in order, each with the earliest time of its delivery."""
         self.connecting: asyncio.Future[None] | None = None
-        """Future that is done when the client's connection is made; None at the server's end."""
+        """Future that is done when the client's connection is made. It is None at the server's end of the connection."""
         self._is_delivering = self._is_made = False
         self._is_closing = self._is_lost = self._is_reading_paused = False
         self._on_its_way_bytes = 0

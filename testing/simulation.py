@@ -37,7 +37,7 @@ class Simulation:
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
-        """Source of the run's decisions. The attribute ``made`` of this object is the trace of the run."""
+        """Source of the decisions of the simulation's run. The attribute ``made`` of this object is the trace of the run."""
         self.loop = SeededLoop(choices)
         self.clock = SeededClock(self.loop)
         self.network = SimulatedNetwork(self.loop)

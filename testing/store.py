@@ -45,7 +45,7 @@ from flintmq.dispatchers.index.index_service import make_index
 from flintmq.testing.clock import ManualClock
 
 TAGS_CODES: Final[dict[str, TagsCodesFactory]] = {}
-"""Factories of tags codes for the stores that this module opens, keyed by topic. The tests of a feature add the factories of
+"""Factories of tags codes for the stores that this module opens, keyed by topic. The tests of a feature can add factories for
 the feature's topics."""
 _HOST: Final = pack_host("127.0.0.1", 10911)
 
@@ -100,7 +100,7 @@ class FlushByHand(ImmediateFlush):
 
 
 IMMEDIATE: Final = FlushStrategy("immediate", ImmediateFlush, synchronous=True)
-"""Flush strategy with which messages are durable when ``put`` returns, and are not readable before."""
+"""Flush strategy with which messages are durable when ``put`` returns, and cannot be read before they are durable."""
 BY_HAND: Final = FlushStrategy("by_hand", FlushByHand)
 """Flush strategy with which messages are readable when ``put`` returns (with a transient store pool: after a commit), and
 durable after a flush."""

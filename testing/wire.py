@@ -23,9 +23,9 @@ class AnswerFault(Fault):
 
     code: int
     delay_s: float | None = None
-    """Delay of the answer, in seconds; None if no answer is sent."""
+    """Delay of the server's answer, in seconds; None if the answer is not sent."""
     disconnects: bool = False
-    """Whether the connection is closed in place of sending the answer."""
+    """Whether the client's connection is closed in place of sending the server's answer."""
 
 
 @attrs.define(eq=False)
@@ -33,7 +33,8 @@ class Cut(Fault):
     """A fault of the network: no bytes are forwarded."""
 
     is_silent: bool = False
-    """Whether connections stay open while no bytes pass. If False, open connections end, and new connections end at once."""
+    """Whether connections stay open during the fault, although no bytes are forwarded. If False, open connections end, and new
+    connections end at once."""
 
 
 class FaultyWire:
@@ -129,7 +130,7 @@ class _Link:
         self.client = _Side(self)
         self.server = _Side(self)
         self._faults: dict[int, AnswerFault] = {}
-        """The faults of answers that the server has not sent yet, keyed by the request's opaque."""
+        """The faults that will strike answers that the server has not sent yet, keyed by the request's opaque."""
         self._connecting: asyncio.Task[None] | None = None
 
     def made(self, side: _Side) -> None:
@@ -201,8 +202,8 @@ class _Side(asyncio.Protocol):
     def __init__(self, link: _Link) -> None:
         self._link = link
         self._frames: FrameDecoder | None = FrameDecoder()
-        """Decoder that splits the received bytes into frames; None after invalid bytes. Afterwards all bytes are forwarded
-        unchanged."""
+        """Decoder that splits the received bytes into frames. It is None after invalid bytes were received; from then on all
+        bytes are forwarded unchanged."""
         self._pauses = 0
         self.transport: asyncio.Transport | None = None
 
