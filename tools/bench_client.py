@@ -40,7 +40,8 @@ SIZE_BYTES: Final = 128
 BACKLOG: Final = 400_000
 TIMEOUT_S: Final = 300.0
 Figures = dict[str, float]
-"""Figures of a client. ``rate`` is in messages a second; ``cpu_us`` is the client's processor time for each message, in µs."""
+"""Figures of a measured client. ``rate`` is in messages a second; ``cpu_us`` is the client's processor time for each message,
+in µs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

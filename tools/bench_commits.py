@@ -22,7 +22,7 @@ from flintmq.programs.bench.figures import ratio
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 Stages = dict[str, float]
-"""Processor time of a message in µs, keyed by the name of the stage that uses it."""
+"""Processor time for one message in µs, keyed by the name of the stage that uses the time."""
 
 
 def main() -> int:

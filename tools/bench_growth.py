@@ -37,7 +37,8 @@ BODY_BYTES = 128
 INFLIGHT = 64
 QUEUES = 4
 SPREAD = 250
-"""Number of sends in flight on each of four connections in the row with many topics. Each send in flight has another topic."""
+"""Number of sends in flight on each of four connections in the benchmark's row with many topics. Each of these sends has a
+different topic."""
 BACKLOG = 100_000
 Row = Callable[[ServedChild], Awaitable[float]]
 

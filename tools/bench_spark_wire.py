@@ -32,11 +32,11 @@ ANSWERS = (
     "store.max_transfer_bytes_in_memory=4MiB",
     "store.max_transfer_bytes_in_disk=4MiB",
 )
-"""Settings with which a broker returns more messages in one pull than the default 32 from memory or 8 from disk."""
+"""Settings with which a broker returns more messages in one pull than by default (32 messages from memory or 8 from disk)."""
 PULL_BATCH = "2048"
 OF_RECORDS = "topic,queueOffset,storeTimestamp"
-"""Columns for which Spark must read the log's records, as the broker does. Spark can read the columns :data:`THREE` without the
-log."""
+"""Columns that Spark reads from the records of the log, as a broker does for a pull. For the columns :data:`THREE`, Spark does
+not read the log."""
 
 
 def broker(store: Path, *, stock: bool) -> ServedChild:

@@ -20,7 +20,8 @@ class Found:
     id: str
     """Id of the alarm; empty if the code does not contain the id as a literal."""
     key: str
-    """The setting that the alarm names; empty if the alarm names none, or not as a literal."""
+    """The setting that the alarm names. It is empty if the alarm names no setting, or if the code does not contain the
+    setting's name as a literal."""
     place: str
     """Place of the code that makes the alarm, as ``file:line``."""
 

@@ -27,7 +27,7 @@ _MAKERS: Final = ("getLogger", "event_log", "client_log")
 _EVENT: Final = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
 _NAME: Final = re.compile(r"%\((\w+)\)")
 _PLACE: Final = re.compile(r"%(?:\((\w+)\))?[-+ #0-9.]*([a-zA-Z%])")
-"""A placeholder for a value in the text of a log line."""
+"""Pattern of a placeholder for a value in the text of a log line."""
 
 
 @attrs.frozen(order=True)
@@ -35,12 +35,12 @@ class Line:
     """One call of a logger."""
 
     event: str
-    """The id of the log line; empty if it is not a literal."""
+    """The id of the log line; empty if the code does not contain the id as a literal."""
     text: str
-    """The text of the log line with placeholders for its fields; empty if it is not a literal."""
+    """The text of the log line with placeholders for its fields; empty if the code does not contain the text as a literal."""
     level: str
     fields: tuple[str, ...]
-    """The names of the log line's fields, in the order of its text."""
+    """The names of the log line's fields, in the order in which the fields occur in the line's text."""
     place: str
     """Place of the call in the code, as ``file:line``."""
     faults: tuple[str, ...] = ()

@@ -14,9 +14,9 @@ from typing import Final
 from sources import Sources
 
 _HOMES: Final = ("core/io/clock.py", "core/io/chance.py", "core/io/threads.py")
-"""The modules that may call the functions of the system for time, chance and threads."""
+"""The only modules that may call the operating system's functions for time, random numbers and threads."""
 _MAY_ASK: Final = re.compile(r"plugins/spark/")
-"""Modules of Spark's own processes, which read a store or a broker from outside. No simulation runs them."""
+"""Modules of Spark's own processes, which read a store or a broker from outside. No simulation runs these modules."""
 _RULED: Final = re.compile(r"(core|plugins|dispatchers|flush|remoting|client)/|programs/(broker|name_server)/")
 """The folders and modules that a simulation of a broker, a name server and their clients runs."""
 _ASKS: Final = re.compile(
@@ -24,7 +24,8 @@ _ASKS: Final = re.compile(
     r"|concurrent\.futures\.(Thread|Process)PoolExecutor"
 )
 _STARTS: Final = re.compile(r"threading\.(Thread|Timer)|.+\.run_in_executor")
-"""Names that start threads. Only calls of these names are reported, because annotations contain the types of threads, too."""
+"""Names of functions and classes that start threads. The check reports only calls of these names, because type annotations
+contain the names, too."""
 
 
 def machine_reads(sources: Sources) -> set[str]:

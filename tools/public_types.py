@@ -25,7 +25,8 @@ FLOORS: Final = {
     "flintmq.protocol": 0.9,
     "flintmq.testing": 0.8,
 }
-"""Minimum share of the public names that have a declared type, keyed by module. No public name may have an unknown type."""
+"""Minimum share of a module's public names that have a declared type, keyed by module. No public name may have an unknown
+type."""
 
 
 def missing() -> str:

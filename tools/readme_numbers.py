@@ -37,8 +37,8 @@ JAVA_ROWS: Final = (
 SYNC_ROWS: Final = tuple(f"java-sync-{threads}-{size}" for size in (128, 1024) for threads in (1, 8, 32))
 
 Run = Mapping[str, Mapping[str, Any]]
-"""The results of one run: documents that ``against_java.sh --json`` prints, keyed by flush and row, such as ``async
-send-4x64``."""
+"""The results of one run of measurements: documents that ``against_java.sh --json`` prints, keyed by flush mode and row, such
+as ``async send-4x64``."""
 
 
 @attrs.frozen

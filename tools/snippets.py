@@ -27,7 +27,7 @@ class Snippet:
     page: str
     """Path in the repository of the page that contains the snippet."""
     line: int
-    """Number of the snippet's first line on its page, counted from 1."""
+    """Number of the line of the page on which the snippet begins, counted from 1."""
     language: str
     text: str
 
@@ -47,7 +47,7 @@ class SnippetList:
     run: tuple[str, ...]
     """Pages whose snippets ``tests/test_docs.py`` runs unchanged."""
     elsewhere: Mapping[str, str]
-    """Files of the tests that run the snippets of a page, keyed by page."""
+    """Files with the tests that run the snippets of a page, keyed by page."""
     not_run: Mapping[str, Mapping[str, str]]
     """Reasons why no test runs a snippet, keyed by page and by the snippet's first line."""
 

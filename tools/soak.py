@@ -58,21 +58,23 @@ from flintmq.remoting.wire.command import encode_command, request
 
 LASTING_TOPICS: Final = 4
 RUDE_GROUPS: Final = 2_000
-"""Number of different names of groups that badly behaved clients use. Heartbeats and pulls create these groups, and they are
-deleted before each measurement."""
+"""Number of different names of groups that badly behaved clients use. Heartbeats and pulls create these groups, and the groups
+are deleted before each measurement."""
 WARM_UP_SHARE: Final = 0.1
-"""Share of the whole time after which the first measurement is made, when allocators and caches are warm."""
+"""Share of the soak test's duration after which the first measurement is made, when allocators and caches are warm."""
 SETTLE_S: Final = 90.0
-"""Time in seconds until deleted topics and groups are gone on all servers. A slave asks its master each second; channels expire
-in 2 minutes."""
+"""Time in seconds that the soak test waits before a measurement, so that deleted topics and groups disappear from all servers.
+A slave asks its master each second; channels expire in 2 minutes."""
 BOUNDS: Final = {"descriptors": 12, "maps": 16, "queue_folders": 4, "files": 4, "groups": 0, "offsets": 4, "threads": 4}
-"""Maximum growth of each figure from the beginning to the end of the soak. Connections come and go."""
+"""Maximum growth of each figure from the beginning to the end of the soak test, keyed by figure. Growth is allowed because
+connections are opened and closed all the time."""
 DATA_FOLDERS: Final = ("commitlog", "consumequeue", "index")
-"""The folders of a store that contain messages. Their files and maps are not counted, because retention decides how many there
-are."""
+"""The folders of a store that contain messages. Files and memory maps of these folders are not counted, because their number
+depends on retention."""
 MEMORY_SHARE_MAX: Final = 1.25
 MEMORY_MORE_MAX_KB: Final = 16_384
-"""Maximum growth of anonymous memory in KiB if that is more than a quarter. The allocator keeps some of the freed memory."""
+"""Growth of anonymous memory in KiB that is allowed even if it is more than a quarter of the memory at the first measurement.
+Growth is allowed because the allocator keeps some of the freed memory."""
 
 
 _runs = itertools.count()
@@ -87,7 +89,7 @@ class Seen:
     wrong: list[str] = attrs.Factory(list)
     counts: Counter[str] = attrs.Factory(Counter)
     examples: dict[str, str] = attrs.Factory(dict)
-    """The first text of each error of the clients, keyed by the kind of error."""
+    """Text of the first error of each kind that clients reported, keyed by the kind of error."""
 
 
 class Server:

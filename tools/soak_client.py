@@ -53,9 +53,9 @@ from flintmq.remoting.client.blocking import shared_loop
 
 TROUBLED_BROKER: Final = Path(__file__).with_name("client_soak") / "troubled_broker.py"
 MARGIN_S: Final = 2.0
-"""Seconds by which a call may exceed its time limit, because the machine does other work, too."""
+"""Seconds by which a client's call may exceed its time limit, because the machine does other work, too."""
 GIVE_UP_S: Final = 10.0
-"""Seconds for which a call that exceeds its time limit is still waited for, before the call is abandoned."""
+"""Seconds that the soak test still waits for a call that has exceeded its time limit, before it abandons the call."""
 LIFE_S: Final = (2.0, 12.0)
 """Shortest and longest time that a client is used before it is closed, in seconds."""
 CALLERS: Final = 3
@@ -65,7 +65,7 @@ CHECK_TIMEOUT_S: Final = 90.0
 """Longest time in seconds, without faults of the broker, until a group has received its messages and a broker knows the
 outcomes of all transactions."""
 LONGEST: Final = 20
-"""Number of the longest calls that the report names."""
+"""Number of calls that the report lists: the calls that took longest."""
 WAYS: Final = ("plain", "batch", "orderly", "iterated", "handler-a", "handler-b")
 
 

@@ -24,7 +24,7 @@ FOLDERS: Final = (
     "protocol",
     "testing",
 )
-"""The folders of the repository whose modules are installed."""
+"""The folders of the repository whose modules are installed with the package ``flintmq``."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -38,9 +38,9 @@ class Sources:
     def __init__(self, texts: Mapping[str, str]) -> None:
         self.texts = texts
         self.modules = sorted(path for path in texts if path.startswith(tuple(f"{name}/" for name in FOLDERS)))
-        """Paths of the modules that are installed."""
+        """Paths of the modules that are installed with the package ``flintmq``."""
         self.names = {module_name(path): path for path in self.modules}
-        """Paths of the modules that are installed, keyed by the module's dotted name."""
+        """Paths of the modules that are installed with the package ``flintmq``, keyed by the module's dotted name."""
         self._trees: dict[str, ast.Module] = {}
         self._imports: dict[str, set[str]] = {}
         self._reachable: dict[str, frozenset[str]] = {}

@@ -36,13 +36,13 @@ PHRASES: Final = re.compile(
     r"|\bwhoever\b|\bhalf the price\b",
     re.IGNORECASE,
 )
-"""Phrases that are riddles or metaphors, for which plain English has a word."""
+"""Pattern of phrases that must not be used, because they are riddles or metaphors."""
 LEANING: Final = re.compile(r"(As|Of|The same|Likewise|Those|That|It|They)\b")
-"""Beginnings of docstrings that cannot be understood without their neighbours."""
+"""Pattern of beginnings of docstrings that cannot be understood without the text before them."""
 NO_VERB: Final = re.compile(
     r"(The|An?|Whether|What|How|Where|Which|Why|All|Every|Everything|One|Each|These|This|True|False|Nothing|Something)\b"
 )
-"""Beginnings of functions' docstrings without a verb that names the function's action."""
+"""Pattern of beginnings of functions' docstrings that lack a verb for the function's action."""
 _REFERENCE: Final = re.compile(r":(?:mod|class|func|meth|attr|data|exc|obj):`(?:[^`<]*<)?[~!]?([\w.]+)>?`")
 _MAY_READ_ROLE: Final = re.compile(r"config/|programs/(broker/(assembly|broker|loading)|supervisor/plan)\.py$")
 """Modules that may read the broker's role from the configuration: the configuration's own checks, the assembly of a broker, and
@@ -177,7 +177,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
     "machine_reads": machine_reads,
     "untested_modules": tested_by.untested_modules,
 }
-"""Functions that check a rule, keyed by the name of the rule's list of exceptions."""
+"""Functions that check a rule. The key of a function is the name of the list of exceptions from the rule."""
 
 
 class Symbols:

@@ -29,8 +29,8 @@ from flintmq.remoting.client.transport import parse_address
 TIMEOUT_S: Final = 600.0
 GENERATOR_TOPIC: Final = "TopicTest"
 PROBE_MESSAGES: Final = 20_000
-"""Number of messages that the generator sends first. From the measured rate follows the number for a run of the requested
-time."""
+"""Number of messages that a load generator sends in a first run, in which its rate is measured. The rate determines the number
+of messages of the second run, which takes the requested time."""
 
 
 def run_client(command: str, words: Sequence[str], name_server: str, pid: int | None) -> dict[str, float | None]:

@@ -46,7 +46,7 @@ class Side:
     name: str
     name_server: str
     pid: int | None
-    """Id of the broker's process, or of the program that started several brokers. None if the process is not known."""
+    """Id of the broker's process, or of the program that started several brokers. None if the process is unknown."""
 
 
 class Starts(Protocol):
@@ -65,15 +65,16 @@ class Setting:
     seconds: float
     warmup_s: float
     starts: Mapping[str, Starts] = attrs.field(factory=dict)
-    """Functions that start the broker of a side, keyed by the side's name."""
+    """Functions that start the broker of each side of the comparison, keyed by the side's name."""
     in_process: Callable[[], Figures] | None = None
     client: str = ""
-    """The command of the Java client (see :mod:`.outside`)."""
+    """Command that runs the Java client (see :mod:`.outside`)."""
     generator: str = ""
-    """The command of a load generator that uses less processor time than FlintMQ's, for the rows that measure sends."""
+    """Command that runs a load generator for the rows that measure sends. The generator uses less processor time than FlintMQ's
+    load generator."""
     generators: int = 1
-    """Number of load generators that send at the same time. If there are several brokers, each generator sends to one of
-    them."""
+    """Number of load generators that send at the same time. If there are several brokers, each generator sends to one of the
+    brokers."""
 
 
 @attrs.frozen
@@ -83,7 +84,7 @@ class RowSpec:
     name: str
     title: str
     figures: tuple[str, ...]
-    """Names of the figures of the row that are compared. The table shows the first one."""
+    """Names of the figures that are compared in the row. The table of results shows the first of these figures."""
     measure: Callable[[Setting, Side], Figures]
     ours_only: bool = False
     """Whether the row measures only FlintMQ, because RocketMQ has no counterpart."""
@@ -271,7 +272,8 @@ class Row:
 
     spec: RowSpec
     measured: Mapping[str, tuple[Figures, ...]]
-    """Figures of each round, keyed by side: ``ours``, ``theirs`` and, if three sides are compared, ``also``."""
+    """Figures of each round of measurements, keyed by side of the comparison: ``ours``, ``theirs`` and, if three sides are
+    compared, ``also``."""
     why_not: str = ""
     """Reason why some figures of the row were not measured."""
 

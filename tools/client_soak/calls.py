@@ -27,7 +27,7 @@ from flintmq.client import (
 from flintmq.client import sync as waiting_face
 
 ASK_S: Final = 3.0
-"""Longest time for one request to a server, including the connection, in seconds."""
+"""Longest time for one request to a server, including connecting to the server, in seconds."""
 LONG_S: Final = 40.0
 """Longest time for a call that sends several requests one after the other and takes no timeout, in seconds."""
 CLOSE_S: Final = 20.0
@@ -72,7 +72,7 @@ class Kind:
 
     name: str
     is_waiting: bool
-    """Whether the client is a synchronous one of ``flintmq.client.sync``."""
+    """Whether the client is a synchronous client of ``flintmq.client.sync``."""
     make: Callable[[World, random.Random], Any]
     call: Callable[[Any, World, random.Random], Call]
 

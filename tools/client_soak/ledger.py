@@ -22,14 +22,15 @@ class Ledger:
         self.transaction_topic = f"SoakTransactions-{name}"
         self.name = name
         self.acknowledged: set[bytes] = set()
-        """Messages that a broker has acknowledged, each as the first word of its body."""
+        """Messages that a broker has acknowledged. Each message is represented by the first word of its body."""
         self.delivered: dict[str, set[bytes]] = defaultdict(set)
-        """Messages that members of a group received, each as the first word of its body, keyed by group."""
+        """Messages that members of a group received, keyed by group. Each message is represented by the first word of its
+        body."""
         self.decided: dict[bytes, TransactionState] = {}
         """Outcome of each transaction, keyed by the first word of its message's body."""
         self.ended: set[bytes] = set()
         """Transactions whose half message a broker has acknowledged. If such a transaction is committed, consumers must receive
-        its message."""
+        the transaction's message."""
         self.is_over = False
         """Whether all calls of the clients have ended, so that no more transactions are decided."""
         self._numbers = itertools.count()

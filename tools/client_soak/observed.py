@@ -22,20 +22,21 @@ from flintmq.remoting.client.callbacks import CallbackError
 
 FAULT_CHARS: Final = 4_000
 WARMUP_ROUNDS: Final = 2
-"""Number of first rounds whose memory is not compared, because they fill caches and import modules."""
+"""Number of rounds at the beginning whose memory is not compared, because these rounds fill caches and import modules."""
 MEMORY_GROWTH_MIB: Final = 8.0
-"""Maximum growth of the client's memory, besides 5 %, from the median of the first third of the rounds after the warm-up to
-that of the last third."""
+"""Growth of the client's memory in MiB that is allowed in addition to 5 %. The median of the first third of the rounds after
+the warm-up is compared with the median of the last third."""
 OBJECTS_GROWTH: Final = 2_000
-"""Maximum growth, besides 2 %, of the number of objects that the garbage collector tracks, from the median of the first third
-of the rounds after the warm-up to that of the last third."""
+"""Growth of the number of objects that the garbage collector tracks that is allowed in addition to 2 %. The median of the first
+third of the rounds after the warm-up is compared with the median of the last third."""
 LEFT_WAIT_S: Final = 5.0
-"""Longest time in seconds from the close of the last client to the end of its threads and tasks. A listener may sleep."""
+"""Time in seconds for which threads and tasks of the clients may still run after the last client was closed. Threads and tasks
+may run for this time because a listener may sleep."""
 ANSWER_S: Final = 20.0
-"""Longest time for the event loop that all synchronous clients share to answer, in seconds."""
+"""Time in seconds within which the event loop that all synchronous clients share must answer."""
 KEPT_THREADS: Final = ("MainThread", "flintmq-client", "asyncio_", "asyncio-waitpid")
-"""Beginnings of the names of threads that run until the process ends: the loop of all synchronous clients, the executors of
-event loops, and the thread that waits for the broker's process."""
+"""Beginnings of the names of threads that run until the process ends: the main thread, the loop of all synchronous clients, the
+executors of event loops, and the thread that waits for the broker's process."""
 
 
 @attrs.define
@@ -56,7 +57,7 @@ class Observed:
         self.calls: dict[str, CallFigures] = {}
         self.faults: Counter[str] = Counter()
         self.details: dict[str, str] = {}
-        """The first occurrence of each fault with its traceback or stack, keyed by the fault."""
+        """Traceback or stack of the first occurrence of each fault, keyed by the text of the fault."""
         self.log_lines: Counter[str] = Counter()
 
     def ended(self, name: str, elapsed_s: float, *, failed: bool = False, cancelled: bool = False) -> None:
