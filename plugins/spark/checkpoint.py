@@ -28,7 +28,7 @@ class CheckpointEntry:
 
     batch: int
     metadata: str
-    """The query's settings at its first start, as JSON that Spark wrote."""
+    """The settings that the query had at its first start, as JSON that Spark wrote."""
     sources: tuple[str, ...]
     """Offsets at which the batch ends, as JSON, one for each source of the query. The text ``-`` stands for a source without an
     offset."""

@@ -30,7 +30,8 @@ class WorkerPython:
 
     host: str
     folder: str
-    """The task's working folder. On a standalone cluster its path ends with the ids of the application and the executor."""
+    """Working folder of the Spark task. On a standalone cluster, the folder's path ends with the ids of the application and the
+    executor."""
     executable: str
     version: str
     missing: tuple[str, ...]

@@ -146,14 +146,14 @@ class Place:
 
     kind: Literal["earliest", "latest", "queues", "physical", "rows", "age"]
     queue_offsets: Mapping[tuple[str, str, int], int] = attrs.field(factory=dict)
-    """For the kind ``queues``: queue offsets, keyed by topic, broker and queue id. -2 is the earliest message and -1 the
-    latest."""
+    """For a position of the kind ``queues``: queue offsets, keyed by topic, broker name and queue id. The queue offset -2
+    stands for ``earliest``, and -1 for ``latest``."""
     physical_offsets: Mapping[str, int] = attrs.field(factory=dict)
-    """For the kind ``physical``: physical offsets in bytes, keyed by broker."""
+    """For a position of the kind ``physical``: physical offsets in bytes, keyed by broker name."""
     rows: int = 0
-    """For the kind ``rows``: number of messages before the end of each queue."""
+    """For a position of the kind ``rows``: number of messages between the position and the end of each queue."""
     age_ms: int = 0
-    """For the kind ``age``: age in ms of the oldest message to read, measured when the query starts."""
+    """For a position of the kind ``age``: age in ms of the oldest message to read, measured when the query starts."""
 
 
 EARLIEST: Final = Place("earliest")

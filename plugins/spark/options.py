@@ -28,8 +28,8 @@ Visibility = Literal["flushed", "dispatched", "confirmed"]
 
 DEFAULT_GROUP: Final = "FLINTMQ_SPARK_WRITER"
 STREAM_BROKER_AWAY_MS: Final = 600_000
-"""Time in ms for which a stream waits for a broker. The time is long enough for a broker with a large store to restart after a
-crash."""
+"""Time in ms for which a stream waits by default for a broker that does not answer. The time is long enough for a broker with a
+large store to restart after a crash."""
 
 
 @attrs.frozen
@@ -155,7 +155,8 @@ class ReadOptions:
         "The most bytes of records in a micro-batch; it holds at least one message.",
         shown="256m; none beside maxOffsetsPerTrigger",
     )
-    """Maximum bytes of a micro-batch; None if the option is not given. :attr:`bytes_per_trigger` adds the default."""
+    """Maximum number of bytes of records in a micro-batch; None if the option is not given. The property
+    :attr:`bytes_per_trigger` adds the default."""
     min_offsets_per_trigger: int | None = _option(
         "minOffsetsPerTrigger",
         values.count,
@@ -200,8 +201,8 @@ class ReadOptions:
         shown="flushed",
         only="store",
     )
-    """Mark of the store up to which messages are read; None for the safest mark that the store records, if possible
-    ``flushed``."""
+    """Name of the position that a broker records for readers of its store, up to which messages are read. None means the safest
+    recorded position, if possible ``flushed``."""
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         values.boolean,
@@ -260,8 +261,8 @@ class ReadOptions:
         shown="10m; a batch: 0s",
         only="broker",
     )
-    """Time in ms to wait for a broker; None if the option is not given. A stream has a default (:meth:`for_stream`), and a
-    batch does not wait."""
+    """Time in ms to wait for a broker that does not answer; None if the option is not given. Without the option, a stream waits
+    for a default time (:meth:`for_stream`), and a batch does not wait."""
     pull_batch_size: int = _option(
         "pullBatchSize", values.count, "256", "How many messages a pull asks for.", only="broker"
     )

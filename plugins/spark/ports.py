@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 Offset = dict[str, Any]
-"""A position in every queue that a query reads, as a JSON object."""
+"""Offset of a query: its position in every queue that the query reads, as a JSON object."""
 Part = Any
 """The input of one Spark task: a small, picklable value that the transport defines."""
 
@@ -89,7 +89,7 @@ class Bounds:
     checks the conditions again."""
 
     topics: frozenset[str] | None = None
-    """Topics that the rows of the result have; None for any topic."""
+    """Topics of the rows in the query's result; None for any topic."""
     tags: frozenset[str] | None = None
     queue_id: Range = ANY
     queue_offset: Range = ANY

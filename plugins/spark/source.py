@@ -160,10 +160,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._transport = transport
         self._options = options
         self._end: Offset | None = None
-        """The offset at which a query with the trigger AvailableNow ends; None for other queries."""
+        """The offset at which the query ends if it has the trigger AvailableNow; None with another trigger."""
         self._is_checked = False
         self._at: Offset | None = None
-        """Offset at which the last planned batch ends; None before the first batch."""
+        """Offset at the end of the last planned batch; None before the first batch."""
         self._batch_at_s = time.monotonic()
         self._stands_at: Offset | None = None
         """The query's current offset, which is used only with a PySpark that does not pass the offset to

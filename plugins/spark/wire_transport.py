@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 ASSUMED_BYTES: Final = 512
-"""Size of a record in bytes that is assumed if no record can be measured."""
+"""Size in bytes that a record is assumed to have if no record can be measured."""
 SAMPLE_ROWS: Final = 32
 SAMPLE_QUEUES: Final = 4
 
@@ -67,9 +67,9 @@ class WireTransport:
         self._queues = QueueEdges(options, self._open)
         self._lives = QueueLives(options, self._open)
         self._fresh_edges: Edges | None = None
-        """First and last queue offsets that :meth:`latest` found; the next call of :meth:`limited` uses them."""
+        """First and last queue offsets that :meth:`latest` found. The next call of :meth:`limited` uses these offsets."""
         self._planned: Offset | None = None
-        """Offset at which the last batch ends that this transport has planned."""
+        """Offset at the end of the last batch that this transport has planned."""
         self._average_bytes: int | None = None
         self._committed: dict[MessageQueue, int] = {}
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""Name of a Spark task's local property that has the streaming query's id."""
+"""Name of a local property of Spark tasks, whose value is the id of the streaming query."""
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Name of a Spark task's local property that has the micro-batch's number."""
+"""Name of a local property of Spark tasks, whose value is the number of the micro-batch."""
 
 
 @attrs.frozen
@@ -70,7 +70,8 @@ class _Writer:
         self._options = WriteOptions.parse(options)
         check_sent_columns(schema, has_topic=self._options.topic is not None)
         self._write_id = uuid.uuid4().hex
-        """Id of a batch write in the property ``SPARK_TXN``. Spark has a query id only for streams."""
+        """Id of a batch write in the message property ``SPARK_TXN``. The id is needed because Spark gives an id only to
+        streaming queries."""
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a Spark task to brokers as messages, and return the counts. Called by Spark in a worker.

@@ -19,7 +19,8 @@ _METHOD_MASK: Final = 0x700
 _CODECS: Final = {0x100: "lz4", 0x200: "zstd"}
 _ZLIB: Final = (0, 0x300)
 _PLAIN_MAX_BYTES: Final = 4 * FRAME_MAX_BYTES
-"""The largest decompressed body in bytes. The limit is needed because a few kilobytes can decompress to gigabytes."""
+"""Maximum size of a decompressed message body in bytes. The limit is needed because a body of a few kilobytes can decompress to
+gigabytes."""
 
 
 def is_compressed(heads: Heads) -> Bools:

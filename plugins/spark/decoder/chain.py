@@ -21,8 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Upper bound of ``batch_bytes``, to which larger values are reduced. A column of an Arrow batch then has at most twice as many
-bytes."""
+"""Maximum value of ``batch_bytes``; a larger value is reduced to this maximum. With the maximum, a column of an Arrow batch has
+at most twice this number of bytes."""
 
 
 @attrs.frozen
@@ -31,10 +31,11 @@ class Chain:
 
     starts: Ints
     end: int
-    """Position just past the last record of the run. If the run has no record, it is the position at which the search began."""
+    """Position just past the last of the consecutive records. If no record was found, the position at which the search
+    began."""
     why: str
-    """Why the run of records ends: at the ``end`` of the bytes, a ``blank`` record, ``zero`` bytes, or ``bad`` bytes that are
-    not a record."""
+    """Reason why no further record follows the consecutive records: the ``end`` of the bytes, a ``blank`` record, ``zero``
+    bytes, or ``bad`` bytes that are not a record."""
 
 
 def walk(data: Bytes, start: int, end: int) -> Chain:

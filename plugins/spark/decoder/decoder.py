@@ -33,7 +33,7 @@ from flintmq.plugins.spark.schema import ALL_NAMES, BAD_RECORD, BadRecords, Prop
 
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
-"""First and last ms since 1970 of the years 1 to 9999. Python and Spark's text form of timestamps cannot represent other
+"""First and last ms, since 1970, of the years 1 to 9999. Python, and Spark's text form of timestamps, cannot represent other
 times."""
 
 _INT64_MAX: Final = 2**63 - 1
@@ -78,7 +78,7 @@ class Decoder:
     """Converts records to rows of an Arrow batch. A picklable value without state, usable from any thread."""
 
     columns: tuple[str, ...] = ALL_NAMES
-    """Names of the columns to make, spelled as in the table of :mod:`flintmq.plugins.spark.schema`."""
+    """Names of the Arrow columns to make, spelled as in the table of :mod:`flintmq.plugins.spark.schema`."""
     rows: RowFilter = attrs.field(factory=RowFilter)
     broker_name: str | None = None
     """Value of the column ``brokerName`` in all rows."""

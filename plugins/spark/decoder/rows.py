@@ -44,24 +44,25 @@ class RowFilter:
     topics: frozenset[str] | None = None
     """The accepted topics; None to accept all topics that fulfill the other conditions."""
     topic_pattern: re.Pattern[str] | None = None
-    """Pattern that must match a topic's whole name."""
+    """Pattern that the whole name of an accepted topic must match; None to accept any name."""
     system_topics: bool = True
-    """Whether system topics are accepted although :attr:`topics` does not name them."""
+    """Whether system topics are accepted if :attr:`topics` is None."""
     queues: tuple[tuple[str, frozenset[int]], ...] = ()
-    """Topics, each with the ids of its accepted queues. If the tuple has elements, only these queues are accepted."""
+    """The accepted queues: topics, each with the ids of the topic's accepted queues. An empty tuple accepts all queues."""
     tags: frozenset[str] | None = None
-    """The accepted tags; None for all messages, with or without a tag."""
+    """Tags of the accepted messages; None to accept all messages, with or without a tag."""
     store_timestamp_ms: Range = ANY
     queue_offsets: tuple[tuple[str, int, Range], ...] = ()
-    """Accepted queue offsets of queues. An element has the topic, the queue id and the range. All messages of other queues are
-    accepted."""
+    """Ranges of accepted queue offsets. An element has a topic, a queue id and the range for this queue. In queues without an
+    element, all messages are accepted."""
     queue_id: Range = ANY
     queue_offset: Range = ANY
     physical_offset: Range = ANY
     lives: tuple[Life, ...] = ()
-    """Beginnings of recreated topics and queues. Messages of these topics and queues before the beginning are left out."""
+    """Beginnings of recreated topics and queues. Messages that were stored in such a topic or queue before its beginning are
+    not accepted."""
     without: tuple[RowFilter, ...] = ()
-    """Filters whose topics and queues this filter leaves out."""
+    """Filters of topics and queues that this filter does not accept."""
 
     def narrowed(self, bounds: Bounds) -> RowFilter:
         """Return this filter of records with the additional conditions in ``bounds``."""

@@ -100,7 +100,7 @@ def store_host_at(heads: Heads) -> Ints:
 
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
-"""The two hex digits of each byte as one 16-bit number, indexed by the byte."""
+"""Table with the two hex digits of each byte value, as one 16-bit number. The index is the byte value."""
 
 
 def host_column(data: npt.NDArray[np.uint8], at: Ints, v6: Bools | None) -> pa.Array:

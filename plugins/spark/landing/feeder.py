@@ -32,14 +32,14 @@ class FeederState(enum.Enum):
 
     STARTING = "starting"
     FOLLOWING = "following"
-    """At most ``queue_bytes`` of the log wait to land."""
+    """At most ``queue_bytes`` bytes of the log wait to be copied to the landing zone."""
     CATCHING_UP = "catching_up"
-    """More than ``queue_bytes`` of the log wait to land."""
+    """More than ``queue_bytes`` bytes of the log wait to be copied to the landing zone."""
     RETRYING = "retrying"
-    """The last landing step failed. The feeder repeats the step after a pause."""
+    """The last step of copying the log to the landing zone failed. The feeder repeats the step after a pause."""
     STOPPED = "stopped"
-    """Landing failed for a reason that an operator must remove, and the feeder has ended. The error's text says how to remove
-    the reason."""
+    """Copying the log to the landing zone failed for a reason that an operator must remove, and the feeder has ended. The
+    error's text says how to remove the reason."""
 
 
 class LanderHandle(Protocol):
@@ -94,11 +94,12 @@ class LandingFeeder:
         self._error = ""
         self._rows = self._files = self._file_bytes = self._commits = 0
         self._failures = 0
-        """Number of landing steps that failed and were or will be repeated."""
+        """Number of failed steps of copying the log to the landing zone that the feeder has repeated or will repeat."""
         self._lost_bytes = 0
-        """Number of bytes of the log that were deleted before they could land."""
+        """Number of bytes of the log that were deleted before the feeder could copy the bytes to the landing zone."""
         self._skipped = 0
-        """Number of dispatched batches that the feeder ignored because too much of the log was waiting to land."""
+        """Number of dispatched batches that the feeder ignored because too many bytes of the log were waiting to be copied to
+        the landing zone."""
 
     # methods that are called on the loop thread
 

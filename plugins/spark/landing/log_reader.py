@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 TABLE_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Size in bytes of the rows in memory at which one read of the log ends; the last batch may exceed this size. The limit is
-needed because decompressed bodies may be much larger than stored bodies."""
+"""Size in bytes of the rows in memory at which one read of the log ends; the last batch of rows may exceed this size. The limit
+is needed because decompressed bodies may be much larger than stored bodies."""
 
 
 class LogReader:

@@ -25,7 +25,7 @@ MANIFEST_FOLDER: Final = "_flintmq"
 """Name of the manifest's folder in a landing zone. Readers of the zone ignore names that begin with an underscore."""
 VERSION: Final = 1
 JOIN_AT: Final = 1_000
-"""Number of files with a single commit from which on these commits are joined into one file."""
+"""Number of manifest files with a single commit from which on the commits of these files are joined into one file."""
 _COMMIT: Final = re.compile(r"commit-(\d{20})-(\d{20})\.json")
 _JOINED: Final = re.compile(r"joined-(\d{20})-(\d{20})\.jsonl")
 
@@ -59,7 +59,7 @@ class Commit:
     committed_at_ms: int
     """Wall-clock time of the commit, in ms since 1970."""
     lost_to_bytes: int | None = None
-    """Physical offset up to which the log was deleted before it could land; None if nothing was lost."""
+    """Physical offset up to which the log was deleted before it was copied to the landing zone; None if nothing was lost."""
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ class LogSource:
     """The log to copy to a landing zone. A zone accepts only one history of one log."""
 
     store_id: str
-    """The store's id, from ``flint/epochs``."""
+    """Id of the store, from the file ``flint/epochs``."""
     broker_name: str
     """Value of the column ``brokerName`` in the landed rows."""
     epochs: tuple[tuple[int, int], ...]
@@ -37,12 +37,12 @@ class LandingTask:
     process as JSON."""
 
     path: str
-    """The landing zone's folder."""
+    """Path of the landing zone's folder."""
     format: str
     """Format of the landing zone: ``parquet`` or ``delta``."""
     compression: str
     topics: tuple[str, ...]
-    """The topics to land; empty to land all topics."""
+    """The topics to copy to the landing zone; empty to copy all topics."""
     include_system_topics: bool
     log_folders: tuple[str, ...]
     """Folders that contain the files of the commit log."""
@@ -61,15 +61,15 @@ class Landed:
     """The result of copying one part of the log to a landing zone."""
 
     committed_bytes: int
-    """Physical offset up to which all messages have landed durably."""
+    """Physical offset up to which all messages are durably copied to the landing zone."""
     read_to_bytes: int
-    """Physical offset up to which the log was read. This offset is larger than ``committed_bytes`` if the bytes between the two
-    offsets have no row."""
+    """Physical offset up to which the log was read. This offset is larger than ``committed_bytes`` if the bytes from
+    ``committed_bytes`` to this offset have no row."""
     rows: int = 0
     files: int = 0
     file_bytes: int = 0
     lost_bytes: int = 0
-    """Number of bytes of the log that were deleted before they could land."""
+    """Number of bytes of the log that were deleted before the lander could copy the bytes to the landing zone."""
 
 
 class LandingError(FlintError):

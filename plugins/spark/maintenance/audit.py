@@ -36,7 +36,8 @@ class AuditTask(PieceTask):
     """The task to audit one piece of the commit log."""
 
     uniq_path: str | None
-    """Path of the file that gets the hashes of the unique keys in the piece; None if the audit does not search duplicates."""
+    """Path of the file to which the task writes the hashes of the unique keys in the piece; None if the audit does not search
+    duplicates."""
 
 
 @attrs.define
@@ -66,7 +67,7 @@ class Findings:
     """First and last queue offset in each queue, keyed by topic and queue id."""
     holes: list[dict[str, Any]] = attrs.field(factory=list)
     """The first gaps in the queue offsets. A gap has the topic, the queue, the expected and the found queue offset, and the
-    physical offset of the found message. The physical offset is None for a gap between pieces."""
+    physical offset of the found message. The physical offset is None for a gap between two pieces of the log."""
     hole_count: int = 0
     wrong_crcs: list[int] = attrs.field(factory=list)
     """Physical offsets of the first messages whose body does not match its CRC."""

@@ -33,7 +33,7 @@ class NewestTask(PieceTask):
 
     rows: RowFilter
     path: str
-    """Path of the file that gets the position of the newest message of each key."""
+    """Path of the file to which the task writes the position of each key's newest message."""
 
 
 @attrs.frozen

@@ -30,7 +30,8 @@ T = TypeVar("T", bound=Task)
 R = TypeVar("R")
 ENGINES: Final = ("inline", "process", "spark")
 Report = Callable[[str, int, int], None]
-"""Function that reports a job's progress. Its arguments are the job's step, the amount done, and the total amount."""
+"""Function that reports the progress of a job. Its arguments are the job's current step, the amount of work done, and the total
+amount of work."""
 
 
 def silent(_what: str, _done: int, _total: int) -> None:

@@ -25,8 +25,8 @@ from flintmq.plugins.spark.ports import Range
 from flintmq.programs.doctor.files import StoreFiles
 
 SLACK_MS: Final = 600_000
-"""Time in ms by which store times may decrease along the log, as after a correction of a broker's clock. An export by time also
-reads pieces whose store times are outside the time range by at most this time."""
+"""Time in ms by which a message's store time may be earlier than the store time of the message before it, because a broker's
+clock was corrected. An export of a time range also reads pieces of the log that are outside the range by at most this time."""
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class PartTask(PieceTask):
     broker_name: str | None
     compression: str
     chosen_path: str | None = None
-    """Path of a file with the physical offsets of the records to write, ascending, in 8 bytes each; None to write all
+    """Path of a file with the physical offsets of the records to export, ascending, in 8 bytes each; None to export all
     records."""
 
 
@@ -95,7 +95,7 @@ class Exported:
     file_bytes: int
     pieces: int
     pieces_left_out: int
-    """Number of pieces that were not read because they are outside the time range."""
+    """Number of pieces of the log that were not read because they are outside the time range of the export."""
     seconds: float
 
 

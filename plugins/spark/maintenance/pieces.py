@@ -40,9 +40,9 @@ class Piece:
     base: int
     """Physical offset of the first byte of the file that contains the piece."""
     at: int
-    """Position in the file of the first record of the piece."""
+    """Position of the piece's first record in the log file."""
     end_at: int
-    """Position in the file at which the piece ends at the latest: the start of the next piece, or the end of the file."""
+    """Position in the log file at which the piece ends at the latest: the start of the next piece, or the end of the file."""
 
     @property
     def start_offset_bytes(self) -> int:

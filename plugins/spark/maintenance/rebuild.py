@@ -71,7 +71,8 @@ _UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags_code", ">i
 _FILLER: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 _DERIVED: Final = ("consumequeue", "index")
 WORK_FOLDER: Final = "rebuild"
-"""Name of the folder in ``flint`` in which a rebuild makes the new files before these replace the old files."""
+"""Name of the folder in ``flint`` in which a rebuild makes the new files. At the end of the rebuild, the new files replace the
+old files."""
 
 
 @attrs.frozen(kw_only=True)

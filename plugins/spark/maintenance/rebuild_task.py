@@ -31,7 +31,7 @@ from flintmq.programs.doctor.files import map_read_only
 from flintmq.programs.doctor.verify_index import INDEX_HEADER
 
 KEY: Final = np.dtype([("hash", "<i8"), ("physical", "<i8"), ("stored_ms", "<i8")])
-"""Format of an index key in the key file of a piece."""
+"""Numpy format of an index key in the file of index keys of a piece of the log."""
 _WRITE_BYTES: Final = 4 * 1024 * 1024
 _DISPATCHED_TO_MANY: Final = b"INNER_MULTI_DISPATCH"
 
@@ -41,12 +41,12 @@ class RebuildTask(PieceTask):
     """The task to rebuild the consume queue units and the index keys of one piece of the commit log."""
 
     out: str
-    """Folder in which the task makes the new queues."""
+    """Folder in which the task makes the new consume queues."""
     queue_file_bytes: int
     delays: DelayTimes
-    """Delay of each delay level that a message may have."""
+    """Delays of each delay level, from which the task computes the delivery times of delayed messages."""
     keys_path: str | None
-    """Path of the file that gets the index keys of the piece; None if the rebuild makes no index."""
+    """Path of the file to which the task writes the index keys of the piece; None if the rebuild makes no index."""
 
 
 @attrs.define
@@ -56,7 +56,8 @@ class QueueRun:
     first: int
     """Queue offset of the first message of the queue in the piece."""
     is_run: bool
-    """Whether the queue offset increases by one with each message. If not, the task writes no units of the queue."""
+    """Whether the queue offset increases by one from each message of the queue in the piece to the next. If not, the task
+    writes no units of the queue."""
     count: int = 0
     units: list[bytes] = attrs.field(factory=list)
     """Consume queue units of the queue that the task has not written yet."""
@@ -71,8 +72,8 @@ class PieceDone:
     records: int
     keys: int
     end_offset_bytes: int
-    """Physical offset just past the last record of the piece. If a blank record ends the file, it is the physical offset just
-    past the file."""
+    """Physical offset just past the last record of the piece; if a blank record ends the file, the physical offset just past
+    the file."""
     ends_log: bool
     """Whether zeros follow the last record of the piece. After such a piece, no later piece may contain a record."""
     queues: dict[QueueKey, QueueRun]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 BodyDecoder = Callable[[bytes], Any]
-"""Function that returns the value of a message body. For a body that cannot be decoded, it raises one of the errors in
-:data:`BAD_BODY`."""
+"""Function that returns the decoded value of a message body. For a body that cannot be decoded, the function raises one of the
+errors in :data:`BAD_BODY`."""
 
 BAD_BODY: tuple[type[Exception], ...] = (ValueError, TypeError, EOFError, LookupError, OverflowError, ArithmeticError)
 """Errors by which a decoder reports that a body cannot be decoded. Any other error is a defect and fails the query."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 REGISTRY_HEADER_BYTES: Final = 5
-"""Size of the header that a schema registry's serializer writes before a body: a zero byte and the schema's number."""
+"""Size in bytes of the header that a schema registry's serializer writes before a body: a zero byte and the schema's number."""
 SINGLE_OBJECT_MAGIC: Final = b"\xc3\x01"
 """First bytes of Avro's single-object header. The fingerprint of the schema follows these bytes."""
 
@@ -138,7 +138,7 @@ class AvroDecoder:
     """Makes decoders of message bodies that were written with one Avro schema. Instances are picklable."""
 
     schema_json: str
-    """The Avro schema, as JSON, with which the bodies were written."""
+    """The Avro schema, as JSON, with which the message bodies were written."""
     framing: Literal["plain", "confluent", "single_object"] = "plain"
 
     def __call__(self) -> BodyDecoder:

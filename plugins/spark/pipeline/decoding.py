@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 CORRUPT: Final = "_flintmq_corrupt"
-"""Name of the column in which ``from_json`` puts a body that it cannot read."""
+"""Name of the column in which ``from_json`` puts a message body that is not valid JSON for the schema."""
 
 
 def decoded(messages: DataFrame, loaded: LoadedPipeline) -> DataFrame:

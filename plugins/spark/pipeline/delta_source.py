@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "flintmq_delta"
 QUERY_ID: Final = "sql.streaming.queryId"
-"""Name of the Spark tasks' local property that has the id of the streaming query. The id stays the same after a restart."""
+"""Name of a local property of Spark tasks, whose value is the id of the streaming query. The id stays the same after a restart
+of the query."""
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 PARTITION_TYPES: Final = ("string", "tinyint", "smallint", "int", "bigint", "boolean", "date")
 ROWS_PER_FILE: Final = 5_000_000
@@ -85,8 +86,8 @@ class DeltaWriter(DataSourceStreamArrowWriter, DataSourceArrowWriter):
     partition_by: tuple[str, ...] = ()
     overwrite: bool = False
     merge_schema: bool = False
-    """Whether columns that the table lacks are added to it, and columns that the rows lack are null (Delta's
-    ``mergeSchema``)."""
+    """Whether columns may differ (Delta's ``mergeSchema``). If True, columns that only the rows have are added to the table,
+    and columns that only the table has are null in the new rows."""
 
     @property
     def arrow_schema(self) -> pyarrow.Schema:

@@ -50,8 +50,8 @@ _SECTIONS: Final[Mapping[str, Any]] = {
     "stream": StreamSection,
     "spark": SparkSection,
 }
-"""Types to which the sections of a pipeline's file are converted, keyed by the section's name; ``sinks`` is converted
-separately."""
+"""Types to which the sections of a pipeline's file are converted, keyed by the section's name. The section ``sinks`` is
+converted separately."""
 _SINK_KEYS: Final = ("format", "name", "from", "output_mode")
 
 

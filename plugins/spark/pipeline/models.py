@@ -40,9 +40,9 @@ class Watermark:
     """The watermark of a streaming pipeline: how late rows may arrive, according to a timestamp column."""
 
     column: str
-    """Name of the timestamp column, for example ``storeTimestamp``."""
+    """Name of the timestamp column by which the age of a row is measured, for example ``storeTimestamp``."""
     delay_ms: int = option(600_000, unit="ms", minimum=0)
-    """Maximum age of a row in ms, relative to the newest row. Spark may drop older rows."""
+    """Maximum age of a row in ms, relative to the newest row. Spark may drop rows that are older."""
 
 
 @attrs.frozen(kw_only=True)
@@ -118,11 +118,11 @@ class StepSection:
     """A step of a pipeline: a SQL query, and the name of the view with the query's result."""
 
     view: str = attrs.field(validator=_named)
-    """Name of the view of the query's result, for later steps and sinks."""
+    """Name of the view with the result of the step's SQL query, for later steps and sinks."""
     sql: str | None = None
-    """SQL query over earlier views; None if :attr:`sql_file` has the query."""
+    """The step's SQL query over views of earlier steps; None if :attr:`sql_file` has the query."""
     sql_file: Path | None = None
-    """File with the SQL query, relative to the pipeline's folder; None if :attr:`sql` has the query."""
+    """File with the step's SQL query, relative to the pipeline's folder; None if :attr:`sql` has the query."""
     watermark: Watermark | None = None
     """For streams: how late the rows of this view may arrive."""
     cache: bool = False
@@ -138,12 +138,13 @@ class StreamSection:
     """The section ``stream`` of a pipeline: the settings of a streaming pipeline."""
 
     checkpoint: str = attrs.field()
-    """Folder of the checkpoints. Each sink has a subfolder."""
+    """Folder of the stream's checkpoints. Each sink has a subfolder in this folder."""
     trigger: Literal["availableNow", "processingTime"] = "availableNow"
     """When micro-batches run. ``availableNow`` processes the available messages and ends; ``processingTime`` runs until the
     stream is stopped."""
     interval_ms: int = option(0, unit="ms", minimum=0)
-    """For the trigger ``processingTime``: ms from the start of a batch to the start of the next batch; 0 for no pause."""
+    """For the trigger ``processingTime``: time in ms from the start of a batch to the start of the next batch; 0 for no
+    pause."""
     watermark: Watermark | None = None
     """How late messages may arrive in the stream; None for no limit."""
 
@@ -186,11 +187,11 @@ class FileSink(Sink):
     path: str
     """Folder of the Parquet files or the Delta table."""
     mode: SaveMode = "errorifexists"
-    """For batches: the treatment of existing rows in the folder."""
+    """For batches: the treatment of rows that already exist in the sink's folder."""
     partition_by: tuple[str, ...] = ()
-    """Columns by whose values the rows are divided into folders."""
+    """Names of the columns by whose values the rows are divided into subfolders."""
     options: Mapping[str, Text] = attrs.field(factory=dict)
-    """Options of the sink's format, keyed by name."""
+    """Options of the writer for the sink's format, keyed by name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -198,15 +199,15 @@ class JdbcSink(Sink):
     """A pipeline's sink that writes rows to a table of a database over JDBC."""
 
     url: Text
-    """The database's address, ``jdbc:…``."""
+    """The JDBC address of the database, ``jdbc:…``."""
     table: str
-    """Name of the table. Spark creates the table if it does not exist."""
+    """Name of the database table. Spark creates the table if it does not exist."""
     mode: SaveMode = "append"
-    """For batches: the treatment of an existing table."""
+    """For batches: the treatment of a database table that already exists."""
     user: Text | None = None
-    """Name of the database's user."""
+    """Name of the user with which Spark connects to the database."""
     password: Text | None = None
-    """Password of the database's user, as the place of a secret: ``{env: NAME}`` or ``{file: PATH}``."""
+    """Password with which Spark connects to the database, as the place of a secret: ``{env: NAME}`` or ``{file: PATH}``."""
     driver: str | None = None
     """Class of the JDBC driver. Spark's settings ``spark.jars`` or ``spark.jars.packages`` name the driver's jar."""
     batch_column: str | None = None
@@ -220,7 +221,7 @@ class ConsoleSink(Sink):
     """A pipeline's sink that prints rows on the terminal."""
 
     rows: int = option(20, minimum=1, maximum=10_000)
-    """Maximum number of rows to print; for streams, in each micro-batch."""
+    """Maximum number of rows that the console sink prints; for streams, the maximum for each micro-batch."""
     truncate: bool = True
     """Whether long values are shortened in the printed table."""
 
@@ -245,11 +246,11 @@ class Pipeline:
     """Options of ``spark.read.format("flintmq")``, keyed by name. One of ``path``, ``nameServer`` and ``brokerAddr`` is
     required."""
     decode: DecodeSection = attrs.field(factory=DecodeSection)
-    """How message bodies become columns."""
+    """The settings for making columns from message bodies."""
     steps: tuple[StepSection, ...] = ()
     """The SQL steps of the pipeline, in the order in which their views are made."""
     sinks: tuple[Sink, ...] = ()
-    """The destinations of the pipeline's rows."""
+    """The sinks to which the pipeline's rows are written."""
     stream: StreamSection | None = None
     """The settings of a streaming pipeline; None for a batch pipeline."""
     spark: SparkSection = attrs.field(factory=SparkSection)

@@ -36,10 +36,10 @@ class SinkResult:
     name: str
     format: str
     rows: int | None
-    """Number of rows that the sink wrote in this run. None if this number is unknown, as for a console sink or with ``mode:
-    ignore``."""
+    """Number of rows that the sink wrote in this run of the pipeline. None if this number is unknown, as for a console sink or
+    with ``mode: ignore``."""
     batches: int
-    """Number of micro-batches that the sink wrote. A batch pipeline has 1, or 0 if nothing was written."""
+    """Number of micro-batches that the sink wrote. For a batch pipeline, the number is 1, or 0 if nothing was written."""
     seconds: float
 
 
@@ -170,7 +170,7 @@ class StreamCount:
     rows_of: dict[int, int] = attrs.field(factory=dict)
     """Number of rows written in each micro-batch that had input, keyed by the micro-batch's number."""
     rows_per_s: float = 0.0
-    """Rows per second in the last micro-batch."""
+    """Number of rows per second that the sink wrote in the last micro-batch."""
 
     @property
     def rows(self) -> int:

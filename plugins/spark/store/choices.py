@@ -139,10 +139,10 @@ class Unread:
     start: int
     end: int
     read: tuple[Choice, ...]
-    """Choices of topics and queues for which this part of the log has been read."""
+    """Choices of topics and queues for which the query has already read this part of the log."""
     known: tuple[Choice, ...] = ()
-    """Choices of topics and queues for which the log before this part has been read. The query has positions in the queues of
-    these choices."""
+    """Choices of topics and queues for which the query has read the log before this part. For these choices, the query has
+    positions in the queues."""
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:

@@ -34,7 +34,7 @@ class LogTail:
     end: int
     """Physical offset just past the last record of the log."""
     is_whole: bool
-    """Whether only zeros follow the last record."""
+    """Whether only zeros follow the last record of the log."""
 
     def last_named(self, root: Path) -> tuple[int, int] | None:
         """Return start and end of the last record to which a consume queue unit refers; None if no unit refers to any of the

@@ -29,8 +29,8 @@ from flintmq.plugins.spark.store.unit_rows import Span, UnitRows, told_by_units
 log = event_log("flintmq.spark")
 
 ASKED_FROM_BYTES: Final = 4 * 1024 * 1024
-"""Minimum size in bytes of a piece of the log for which consume queues are read. A smaller piece is read faster from the log
-itself."""
+"""Minimum size in bytes of a piece of the log in which messages are found by consume queues. For a smaller piece, reading all
+records of the log is faster."""
 _ASKED_MAX: Final = 256
 _GAPS_MAX: Final = 1_000
 

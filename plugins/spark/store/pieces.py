@@ -20,10 +20,11 @@ from flintmq.plugins.spark.store.log_files import LogFile, LogFiles, map_file
 from flintmq.plugins.spark.store.queue_units import STEP_UNITS, Ints, QueueUnits, merged
 
 _SMALL_BYTES = 8 * 1024 * 1024
-"""Size in bytes below which a task is not divided if the only reason is to keep more processors busy (docs/spark.md)."""
+"""Minimum size in bytes of a task's part of the log, if the log is divided only to keep more processors busy
+(docs/spark.md)."""
 _SLACK = 32
-"""Denominator of the fraction 1/32 by which a part may exceed its target size. The excess avoids a task for a small rest at the
-end of a log."""
+"""Denominator of the fraction 1/32 of the target size by which a part of the log may exceed this size. Otherwise a small rest
+at the end of the log would need its own task."""
 
 
 @attrs.frozen
@@ -171,7 +172,7 @@ class Told:
 
     log: LogFiles
     queues: Sequence[QueueUnits]
-    """Consume queues by which the messages are found and counted."""
+    """Consume queues by which the messages of the log are found and counted."""
     units_complete_to: int
     """Physical offset up to which every message has its unit in a consume queue."""
     rows: RowFilter

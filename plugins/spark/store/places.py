@@ -225,19 +225,22 @@ class StoreOffset:
     """The store's id; None for a store without ``flint/epochs``."""
     epoch_id: str | None = None
     queue_starts: QueueLimits = attrs.field(factory=dict)
-    """First queue offset that the query reads in each queue, keyed by topic and queue id. Each batch copies these offsets to
-    the next batch."""
+    """First queue offset that the query reads in each queue, keyed by topic and queue id. The offset of each batch repeats
+    these queue offsets."""
     queue_ends: QueueLimits = attrs.field(factory=dict)
     """Queue offset at which a batch read ends in each queue, keyed by topic and queue id."""
     starts_until: int = _INT64_MAX
     """Physical offset from which on :attr:`queue_starts` no longer applies, because a topic that was recreated later could have
     the same queue offsets."""
     choice: Choice | None = None
-    """Choice of the queues that the query reads; None if the query is not a stream, or an earlier FlintMQ wrote the offset."""
+    """Choice of the queues that the query reads. None if the query is not a stream, or if an earlier version of FlintMQ wrote
+    the offset."""
     read: tuple[Stretch, ...] = ()
-    """The choices of queues for which each part of the log was read; empty if the stream's choice never changed."""
+    """The parts of the log that were read, each with the choices of queues for which the part was read; empty if the stream's
+    choice of queues never changed."""
     history_from: int | None = None
-    """Physical offset at which a batch begins that reads previously excluded messages; None for other batches."""
+    """Physical offset at which a batch begins, if the batch reads messages that the query excluded before; None for other
+    batches."""
 
     @classmethod
     def at(

@@ -48,17 +48,19 @@ log = event_log("flintmq.spark")
 _QUEUES_BY_UNITS_MAX: Final = 4_096
 """Maximum number of consume queues that are read to find messages. With more queues, reading the whole log is faster."""
 BY_UNITS_FROM_BYTES: Final = 4 * 1024 * 1024
-"""Minimum size in bytes of a range of the log for which consume queues are read. A smaller range is read faster from the log
-itself."""
+"""Minimum size in bytes of a range of the log in which messages are found by consume queues. For a smaller range, reading all
+records of the log is faster."""
 QUIET_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""Number of bytes of other topics' messages after which a stream moves its offset, although the stream has no new message."""
+"""Number of bytes in the log, without a message for the stream, after which the stream moves its offset although the batch is
+empty."""
 COUNTED_MAX_BYTES: Final = 64 * 1024 * 1024
-"""Maximum number of bytes of the log that are read to count unread messages, if the consume queues are incomplete."""
+"""Maximum number of bytes of the log that are read to count unread messages, if the consume queues do not have all messages."""
 _ALL: Final = 2**63 - 1
 _SPARSE: Final = 4
-"""Factor by which a part may be larger if only some messages of the part are read."""
+"""Factor by which a task's part of the log may be larger if only some messages of the part are read."""
 _UNITS_ALONE: Final = 16
-"""Factor by which a part may be larger if the messages' consume queue units of 20 bytes are read, but not the messages."""
+"""Factor by which a task's part of the log may be larger if only consume queue units of 20 bytes are read, in place of the
+messages."""
 
 
 @attrs.define

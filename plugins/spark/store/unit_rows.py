@@ -34,11 +34,11 @@ from flintmq.plugins.spark.store.pieces import Piece
 from flintmq.plugins.spark.store.queue_units import Ints, QueueUnits, Step, merged
 
 SAMPLED: Final = 1_024
-"""Number of units between two units that are compared with the records in the log."""
+"""Interval, in consume queue units, at which a unit is compared with its record in the log."""
 _GAPS_MAX: Final = 1_000
 _LMQ_PREFIX: Final = "%LMQ%"
-"""Prefix of the topics of queues whose units belong to messages of other topics (docs/internals/store-format.md, Special
-topics)."""
+"""Prefix of the names of topics whose consume queue units refer to messages of other topics (docs/internals/store-format.md,
+Special topics)."""
 
 _COLUMNS: Final = frozenset({"topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeSize"})
 

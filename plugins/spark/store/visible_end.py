@@ -44,15 +44,15 @@ from flintmq.plugins.spark.store.log_tail import walked_tail
 from flintmq.plugins.spark.store.queue_units import QueueUnits, list_queues, list_topics
 
 IN_FLIGHT: Final = 2_048
-"""Maximum number of messages that FlintMQ passes to its dispatchers at once. The consume queue units of these messages are
-written queue by queue, so some units may be missing."""
+"""Maximum number of messages that FlintMQ passes to its dispatchers at once. Consume queue units are written queue by queue, so
+that any of these messages may lack its unit while the dispatchers work or after a crash."""
 _FEED_MAX_AGE_MS: Final = 30_000
-"""Age in ms from which on a broker's feed is ignored. A running broker writes its feed once a second, and the clocks of two
-machines may differ a little."""
+"""Age in ms from which on a broker's feed file is ignored. A running broker writes the feed file once a second, and the clocks
+of two machines may differ a little."""
 _STEPS_BACK_MAX: Final = 10_000
 TOPICS_ASKED_MAX: Final = 64
-"""Maximum number of topics with which all consume queues are read to find the log's end. With more topics, the newest log file
-is read instead."""
+"""Maximum number of topics for which the log's end is found by reading all consume queues. If the store has more topics, the
+newest log file is read instead."""
 
 State = Literal["fed", "written", "stopped", "crashed"]
 
@@ -67,7 +67,7 @@ class VisibleEnd:
     units_complete_to: int
     """Physical offset up to which every message has its consume queue unit."""
     epoch_number: int | None = None
-    """Number of the log's epoch in the broker's feed; None if there is no feed."""
+    """Number of the log's epoch in the broker's feed file; None if there is no feed file."""
 
 
 def visible_end(

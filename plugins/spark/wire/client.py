@@ -37,7 +37,8 @@ from flintmq.remoting.wire.headers_route import LEFT_BROKERS, GetRouteInfoReques
 T = TypeVar("T")
 
 DEFAULT_GROUP: Final = "FLINTMQ_SPARK"
-"""Name of the consumer group that pulls messages. All reads may share the group, because no offsets are committed for it."""
+"""Name of the consumer group with which a read pulls messages. All reads may share the group, because reads commit no
+offsets."""
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 0.25
 """Pause in seconds before the second attempt of a request. The pause doubles before each further attempt."""
@@ -52,7 +53,7 @@ class TopicBounds:
     """The first and last offsets of a topic's queues, as brokers report them."""
 
     queues: Mapping[MessageQueue, TopicOffset]
-    """First and last queue offsets of the queues of brokers that answered, keyed by queue."""
+    """First and last queue offset of each queue on the brokers that answered, keyed by queue."""
     answered: frozenset[str]
     """Names of the brokers that answered the request for the queue offsets."""
     silent: Mapping[str, str]

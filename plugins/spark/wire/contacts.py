@@ -26,8 +26,8 @@ class Contacts:
     _topics: dict[str, set[str]] = attrs.field(factory=dict)
     """Names of the brokers that had a topic, keyed by topic."""
     _contact_s: dict[str, float] = attrs.field(factory=dict)
-    """Time in seconds of each broker's last answer, keyed by broker name. For a broker that never answered, it is the time at
-    which its name became known."""
+    """Time in seconds of each broker's last answer, keyed by broker name. For a broker that never answered, the value is the
+    time at which its name became known."""
     _away: dict[str, str] = attrs.field(factory=dict)
     """Error text of the last attempt to reach a broker that does not answer, keyed by broker name."""
 

@@ -35,17 +35,16 @@ class WireOffset:
     """
 
     queues: Mapping[MessageQueue, int]
-    """Queue offset of the next message to read, keyed by queue. A queue that no longer exists keeps its entry, because it may
-    come back."""
+    """Queue offset of the next message to read, keyed by queue. A queue that no longer exists keeps its entry, because the
+    queue may come back."""
     began: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """First queue offset of the batch that ends at this offset, keyed by queue. Only queues are listed that do not begin where
-    the previous batch ended, such as new queues."""
+    """Queue offset of the first message in the batch that ends at this offset, keyed by queue. Queues are missing in which the
+    batch begins where the previous batch ended, so usually only new queues have an entry."""
     waiting: Mapping[MessageQueue, int] = attrs.field(factory=dict)
-    """Queue offset just past the last known message, keyed by queue. Only queues are listed that have more messages than were
-    read."""
+    """Queue offset just past the last known message, keyed by queue. Only queues with unread messages have an entry."""
     seen_ms: SeenMs | None = None
-    """Store times in ms of the newest known messages, keyed by topic and broker name; None if an earlier FlintMQ wrote the
-    checkpoint."""
+    """Store times in ms of the newest known messages, keyed by topic and broker name; None if an earlier version of FlintMQ
+    wrote the checkpoint."""
 
     def to_json(self) -> Offset:
         """Convert this offset of a read from brokers to JSON for Spark's checkpoint."""

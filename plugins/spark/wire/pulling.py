@@ -41,8 +41,8 @@ STRETCH_BYTES: Final = 4 * 1024 * 1024
 QUEUE_OFFSET_AT: Final = 20
 """Position in a commit log record of the message's queue offset (docs/internals/store-format.md, Commit log record)."""
 PATIENCE: Final = 8
-"""Maximum number of attempts to pull messages that a queue should have but lacks. The queue of a restarted broker lacks
-messages until the broker has read its log."""
+"""Maximum number of attempts to pull messages that a queue should have but does not have yet. After a restart, a broker's
+queues lack messages until the broker has read its log."""
 PATIENCE_PAUSE_S: Final = 0.5
 
 
@@ -77,7 +77,7 @@ class Puller:
     pipeline: int = 4
     """Number of pull requests that may wait for their answers at the same time."""
     fail_on_data_loss: bool = True
-    """Whether missing messages are an error. If False, missing messages are skipped and a warning is logged."""
+    """Whether missing messages cause an error. If False, the read skips missing messages and logs a warning."""
     patience_ms: int = 0
     """Longest time in ms to wait for a broker that does not answer."""
 

@@ -27,11 +27,11 @@ from flintmq.remoting.wire.bodies import TopicOffset
 log = event_log("flintmq.spark")
 
 SETTLE_PAUSE_S: Final = 1.0
-"""Pause in seconds between two requests to brokers that do not answer, while a query waits for the offsets of their last
-messages."""
+"""Pause in seconds between two requests to brokers that do not answer, while a query waits for the last offsets of the brokers'
+queues."""
 LOOKED_AT_ROWS: Final = 256
-"""Number of messages of a queue that are read at a time to find the first message stored at or after a given time. Many
-messages may have the same store time in ms."""
+"""Number of messages that are read from a queue at a time in the search for the first message that was stored at or after a
+given time. Many messages may have the same store time in ms."""
 
 
 class QueueEdges:

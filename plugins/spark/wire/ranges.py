@@ -13,7 +13,8 @@ from flintmq.plugins.spark.ports import OFFSET_VERSION, Bounds, Offset, check_of
 
 _INT64_MAX: Final = 2**63 - 1
 SMALL_BYTES: Final = 8 * 1024 * 1024
-"""Size in bytes below which a task is not divided if the only reason is to keep more processors busy (docs/spark.md)."""
+"""Size in bytes up to which messages are not divided among several tasks, if the only reason is to keep more processors busy
+(docs/spark.md)."""
 
 
 @attrs.frozen

@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 log = event_log("flintmq.spark")
 
 ITEM_BYTES: Final = 512
-"""Upper bound of the size of a message in a request, in bytes, without the message's body and properties."""
+"""Upper bound, in bytes, of the space that a message needs in a request in addition to the message's body and properties."""
 REQUEST_BYTES: Final = 1024 * 1024
-"""Size in bytes of a request's messages at which the request is sent. Larger requests are not faster."""
+"""Size in bytes of the collected messages at which the messages are sent as one request. Larger requests are not faster."""
 NOT_DURABLE: Final = (SendStatus.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT)
-"""Send results for messages that the broker has stored, but less durably than its settings require."""
+"""Statuses of sends whose messages the broker has stored, but less durably than the broker's settings require."""
 
 _Lane = tuple[str, MessageQueue | None]
-"""Topic of a request's messages, and the queue that their sharding key chooses. The queue is None for messages without a
-sharding key."""
+"""Topic and queue of a request's messages. The sharding key of the messages chooses the queue; the queue is None for messages
+without a sharding key."""
 
 SPARK_TXN: Final = "SPARK_TXN"
 """Name of the message property that identifies a row. Messages with the same value come from one row that was sent more than
 once."""
 
 OWN_COLUMNS: Final = {props.TAGS: "tags", props.KEYS: "keys"}
-"""Columns that set a property, keyed by the property's name. If the column has a value, it replaces the property's value in the
-column ``properties``."""
+"""Columns that set a message property, keyed by the property's name. A value in one of these columns replaces the property's
+value in the column ``properties``."""
 NOT_COPIED: Final = frozenset(
     {
         props.WAIT,
@@ -70,8 +70,8 @@ NOT_COPIED: Final = frozenset(
         SPARK_TXN,
     }
 )
-"""Properties that brokers and clients set on a message. The properties are left out when rows that were read from a topic are
-sent."""
+"""Properties that brokers and clients set on a message. If rows that were read from a topic are sent again, the messages get
+none of these properties from the rows."""
 
 
 @attrs.frozen
@@ -80,7 +80,7 @@ class RowMessage:
 
     message: Message
     sharding_key: str | None = None
-    """Value that chooses the queue: messages with the same sharding key go to the same queue."""
+    """Value that chooses the queue of a message. Messages with the same sharding key go to the same queue."""
 
 
 def row_messages(
