@@ -64,7 +64,7 @@ WARM_UP_SHARE: Final = 0.1
 """Share of the soak test's duration after which the first measurement is made, when allocators and caches are warm."""
 SETTLE_S: Final = 90.0
 """Time in seconds that the soak test waits before a measurement, so that deleted topics and groups disappear from all servers.
-A slave asks its master each second; channels expire in 2 minutes."""
+A slave asks its master for changes each second."""
 BOUNDS: Final = {"descriptors": 12, "maps": 16, "queue_folders": 4, "files": 4, "groups": 0, "offsets": 4, "threads": 4}
 """Maximum growth of each figure from the beginning to the end of the soak test, keyed by figure. Growth is allowed because
 connections are opened and closed all the time."""

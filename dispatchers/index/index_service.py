@@ -33,8 +33,8 @@ _GATHER_ENTRIES: Final = 2_048
 """Number of gathered index entries at which the index service writes the entries. Writing this number of entries takes about 4
 ms without numpy."""
 _GATHER_COLUMNS: Final = 262_144
-"""Number of index entries, gathered from bulk reads of the log, at which the index service writes the entries. With this number
-of entries, many slots change in each page of an index file."""
+"""Number of index entries, gathered from bulk reads of the log, at which the index service writes the entries. The number is
+large, so that each written page of an index file has many changed slots."""
 
 
 def make_index(folder: StoreFolder) -> IndexService:

@@ -119,7 +119,7 @@ class DeadFilters(msgspec.Struct, frozen=True):
     """Represents all filters of a topic whose groups have no members, in the computation of bit maps."""
 
     bloom: BloomFilterData | None
-    """Bit positions that all filters of the topic whose groups have no members use together."""
+    """Bit positions that the filters of a topic share if their consumer groups have no members."""
     compiled: MessageFilter | None = _Everything()
 
 

@@ -237,7 +237,7 @@ class Token(NamedTuple):
     kind: str
     """Kind of the token: a keyword in capitals, a symbol such as ``<=``, or a constant of this module such as :data:`NAME`."""
     value: str
-    """Value of the token: the name, the text without quotes, or the digits of the number."""
+    """Value of the token: a name, a text without its quotes, or the digits of a number."""
     position: int
     """Index of the token's first character in the filter expression."""
 

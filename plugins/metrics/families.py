@@ -246,8 +246,8 @@ PUT_TIMES: Final = (
     ),
     *("5to10s", "10stomore"),
 )
-"""Parts of the names of the metrics ``rocketmq_brokeruntime_pmdt_*`` after this prefix, in the order of the numbers in the
-figure ``putMessageDistributeTime`` of request 28."""
+"""Parts of metrics' names after the prefix ``rocketmq_brokeruntime_pmdt_``, in the order of the numbers in the figure
+``putMessageDistributeTime`` of request 28."""
 CAPACITIES: Final = ("commitlogdir_capacity_total", "commitlogdir_capacity_free")
 EXPORTER_RUNTIME: Final = Group(
     "rocketmq-exporter: the figures of request 28",

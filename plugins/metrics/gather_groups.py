@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CLUSTERING: Final = "1"
 """The number of the message model CLUSTERING in rocketmq-exporter's labels."""
 _EACH: Final = 10
-"""Number of pairs of a group and a topic whose figures are gathered without a pause."""
+"""Number of pairs of a consumer group and a topic whose figures the event loop gathers without a pause."""
 _LAGS: Final = (
     "rocketmq_consumer_lag_messages",
     "rocketmq_consumer_lag_latency",
@@ -39,7 +39,8 @@ class GroupGatherer:
         self._api = api
         self._times_ms: dict[tuple[str, int, int], int] = {}
         """Store times in ms of the messages that were read when the figures were last gathered, keyed by topic, queue id and
-        queue offset. While a group consumes nothing, its next message is not read again."""
+        queue offset. The store times are kept because the next message of a group that consumes nothing need not be read
+        again."""
 
     def steps(self, samples: Samples) -> Iterator[None]:
         """Add the figures of each group in each topic to ``samples``. The event loop may do other work after each step."""

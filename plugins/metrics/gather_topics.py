@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flintmq.plugins.metrics.samples import Samples
 
 _EACH: Final = 50
-"""Number of topics or counters whose figures are gathered without a pause."""
+"""Number of topics or counters whose figures the event loop gathers without a pause."""
 _TYPES: Final = {SCHEDULE_TOPIC: "delay", TIMER_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction"}
 _PUT: Final = {
     TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "rocketmq_producer_tps"),

@@ -85,8 +85,8 @@ class SlaveSynchronize:
         self._told = ""
         self._wanted = asyncio.Event()
         self._held: _Offsets | None = None
-        """Consumer offsets and delay offsets that the master sent, but the slave has not applied yet, because its log has not
-        reached the position at which the master's log ended at that time; None if no offsets wait to be applied."""
+        """Consumer offsets and delay offsets from the master that the slave has not applied yet, because the slave's log does
+        not reach the end that the master's log had when the master sent the offsets; None if all offsets are applied."""
         self._deleted: set[str] = set()
         """Topics whose deletion the slave has read in the log since it last requested the master's offsets."""
         self._may_be_left = True

@@ -30,15 +30,15 @@ ALARM_MS: Final = 3_600_000
 """Time, in ms, after which an alarm about deleted messages ends. The alarm needs an end, because nothing can restore the
 messages."""
 LOOKED_AT_MAX: Final = 20_000
-"""Maximum number of messages that wait for delivery to their real topics, in one queue and one log file, whose real topics are
-read. Reading one real topic takes about 10 µs. Further waiting messages count as unread for every group of
+"""Maximum number of waiting messages, such as delayed messages, in one queue and one log file, whose real topics the broker
+reads. Reading the real topic of a message takes about 10 µs. Further waiting messages count as unread for every group of
 ``store.keep_for_groups``."""
 _SLICE_QUEUES: Final = 128
 _SLICE_MESSAGES: Final = 64
 _QUEUES_TOLD: Final = 8
 _GROUPS_TOLD: Final = 5
 GROUPS_REMEMBERED_MAX: Final = 10_000
-"""Maximum number of groups in the count of deleted messages that a group had not consumed."""
+"""Maximum number of groups for which the deleted messages that the group had not consumed are counted."""
 
 
 class ConsumerOffsets(Protocol):

@@ -201,8 +201,8 @@ class ReadOptions:
         shown="flushed",
         only="store",
     )
-    """Name of the position that a broker records for readers of its store, up to which messages are read. None means the safest
-    recorded position, if possible ``flushed``."""
+    """Name of the position up to which the messages of a store are read. A broker records these positions for readers of its
+    store. None means the safest recorded position, if possible ``flushed``."""
     fail_on_data_loss: bool = _option(
         "failOnDataLoss",
         values.boolean,

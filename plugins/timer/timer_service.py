@@ -65,8 +65,8 @@ class TimerPositions:
         self._file = file
         self._durable: DurablePositions[dict[str, Any]] = DurablePositions(log)
         self.known: dict[str, Any] = {}
-        """The positions at which delivery of timers begins. The positions come from the file, from the end of this broker's
-        last delivery, or on a slave from its master."""
+        """The positions at which delivery of timers begins. The positions come from the file of timer positions, from the end
+        of this broker's last delivery, or on a slave from its master."""
 
     def load(self) -> None:
         """Read the positions of delivered timers from the file. Raises StoreFormatError."""

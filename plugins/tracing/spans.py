@@ -55,7 +55,7 @@ class Span(msgspec.Struct, frozen=True):
     more: Attributes = {}
     """Attributes of the span's operation, in addition to the attributes of the message."""
     error: str = ""
-    """Reason why the operation failed; empty if it succeeded."""
+    """Reason why the operation failed; empty if the operation succeeded."""
 
     @property
     def attributes(self) -> dict[str, Attribute]:

@@ -24,11 +24,11 @@ FAULT_CHARS: Final = 4_000
 WARMUP_ROUNDS: Final = 2
 """Number of rounds at the beginning whose memory is not compared, because these rounds fill caches and import modules."""
 MEMORY_GROWTH_MIB: Final = 8.0
-"""Growth of the client's memory in MiB that is allowed in addition to 5 %. The median of the first third of the rounds after
-the warm-up is compared with the median of the last third."""
+"""Allowed growth of the client's memory in MiB, in addition to 5 %. The median of the first third of the rounds after the
+warm-up is compared with the median of the last third."""
 OBJECTS_GROWTH: Final = 2_000
-"""Growth of the number of objects that the garbage collector tracks that is allowed in addition to 2 %. The median of the first
-third of the rounds after the warm-up is compared with the median of the last third."""
+"""Allowed growth, in addition to 2 %, of the number of objects that the garbage collector tracks. The median of the first third
+of the rounds after the warm-up is compared with the median of the last third."""
 LEFT_WAIT_S: Final = 5.0
 """Time in seconds for which threads and tasks of the clients may still run after the last client was closed. Threads and tasks
 may run for this time because a listener may sleep."""

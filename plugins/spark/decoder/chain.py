@@ -21,8 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Maximum value of ``batch_bytes``; a larger value is reduced to this maximum. With the maximum, a column of an Arrow batch has
-at most twice this number of bytes."""
+"""Maximum value of ``batch_bytes``; a larger value is reduced to this maximum. The maximum limits a column of an Arrow batch to
+twice this number of bytes."""
 
 
 @attrs.frozen

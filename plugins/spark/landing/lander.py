@@ -50,7 +50,7 @@ class Lander:
         rows = RowFilter(topics=frozenset(task.topics) or None, system_topics=task.include_system_topics)
         self._reader = LogReader(task.log_folders, Decoder(rows=rows, broker_name=task.source.broker_name))
         self._start = begin_offset_bytes if committed is None else committed
-        """Physical offset at which the range of the log that the next commit covers begins."""
+        """Start of the log range that the next commit covers, as a physical offset."""
         self._at = self._start
         """Physical offset at which reading the log continues. This offset is larger than ``_start`` if the bytes from
         ``_start`` to this offset have no row."""

@@ -15,7 +15,7 @@ class LogSource:
     store_id: str
     """Id of the store, from the file ``flint/epochs``."""
     broker_name: str
-    """Value of the column ``brokerName`` in the landed rows."""
+    """Value of the column ``brokerName`` in all rows of the landing zone."""
     epochs: tuple[tuple[int, int], ...]
     """Number and start offset of each epoch of the log, oldest first."""
 

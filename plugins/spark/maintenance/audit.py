@@ -36,8 +36,8 @@ class AuditTask(PieceTask):
     """The task to audit one piece of the commit log."""
 
     uniq_path: str | None
-    """Path of the file to which the task writes the hashes of the unique keys in the piece; None if the audit does not search
-    duplicates."""
+    """Path of the file to which the task writes the hashes of the unique keys of the piece's messages; None if the audit does
+    not search duplicates."""
 
 
 @attrs.define

@@ -61,20 +61,21 @@ class DecodeSection:
     """Whether the fields of the decoded struct become columns beside the message's columns, instead of the single column
     ``into``."""
     on_error: Literal["fail", "null", "drop", "reject"] = "fail"
-    """Treatment of a body that cannot be decoded. ``fail`` ends the run and names the message, ``null`` sets the column
+    """Treatment of a message body that cannot be decoded. ``fail`` ends the run and names the message, ``null`` sets the column
     ``into`` to null, ``drop`` drops the row, and ``reject`` moves the row to the view :attr:`rejects`."""
     rejects: str = _view("rejects")
     """Name of the view of the rejected messages, for steps and sinks. The view's column ``badRecord`` has the reason."""
     schema: str | None = None
-    """Schema of the bodies. For JSON: columns as Spark's DDL (``id BIGINT, name STRING``). For Avro: the schema as JSON."""
+    """Schema of the message bodies. For JSON: columns as Spark's DDL (``id BIGINT, name STRING``). For Avro: the schema as
+    JSON."""
     schema_file: Path | None = None
-    """File with the schema of the bodies, relative to the pipeline's folder: Spark's DDL for JSON, JSON for Avro, or a Protobuf
-    descriptor set."""
+    """File with the schema of the message bodies, relative to the pipeline's folder: Spark's DDL for JSON, JSON for Avro, or a
+    Protobuf descriptor set."""
     message: str | None = None
     """For Protobuf: name of the message type with its package, such as ``shop.Order``."""
     framing: Literal["plain", "confluent", "single_object"] = "plain"
-    """For Avro and Protobuf: header before each body. ``plain`` means no header, ``confluent`` a schema registry's header, and
-    ``single_object`` Avro's single-object header."""
+    """For Avro and Protobuf: header before each message body. ``plain`` means no header, ``confluent`` a schema registry's
+    header, and ``single_object`` Avro's single-object header."""
     options: Mapping[str, str] = attrs.field(factory=dict)
     """For JSON: options of Spark's ``from_json``, keyed by name."""
 

@@ -23,8 +23,8 @@ _SMALL_BYTES = 8 * 1024 * 1024
 """Minimum size in bytes of a task's part of the log, if the log is divided only to keep more processors busy
 (docs/spark.md)."""
 _SLACK = 32
-"""Denominator of the fraction 1/32 of the target size by which a part of the log may exceed this size. Otherwise a small rest
-at the end of the log would need its own task."""
+"""Denominator of the fraction 1/32 by which a task's part of the log may exceed its target size. Without this allowance, a
+small rest at the end of the log would need a separate task."""
 
 
 @attrs.frozen

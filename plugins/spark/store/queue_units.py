@@ -24,9 +24,9 @@ from flintmq.plugins.spark.store.log_files import Bytes, LogFile, list_files, ma
 
 Ints = npt.NDArray[np.int64]
 STEP_UNITS: Final = 262_144
-"""Number of consume queue units that :func:`merged` reads from all queues together for each step that it yields."""
+"""Number of consume queue units that :func:`merged` reads from all queues together before it yields the merged units."""
 _LEAST_STEP_UNITS: Final = 1_024
-"""Minimum number of consume queue units that :func:`merged` reads from each queue for each step that it yields."""
+"""Minimum number of consume queue units that :func:`merged` reads from each queue before it yields the merged units."""
 _ON_DISK: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _QUEUE_NAME: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -191,9 +191,9 @@ class Step:
 
     units: Units
     queue: npt.NDArray[np.intp]
-    """For each message of the step, the index of the message's queue."""
+    """For each consume queue unit in :attr:`units`, the index of the unit's queue."""
     tips: npt.NDArray[np.intp]
-    """Indices, in the step, of the first and the last message of each queue."""
+    """Indices, in :attr:`units`, of the first and the last consume queue unit of each queue."""
 
     def __len__(self) -> int:
         return len(self.units)

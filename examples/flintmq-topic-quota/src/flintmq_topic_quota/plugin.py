@@ -26,7 +26,7 @@ class QuotaSection:
     topics_prefix: str = "Logs"
     """Prefix of the names of topics that have a quota."""
     max_bytes: int = 100_000_000
-    """Maximum number of body bytes that may be sent within a period to a topic whose name begins with the prefix."""
+    """Maximum number of body bytes that may be sent within a period to a topic with a quota."""
     period_s: int = 3_600
     """Length of a period in seconds. At the end of a period, the used bytes of all quotas are set to 0."""
 
