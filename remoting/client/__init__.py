@@ -123,8 +123,8 @@ _HOMES = {
         "RemotingTimeoutError",
     ),
 }
-"""Public names that ``flintmq.client`` and ``flintmq`` re-export, keyed by module. A leading dot marks a module of this
-package."""
+"""Public names that ``flintmq.client`` and ``flintmq`` re-export, keyed by module. A leading dot marks a module of
+``flintmq.remoting.client``."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 

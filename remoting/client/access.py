@@ -58,7 +58,7 @@ class Access:
 
 
 ANYONE = Access()
-"""A client's access without signatures and without TLS."""
+"""The access of a client that does not sign its requests and does not use TLS."""
 
 
 class AclSigner:

@@ -38,7 +38,7 @@ from flintmq.remoting.wire.json_body import decode_answer
 
 LONG_TIMEOUT_MS: Final = 10_000
 CODE_MAX: Final = 32_767
-"""The highest request code. The binary header of a command has two signed bytes for the code."""
+"""The highest request code. The binary header of a command has two signed bytes for the request code."""
 
 
 class BrokerQuestions:

@@ -54,15 +54,17 @@ READ_AT_ONCE_MAX: Final = 4
 message."""
 READ_QUEUES_MAX: Final = 256
 READ_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum total size of the bodies that the admin client reads from one queue, in bytes as stored."""
+"""Maximum total size of the bodies that the admin client reads from one queue. The stored size counts, also for compressed
+bodies."""
 READ_MESSAGES_MAX: Final = 1_000
 """Maximum number of messages that the admin client reads from all queues together."""
 TRACE_MAX_BYTES: Final = 256 * 1024
-"""Maximum number of bytes that are read from a message of the trace topic. Clients write up to about 128,000 bytes into one."""
+"""Maximum number of bytes that are read from a message of the trace topic. Clients write trace messages of up to about 128,000
+bytes."""
 TRACES_MAX: Final = 200
 Keep = Callable[[MessageExt], MessageExt]
-"""A function that takes a message that was read and returns the message to keep, such as a shortened one. It runs on a
-thread."""
+"""A function that takes a message that the admin client has read, and returns the message to keep, such as a shortened copy.
+The function runs on a thread."""
 MOVE_TRIES: Final = 3
 """Number of attempts to change a group's offset if a consumer overwrites the offset at the same time."""
 _OF_THE_FIRST_SEND: Final = frozenset(
@@ -88,7 +90,7 @@ class Move:
     min_queue_offset: int
     max_queue_offset: int
     consumer_offset: int
-    """The group's offset before the change; -1 if the group has no offset in the queue."""
+    """The consumer group's offset before the change; -1 if the group has no offset in the queue."""
     new_offset: int
 
     @property
@@ -102,11 +104,11 @@ class Moved:
     """The result of moving a consumer group's offsets: the changed offsets, and the failures."""
 
     offsets: Mapping[MessageQueue, int]
-    """The group's new offsets, keyed by queue."""
+    """The consumer group's new offsets, keyed by queue."""
     members: int
-    """Number of online members of the group that brokers informed about the new offsets."""
+    """Number of online consumers of the group that brokers informed about the group's new offsets."""
     errors: tuple[str, ...]
-    """Sentences about queues and brokers whose offsets could not be changed."""
+    """Error texts about the queues and brokers at which the group's offsets could not be changed."""
 
 
 class DelayOffsets(Body):

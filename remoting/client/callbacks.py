@@ -12,7 +12,8 @@ import attrs
 from flintmq.core.running_loop import running_loop
 
 CANCEL_TIMEOUT_S: Final = 5.0
-"""Seconds that a close waits for the tasks it has cancelled. A user's coroutine function can ignore its cancellation."""
+"""Seconds that closing a client waits for the client's cancelled tasks. A task may run longer, because a user's coroutine
+function can ignore its cancellation."""
 
 
 class CallbackError(RuntimeError):

@@ -27,9 +27,9 @@ _ZSTD_HEADER_MAX_BYTES: Final = 18
 _ZSTD_RLE: Final = 1
 """The type of a zstd block that consists of one repeated byte."""
 _ZSTD_WINDOW_MAX_BYTES: Final = 8 * 1024 * 1024
-"""Maximum window size of a zstd frame, for which the decoder needs as much memory.
+"""Maximum window size of a zstd frame. A decoder needs as much memory as the window.
 
-RFC 8878 recommends that every decoder support this size; common encoders do not use a larger one."""
+RFC 8878 recommends that every decoder support this size. Common encoders use no larger windows."""
 
 
 class UnreadableError(FlintError):

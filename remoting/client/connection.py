@@ -22,9 +22,10 @@ from flintmq.remoting.wire.frame import FrameDecoder
 WRITE_BYTES: Final = 64 * 1024
 """Approximate size up to which frames are joined into one write. Joining saves system calls, but must not copy many bytes."""
 SILENCE_S: Final = 3.0
-"""Seconds after which the connection to a server that leaves requests unanswered, and sends nothing else, counts as lost.
+"""If a request times out, and the server has sent nothing for this number of seconds since the request was sent, the client
+closes the connection.
 
-The network may be broken without notice, and the kernel would retransmit for some 15 minutes."""
+If the network is broken, the kernel would retransmit for some 15 minutes before it closes the connection."""
 _TLS_ALERT: Final = b"\x15\x03"
 """The first two bytes of a TLS alert, which a TLS server sends as its answer to a plain frame."""
 WANTS_TLS: Final = "it may want TLS (ssl_context, FLINT_TLS), or not take this client"
@@ -90,8 +91,8 @@ class ClientConnection(asyncio.Protocol):
         self._active_at_s = self._received_at_s = self.loop.time()
         self._has_received = self._has_written = self._is_closing = False
         self._silent_since_s: float | None = None
-        """Send time, on the loop's clock, of the first request that timed out while the server sent nothing; None if there is
-        none."""
+        """Send time, on the loop's clock, of the first request that timed out since the server last sent a byte; None if no
+        request has timed out since."""
         self._idle_timer: asyncio.TimerHandle | None = None
         self._reason = "closed"
 

@@ -29,8 +29,8 @@ NAMES: Final[dict[str, Where]] = {
     FROM_TIMESTAMP: FROM_TIMESTAMP,
 }
 SECONDS_MAX: Final = 10_000_000_000
-"""The number below which a time in milliseconds is refused. As milliseconds it is in the first months of 1970, so the caller
-probably passed seconds."""
+"""The number below which a time in milliseconds is refused. A smaller number would be a time in the first months of 1970, so
+the caller probably passed seconds."""
 
 
 def begin_of(value: ConsumeFrom, timestamp_ms: int = 0) -> tuple[Where, int]:

@@ -42,7 +42,8 @@ _LOOK_S: Final = 60.0
 _TURN_S: Final = 0.01
 """Seconds after which workers that consume messages yield to the event loop, even if the listener never awaits."""
 StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
-"""A function that starts a task, given a coroutine and the task's name. The task ends with the consumer."""
+"""A function that starts a task. Its arguments are a coroutine and the task's name. The task ends at the latest when the
+consumer leaves its group."""
 
 
 class ConsumeService:

@@ -98,7 +98,8 @@ class Consumer(InstanceUser):
         self.started_at_ms: int = 0
         self._started = False
         self._is_leaving = False
-        """Whether :meth:`close` has begun and not ended. It stays true if the call is cancelled."""
+        """Whether :meth:`close` has begun and not ended. The value stays true if the task that calls :meth:`close` is
+        cancelled."""
         self._offsets = offset_store or self._default_offset_store()
         self.consumption: ConsumeService = ConsumeService(
             self.member, listener, batch_listener, self.member.start_task, codec

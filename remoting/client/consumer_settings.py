@@ -77,8 +77,7 @@ class ConsumerSettings:
     more messages."""
     max_reconsume_times: int | None = None
     """Number of redeliveries after which a message becomes a dead letter. With 16, the message is delivered up to 17 times.
-
-    None is 16, or for an orderly consumer no limit."""
+    None means 16, but no limit for an orderly consumer."""
     delay_level: int = 0
     """The delay level for the redelivery of a failed message. With 0, the level rises with each attempt."""
     unreadable: Literal["retry", "deliver"] = attrs.field(default="retry", validator=_one_of("retry", "deliver"))
@@ -116,7 +115,7 @@ class ConsumerSettings:
     retry_delay_s: float = 1.0
     """Pause in seconds before an orderly consumer retries a message that failed."""
     offset_folder: Path | None = None
-    """Folder in which a consumer with BROADCASTING stores its offsets, as ``<client id>/<group>/offsets.json``. None is
+    """Folder in which a consumer with BROADCASTING stores its offsets, as ``<client id>/<group>/offsets.json``. None means
     ``~/.rocketmq_offsets``."""
     allocate: AllocateStrategy = allocate_averagely
     """The function that computes which queues this member consumes. All members of a group must use the same function."""

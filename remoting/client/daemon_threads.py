@@ -129,7 +129,7 @@ class DaemonThreads(Executor):
 
 _all: Final[weakref.WeakSet[DaemonThreads]] = weakref.WeakSet()
 _all_threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
-"""Threads of all executors. They include threads of executors that were shut down, because functions may still run on them."""
+"""Threads of all executors, including executors that were shut down, because functions may still run on these threads."""
 
 
 def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:

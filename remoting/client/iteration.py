@@ -50,7 +50,7 @@ class Iteration:
         """Messages that ``async for`` loops have taken and not consumed yet."""
         self._has_ended = False
         self._settling: set[asyncio.Future[None]] = set()
-        """Futures of consumed messages for which the waiting workers of the consumer have not been resumed yet."""
+        """Futures of consumed messages. A future is removed when the worker that waited for it has continued."""
 
     def begin(self) -> None:
         """Accept messages from workers, also after :meth:`end`."""

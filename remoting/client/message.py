@@ -330,8 +330,8 @@ class Unpacking:
     def __init__(self, max_bytes: int | None = None) -> None:
         self._left_bytes = min(DECOMPRESSED_MAX_BYTES, max_bytes or DECOMPRESSED_MAX_BYTES)
         self.is_full = False
-        """Whether a body did not fit into the remaining total size. The message of such a body has the ``body_error``
-        :data:`NO_ROOM`."""
+        """Whether a body was not decompressed because the decompressed bodies would have exceeded their maximum total size. The
+        message of such a body has the ``body_error`` :data:`NO_ROOM`."""
 
     def __call__(self, message: MessageExt) -> MessageExt:
         """Return a message with its body decompressed, or with the reason in ``body_error`` if that is not possible."""

@@ -27,8 +27,8 @@ from flintmq.remoting.client.message import MessageExt
 
 _SEPARATOR: Final = "%"
 _REPLIES: Final = reply_topic("")
-"""The ending of the names of reply topics. Brokers own these topics, so the client adds no namespace to their names. The Java
-client does."""
+"""The ending of the names of reply topics. Brokers own reply topics, so this client adds no namespace to the names of reply
+topics. The Java client adds a namespace."""
 
 
 def _checked(_instance: object, _attribute: object, name: str) -> None:

@@ -30,7 +30,8 @@ from flintmq.remoting.wire.codes import RequestCode
 MESSAGE_MAX_BYTES: Final = 4 * 1024 * 1024
 _SEPARATORS: Final = {NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR}
 _SHORT: Final = PROPERTIES_MAX_BYTES // 4
-"""Number of characters of properties that always fit, because a character takes at most four bytes in UTF-8."""
+"""Number of characters of a message's properties that never exceed the maximum size, because a character takes at most four
+bytes in UTF-8."""
 _NOT_IN_BATCHES: Final = frozenset({DELAY, MSG_TYPE, TRANSACTION_PREPARED}) | TIMERS
 """Properties of messages that a batch cannot contain: delayed messages, replies, and half messages of transactions."""
 

@@ -22,8 +22,8 @@ class CacheLimits:
     span: int
     """Maximum number of queue offsets from the first unconsumed message to the last pulled message.
 
-    This limits how many messages are consumed after a slow message. They are delivered again if the process dies, because the
-    committed offset is that of the slow message."""
+    This limits how many messages are consumed after a slow message. If the process dies, these messages are delivered again,
+    because the committed offset is that of the slow message."""
 
 
 class ProcessQueue:

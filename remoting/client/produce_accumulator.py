@@ -35,12 +35,12 @@ from flintmq.remoting.wire.codes import ResponseCode
 
 LINGER_MAX_BYTES: Final = 256 * 1024
 TOGETHER_S: Final = 0.01
-"""Largest difference, in seconds, between deadlines of a batch's messages that are treated as equal, so that few batches need a
+"""Deadlines of a batch's messages count as equal if they differ by at most this number of seconds, so that few batches need a
 timer."""
 
 _LaneKey = tuple[str, bool, MessageQueue | None, int]
-"""Topic, ``wait_store``, queue and timeout in ms of messages that may be sent together. If the caller chose no queue, the queue
-is None; otherwise the timeout is 0."""
+"""Key of messages that may be sent together: topic, ``wait_store``, queue, and timeout in ms. The queue is None if the caller
+chose no queue. The timeout is 0 if the caller chose a queue."""
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -115,7 +115,8 @@ class ProduceAccumulator:
         self._preparer = preparer
         self._linger_s = linger_ms / 1000
         self._linger_max_timeout_ms = 2 * linger_ms
-        """The timeout in ms below which a message shortens the time for which its batch collects messages."""
+        """Twice the linger time, in ms. A message with a shorter timeout is sent at the latest when half of this timeout is
+        over, so its batch does not wait for the whole linger time."""
         self._max_bytes = min(max_bytes, preparer.max_message_bytes)
         self._lanes: dict[_LaneKey, _Lane] = {}
         self._unrouted: dict[str, list[tuple[str, _Entry]]] = {}

@@ -53,7 +53,7 @@ class Rebalancer:
         """Tasks that release queues, keyed by queue. A queue is assigned again only when the task that releases it has
         ended."""
         self._pulls: set[asyncio.Task[None]] = set()
-        """Tasks that pull queues. They include the tasks of released queues whose listener still runs."""
+        """Tasks that pull queues, including the tasks of released queues whose listener still runs."""
         self._is_closed = False
 
     async def run(self) -> None:

@@ -24,8 +24,8 @@ from flintmq.remoting.wire.headers_route import GetRouteInfoRequestHeader
 from flintmq.remoting.wire.json_body import decode_body
 
 DOUBT_S: Final = 0.5
-"""Minimum age in seconds of a route that is fetched again after a failed request. The limit keeps failing brokers from causing
-many requests for routes."""
+"""Minimum age in seconds of a route that is fetched again after a failed request. Because of this limit, broken brokers do not
+cause many requests for routes."""
 ROUTE_MAX_AGE_S: Final = 30.0
 """Age in seconds at which a route is fetched again, as in RocketMQ's clients."""
 MASTER_ID: Final = 0

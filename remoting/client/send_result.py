@@ -41,7 +41,7 @@ class SendResult:
     """The broker's id of the message; for a batch, the ids of all its messages, joined by commas."""
     queue: MessageQueue
     queue_offset: int
-    """The queue offset of the message; for a batch, that of its first message."""
+    """The queue offset of the message; for a batch, the queue offset of its first message."""
     transaction_id: str = ""
     region_id: str = ""
     trace_on: bool = True

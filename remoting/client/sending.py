@@ -91,8 +91,8 @@ class Sender:
     retry_when_not_durable: bool = False
     """Whether the producer sends a message to another broker if a broker has stored it, but not as durably as requested."""
     on_stored: Callable[[Prepared, MessageQueue, str, RemotingCommand, int], None] | None = None
-    """Function that is called after each stored send. Its arguments are the send, its queue, the broker's address, the answer,
-    and the start time in ms since 1970."""
+    """Function that is called after each send whose messages a broker has stored. Its arguments are the send, its queue, the
+    broker's address, the answer, and the start time in ms since 1970."""
     _fields: dict[MessageQueue, dict[str, str]] = attrs.field(factory=dict, init=False)
     """Cached extFields of plain sends, keyed by queue. Only the time and the properties differ between sends to the same
     queue."""

@@ -79,7 +79,8 @@ class Tracer:
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
-        """Lock that a task has while it sends trace lines and removes them, so that no other task sends the same lines."""
+        """Lock that a task holds while the task sends trace lines and removes them, so that no other task sends the same
+        lines."""
         self._lost = 0
         self._is_closed = False
         """Whether the tracer is closed and starts no background task any more. :meth:`close` writes the remaining lines."""

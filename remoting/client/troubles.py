@@ -20,7 +20,8 @@ class _Trouble:
     since_s: float
     tell_at_s: float
     pause_s: float = 2 * FIRST_PAUSE_S
-    """Seconds from the next log line about this failure to the one after the next. The time doubles with each line."""
+    """Minimum number of seconds from the next log line about a failure to the log line after that. Each log line doubles this
+    number, up to :data:`LONGEST_PAUSE_S`."""
 
 
 class Troubles:

@@ -100,8 +100,8 @@ _NO_POOL_BUFFERS: Final = 2**31 - 1
 
 
 ALARM: Final = "flintAlarm"
-"""Name of the figure with the store's fault in the broker's runtime info. Its text is that of the refusals of sends. Without a
-fault, the figure is absent."""
+"""Name of the entry for a fault of the store in the broker's runtime info. The entry's value is the text with which the broker
+refuses sends. Without a fault, there is no such entry."""
 
 
 @attrs.frozen

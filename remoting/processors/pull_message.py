@@ -30,8 +30,8 @@ SUBSCRIPTION: Final = 0x4
 
 _FOUND: Final = Found.status.encode("ascii")
 _FLUSH_BYTES: Final = 1024 * 1024
-"""Number of bytes of collected answers to pulls at which the answers are written. A read of 256 KB may contain pulls whose
-answers are a thousand times as large."""
+"""Number of bytes of collected answers to pulls at which the answers are written. One read of 256 KB from a socket may contain
+pulls whose answers are a thousand times as large."""
 
 _handles_pulls: Final = partial(
     handles,

@@ -53,7 +53,7 @@ _SEND: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_V2: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _MUCH_BYTES: Final = 1024 * 1024
-"""Size of a group of sends above which the sends are decoded, checked, stored and dispatched in several iterations of the event
+"""Total size of sends above which the sends are decoded, checked, stored and dispatched in several iterations of the event
 loop."""
 
 _sends = partial(handles, answer=SendMessageResponseHeader, pool="send")
@@ -151,7 +151,8 @@ class SendQueue:
 
 
 _SOON_S: Final = 0.1
-"""Seconds after the end of an append within which a read of sends is assumed to have waited for the append."""
+"""A read of sends is assumed to have waited for the last append if the read came less than this number of seconds after the end
+of the append."""
 _TEXT: Final = "broker busy, start flow control for a while, period in queue: %.0fms, size of queue: %d"
 
 
@@ -284,8 +285,8 @@ class SendAnswers:
         singles: dict[RequestChannel, list[bytes | memoryview]] = {}
         batches: dict[RequestChannel, list[bytes | memoryview]] = {}
         answered: list[tuple[Request, list[bytes | memoryview]]] = []
-        """First request and encoded answers of each connection. All its requests have the same code, because a client uses only
-        one code for single sends."""
+        """First request and encoded answers of each connection. All requests of a connection have the same code, because a
+        client uses only one code for single sends."""
         for (request, queue_id), result in zip(owners, results, strict=True):
             if not as_bytes or request.codec != JSON or request.flag & ONEWAY_FLAG:
                 self._respond(request, queue_id, result, status, began_s)

@@ -58,7 +58,8 @@ log = client_log("flintmq.remoting")
 
 _WRITE_HIGH_WATER_BYTES = 1024 * 1024
 _MUCH_BYTES = 1024 * 1024
-"""Number of a connection's buffered bytes from which they count towards the limit of all connections."""
+"""A connection's buffered bytes count towards the limit of all connections only if the connection has more than this number of
+buffered bytes."""
 
 
 class ServerChannel(asyncio.Protocol):
@@ -75,8 +76,8 @@ class ServerChannel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = 0
         self.unanswered = 0
-        """Number of the connection's requests that were read and not answered yet, without those that are answered during the
-        read."""
+        """Number of the connection's requests that are not answered yet. Requests that are answered while the data is read are
+        not counted."""
         self._full = False
         self._reading_stopped = False
         self._buffer_reported = False

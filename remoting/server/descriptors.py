@@ -28,7 +28,8 @@ About twenty of the reserved descriptors are open all the time: logs, lock, epol
 clients of name servers. Each thread opens one or two files for a moment.
 """
 _RESERVED_SHARE: Final = 4
-"""Divisor of the process's limit of descriptors. The quotient is the reserve if it is smaller than :data:`RESERVED_MAX`."""
+"""Divisor of the process's limit of descriptors. If the quotient is smaller than :data:`RESERVED_MAX`, the quotient is the
+number of reserved descriptors."""
 
 
 def connections_ceiling(limit: int) -> int:

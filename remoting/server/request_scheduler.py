@@ -60,7 +60,7 @@ class RequestScheduler:
         self._is_turn = False
         """Whether the ready sockets are being read."""
         self._turn_began_s = 0.0
-        """Time of the stopwatch, in seconds, at which the ready sockets were last begun to be read."""
+        """Time of the scheduler's clock, in seconds, at which the last reading of the ready sockets began."""
         self._turn_took_s = 0.0
         """Duration in seconds of the last completed reading of the ready sockets."""
         self._single: Queues = {}

@@ -21,8 +21,8 @@ from flintmq.remoting.server.audit import audited
 from flintmq.remoting.server.pool import Pool
 
 Watch = Callable[[Handler], Handler]
-"""Function that wraps a handler in another one. The new handler does something first, and returns the result of the wrapped
-handler."""
+"""Function that wraps a request handler. The new handler does some work, calls the wrapped handler, and returns the wrapped
+handler's result."""
 
 
 class RequestTable:

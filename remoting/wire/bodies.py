@@ -178,7 +178,7 @@ where quotes are escaped."""
 class _PlainConsumeStats(Body):
     consume_tps: float = 0.0
     offset_table: dict[str, OffsetWrapper] = field(default_factory=dict)
-    """Offsets, keyed by a text of queue id, topic and broker name, separated by blanks."""
+    """Offsets of a consumer group, keyed by a text of queue id, topic and broker name, separated by blanks."""
 
 
 class _PlainConsumeStatsList(Body):

@@ -12,7 +12,7 @@ class RemovedPart(PlainBody):
 
     start_offset_bytes: int = 0
     end_offset_bytes: int = -1
-    """Physical end of the removed bytes; -1 if all bytes to the end of the log were removed."""
+    """Physical end of the bytes that were removed from the log; -1 if all bytes to the end of the log were removed."""
     reason: str = ""
     """The reason why the removed bytes are not records."""
     file: str = ""
@@ -34,7 +34,8 @@ class StartReport(PlainBody):
     cut: RemovedPart | None = None
     """The bytes that the start removed from the end of the log; None if it removed none."""
     holes: list[RemovedPart] = field(default_factory=list)
-    """The first parts of damage that the start removed from the middle of the log."""
+    """The first damaged parts that the start removed from the middle of the log. ``hole_count`` is the number of all such
+    parts."""
     hole_count: int = 0
     rewritten_from_offset_bytes: int | None = None
     """Start of the part of the log that was rewritten to disk; None if no part was rewritten."""
@@ -53,9 +54,9 @@ class QuarantinedFile(PlainBody):
     name: str = ""
     size_bytes: int = 0
     modified_ms: int = 0
-    """Time of the last change of the file, in ms since 1970."""
+    """Time of the last change of a file in the quarantine, in ms since 1970."""
     why: str = ""
-    """The reason why the bytes in the file were removed from the log."""
+    """The reason why the bytes in a file of the quarantine were removed from the log."""
 
 
 class Quarantine(PlainBody):

@@ -130,7 +130,7 @@ class AddWritePermOfBrokerResponseHeader(CommandHeader, kw_only=True):
 _INT32: Final = struct.Struct(">i")
 _COMPRESSION_LEVEL: Final = 9
 CRC32_MASK: Final = 0x7FFFFFFF
-"""Bits of the body's CRC-32 that a registration contains. They do not include the highest bit, because Java's int is signed."""
+"""Bits of the body's CRC-32 that a registration contains. The highest bit is not sent, because Java's int is signed."""
 
 
 def body_crc32(data: bytes) -> int:
