@@ -54,11 +54,11 @@ class BackupPlan:
     """The settings of a backup."""
 
     store: Path
-    """The store's folder."""
+    """The folder of the store that is backed up."""
     target: Path
-    """The backup's folder."""
+    """The folder of the backup."""
     config: BrokerConfig = attrs.field(factory=BrokerConfig)
-    """Configuration of the store's broker. It names the folders of the commit log if the log has several."""
+    """Configuration of the store's broker. If the commit log has several folders, the configuration names them."""
     prune: bool = False
     """Whether the backup removes its copies of log files that retention has deleted in the store."""
     keep_damage: bool = False

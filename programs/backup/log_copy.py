@@ -131,7 +131,7 @@ class SegmentDigests:
         self._running = new_digest()
         self._running_bytes = 0
         self.is_whole = have_bytes % SEGMENT_BYTES == 0
-        """Whether the part of the file that the previous backup has ends at the end of a segment."""
+        """Whether the backup's part of the log file ends at the end of a segment."""
 
     def update(self, data: bytes) -> None:
         """Add the next bytes of a file to the digests of its segments."""

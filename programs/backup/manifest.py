@@ -76,8 +76,8 @@ class Manifest(msgspec.Struct, frozen=True):
     told_by: str
     """How the backup's end position was found: ``feed``, ``queues`` or ``walk``."""
     sizes: dict[str, int]
-    """Sizes of the store's other files (queues and index), keyed by the setting of the size. Sizes that the store's files do
-    not show are missing."""
+    """Sizes of the store's consume queue and index files, keyed by the setting of the size. A size is missing if no file of the
+    store shows it."""
     log: tuple[LoggedFile, ...]
     tables: tuple[Table, ...]
     damage: tuple[Damage, ...] = ()

@@ -30,7 +30,7 @@ class RestorePlan:
     """The settings of a restore."""
 
     backup: Path
-    """The backup's folder."""
+    """The folder of the backup that is restored."""
     store: Path
     """The new store's folder, which is empty or does not exist yet."""
     config: BrokerConfig = attrs.field(factory=BrokerConfig)

@@ -24,7 +24,8 @@ from flintmq.remoting.client.message import Message
 
 TOPIC: Final = "FlushBench"
 QUIET: Final = ("listen.port=0", "listen.vip=false", "listen.host=127.0.0.1")
-"""Settings with which the measured broker's port, which nobody uses, does not conflict with other brokers."""
+"""Settings that give the measured broker a free port on loopback and no VIP port, so that its port never conflicts with the
+port of another broker."""
 
 
 @attrs.frozen

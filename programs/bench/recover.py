@@ -56,8 +56,8 @@ class RecoverResult:
     rebuild_s: float
     """Time in seconds of a start that rebuilds missing consume queues and a missing index."""
     rebuild_records_per_s: float
-    """Records rebuilt per second: all records, divided by the time that a start with a rebuild takes longer than a start after
-    a stop."""
+    """Number of records whose queue units and index entries were rebuilt per second: the number of records, divided by
+    ``rebuild_s`` minus ``after_stop_s``."""
     index_lookup_us: float
     """Median duration in µs of a query by key, including reading and checking its messages; 0 if no message has a key."""
     offset_by_time_us: float

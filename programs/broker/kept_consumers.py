@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 log = event_log("flintmq.broker")
 
 _LOOK_S: Final = 1.0
-"""Seconds between checks whether registrations have changed. A killed broker loses the changes since the last check."""
+"""Seconds between checks whether registrations of consumers have changed. A killed broker loses the changes since the last
+check."""
 _REST: Final = 20
-"""Pause after the registrations are written, as a multiple of the writing's duration, so that many changing groups cost
-little."""
+"""Factor by which the pause after a write of the registrations of consumers is longer than the write, so that frequent changes
+cost little."""
 _NAMED_MAX: Final = 10
 
 
@@ -42,7 +43,8 @@ class KeptConsumers:
         self._api = api
         self._path = api.folder.path / "flint" / "consumers"
         self._written = (0, 0)
-        """The change counters of the registrations and the queue locks when the file was last written."""
+        """The numbers of changes of the registrations and of the queue locks at the time when the file of registrations was
+        last written."""
         self._left_out = 0
         self._is_failing = False
         self._next_s = 0.0

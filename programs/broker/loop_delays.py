@@ -7,8 +7,7 @@ from statistics import median
 from typing import Final
 
 LOOKS: Final = 20
-"""Number of the event loop's latest delays that are remembered, measured within some seconds. A single long delay does not
-change the median."""
+"""Number of the event loop's latest delays whose median is computed. A single long delay does not change the median."""
 
 
 class LoopDelays:

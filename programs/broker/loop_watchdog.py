@@ -31,10 +31,10 @@ from flintmq.programs.broker.loop_delays import LoopDelays
 log = event_log("flintmq.broker")
 
 _PAUSE_SHARE: Final = 0.5
-"""Pause between two beats on the event loop, as a share of ``loop_blocked_warn_ms``. A block that is 1.5 times as long as that
-limit is always detected."""
+"""Pause between two checks on the event loop, as a share of ``loop_blocked_warn_ms``. A block of the loop that is 1.5 times as
+long as ``loop_blocked_warn_ms`` is always detected."""
 _SLOW_SHARE: Final = 0.2
-"""Share of ``loop_blocked_warn_ms``. An event loop with a longer median delay counts as slow."""
+"""An event loop counts as slow if its median delay is longer than this share of ``loop_blocked_warn_ms``."""
 _JOIN_S: Final = 1.0
 _PLACES_MAX: Final = 1_000
 _FRAMES_MAX: Final = 12

@@ -31,11 +31,11 @@ _HOLD_TICK_S: Final = 0.05
 _DISPATCH_S: Final = 1.0
 _PUT_TIMES_S: Final = 60.0
 _REST: Final = 50
-"""Pause after topics and groups are written, as a multiple of the writing's duration, so that changes in a large table cost
-little."""
+"""Factor by which the pause after a write of the topics and groups is longer than the write, so that changes in a large table
+cost little."""
 _NOTES_MAX: Final = 10_000
-"""Maximum number of entries by which a table's journal may exceed the table. A longer journal ends the pause early, because a
-start reads the whole journal."""
+"""Maximum number of entries that a table's journal may have more than the table. If the journal has more, the table is written
+at once, because a start of the broker reads the whole journal."""
 
 
 class UpkeepPlugin:

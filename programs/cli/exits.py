@@ -42,7 +42,8 @@ _CODES: Final[dict[type[BaseException], ExitCode]] = {
     StoreError: ExitCode.STORE,
     RemotingError: ExitCode.NETWORK,
 }
-"""Exit codes, keyed by the type of the error. The first type in this order that matches the error counts."""
+"""Exit codes, keyed by the type of the error. If an error has several of the types, the first of these types determines the
+exit code."""
 
 
 class CommandError(Exception):

@@ -262,7 +262,8 @@ def print_found(found: dict[str, Any], as_json: bool) -> None:
 
 
 FOREIGN: Final = frozenset({"properties", "topics"})
-"""Names of the members of a result whose value has names chosen by users as keys. These keys are printed unchanged."""
+"""Names of the members of a result whose value is a mapping with keys that users have chosen, such as topic names. These keys
+are printed unchanged."""
 WORDS: Final = {"told_by": "where it ends was told by"}
 VALUES: Final = {
     ("told_by", "queues"): "the queues",

@@ -22,8 +22,8 @@ from flintmq.programs.cli.examples import EXAMPLES
 ACCESS_SECTION: Final = "Access control and TLS"
 
 Table = Mapping[str, "tuple[str | Table, str]"]
-"""(module, help) of each command, keyed by the command's name. The module is ``module:object`` in this package; a group of
-commands has a table of its subcommands instead. Lists of commands show the first line of the help."""
+"""(module, help) of each command, keyed by the command's name. The module is ``module:object`` in ``flintmq.programs.cli``. A
+group of commands has a table of its subcommands instead of the module. Lists of commands show the first line of the help."""
 
 
 class AccessOption(click.Option):

@@ -20,8 +20,8 @@ from flintmq.programs.cli.output import safe
 from flintmq.remoting.client.admin import AdminClient
 
 MakeTopic = Callable[[int | None, int | None], Awaitable[None]]
-"""Function that creates or changes the topic at a broker. Its arguments are the numbers of read and of write queues; None keeps
-the current number."""
+"""Function that creates or changes a topic at a broker. Its arguments are the numbers of read queues and of write queues. None
+as an argument keeps the topic's current number."""
 
 
 @attrs.frozen

@@ -37,7 +37,8 @@ T = TypeVar("T")
 MEMBERS_MAX: Final = 200
 """Maximum number of a group's members that are asked for details. Further members are only listed."""
 TOPICS_MAX: Final = 32
-"""Maximum number of topics without an offset of the group that are looked up one by one."""
+"""Maximum number of requests for a group's progress in single topics. One request is needed for each topic to which the group
+subscribes and in which the group has no offset."""
 
 
 async def ask_each(

@@ -17,7 +17,8 @@ from flintmq.remoting.wire.bodies import TopicOffset
 
 NEVER: Final = float("-inf")
 _ALARMS: Final = AlarmsSection()
-"""FlintMQ's default limits of alarms. The view uses their lag limits for brokers that do not watch lags themselves."""
+"""FlintMQ's default limits of alarms. The cluster view uses the default limits of lags for brokers that do not watch lags
+themselves."""
 
 
 @attrs.frozen
@@ -41,7 +42,7 @@ class Connected:
 
 
 NOBODY: Final = ((), "", "", "")
-"""The values, except for the time, of a :class:`Connected` for a group without connected members."""
+"""The first four arguments of :class:`Connected` for a group without connected members."""
 
 
 @attrs.define

@@ -26,10 +26,11 @@ FIGURES: Final = "figures"
 TABLES: Final = "tables"
 PROGRESS: Final = "progress"
 MEMBERS_ASKED_MAX: Final = 16
-"""Maximum number of a group's members that are asked for their subscriptions in the background. A detail view asks more
+"""Maximum number of a group's members that the view asks for their subscriptions in the background. A detail view asks more
 members."""
 BEGINNING_MAX: Final = 8
-"""Maximum number of topics without an offset of the group that are looked up one by one in the background."""
+"""Maximum number of background requests for a group's progress in single topics. One request is needed for each topic to which
+the group subscribes and in which the group has no offset."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,11 +40,11 @@ class Pace:
     figures_s: float = 2.0
     """Interval, in seconds, at which a broker's runtime figures and the list of brokers are read."""
     tables_s: float = 5.0
-    """Minimum interval, in seconds, at which a broker's topics and groups are read. The interval is at least 5 ms per topic and
-    group."""
+    """Interval, in seconds, at which a broker's topics and groups are read. If the broker has many topics and groups, the
+    interval is longer: 5 ms per topic and group."""
     progress_s: float = 5.0
-    """Minimum interval, in seconds, at which all groups' offsets at a broker are read. The interval is at least 4 ms per queue
-    of a group."""
+    """Interval, in seconds, at which all groups' offsets at a broker are read. If the groups have many queues, the interval is
+    longer: 4 ms per queue of a group."""
     lookups_per_s: float = 10.0
     """Maximum number of look-ups per second at a broker. A look-up reads the queue offsets of one topic or the members of one
     group, in turns."""

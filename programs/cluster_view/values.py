@@ -241,7 +241,7 @@ class Member:
     language: str
     version: str
     subscriptions: tuple[MemberSubscription, ...] | None
-    """The member's subscriptions; None if the member did not answer. The member's figures are None as well in this case."""
+    """The member's subscriptions. If the member did not answer, the subscriptions and the member's figures are None."""
     queues: int | None
     lag: int | None
     """Number of unconsumed messages in the queues that the member owns; None if the member did not answer."""

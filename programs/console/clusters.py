@@ -26,7 +26,7 @@ PACE: Final = Pace(idle_s=20.0)
 CHECKED_S: Final = 10.0
 """Seconds for which the brokers' last answer about an account stays valid. Afterwards the brokers are asked again."""
 CHECK_WAITED_S: Final = 60.0
-"""Age in seconds of the brokers' last answer about an account from which a page waits for a new answer."""
+"""If the brokers' last answer about an account is at least this number of seconds old, a page waits for a new answer."""
 _ASKED_MAX: Final = 3
 """Maximum number of brokers that are asked about an account. The first answer decides."""
 

@@ -12,7 +12,8 @@ from flintmq.core.client_log import printable
 
 UNKNOWN: Final = "–"
 ROWS_MAX: Final = 500
-"""Maximum number of rows of a table that is not divided into pages. So many rows occupy the event loop for some 15 ms."""
+"""Maximum number of rows of a table that is not divided into pages. A table with this number of rows occupies the event loop
+for some 15 ms."""
 _SHOWN_MAX_CHARS: Final = 300
 _TOLD_MAX_CHARS: Final = 4_000
 T = TypeVar("T")

@@ -73,7 +73,7 @@ class Gap:
     position: int
     """Physical offset of the record with the unexpected queue offset."""
     lost: bool
-    """Whether a damaged part of the log before the record explains the gap."""
+    """Whether a damaged part of the log before the record explains why the record does not have the expected queue offset."""
 
 
 class Expected:

@@ -30,7 +30,7 @@ log = event_log("flintmq.supervisor")
 PAUSES_S: Final = (1.0, 30.0)
 """Minimum and maximum pause before a broker is restarted, in seconds."""
 STEADY_S: Final = 60.0
-"""Seconds for which a broker must serve until its next restart has the minimum pause again."""
+"""A broker that has served for this number of seconds has the minimum pause before its next restart."""
 STOP_TIMEOUT_S: Final = 60.0
 PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
 
@@ -117,7 +117,7 @@ class SupervisedBroker:
     ) -> None:
         self.name = plan.name
         self.address = ""
-        """``host:port`` of the broker; empty until it is ready for the first time."""
+        """``host:port`` of the broker; empty until the broker is ready for the first time."""
         self.ready_words: dict[str, str] = {}
         """Words that services added to the broker's last READY line, such as addresses, keyed by the name of the service."""
         self.restarts = 0

@@ -44,7 +44,8 @@ Listener = Callable[[MessageExt], "ConsumeResult | Awaitable[ConsumeResult | Non
 
 
 BatchListener = Callable[[list[MessageExt]], "ConsumeResult | int | Awaitable[ConsumeResult | int | None] | None"]
-"""A function that consumes messages of one queue, passed in queue order. It runs where a :data:`Listener` runs.
+"""A function that consumes messages of one queue, passed in queue order. A coroutine function runs on the event loop, any other
+function on a thread.
 
 The function returns SUCCESS or None if it consumed all messages, LATER if it consumed none, or the number of messages that it
 consumed from the start of the list. The other messages are delivered again later."""

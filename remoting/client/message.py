@@ -37,8 +37,8 @@ from flintmq.remoting.client.compression import (
 from flintmq.remoting.client.timing import with_timer
 
 DELAY_LEVEL_MAX: Final = 18
-"""The highest of RocketMQ's default delay levels. A broker silently treats a level above its highest one as its highest
-level."""
+"""The highest of RocketMQ's default delay levels. If a message has a higher level than the broker's highest level, the broker
+uses its highest level without an error."""
 
 
 def _keys(value: str | Sequence[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class Prepared:
     flag: int = 0
     batch: bool = False
     sources: Sequence[Message] = ()
-    """The messages that the send contains."""
+    """The messages of the prepared send."""
 
     @property
     def messages(self) -> int:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from flintmq.remoting.server.channel import ServerChannel
 
 SLICE_S: Final = 0.002
-"""Seconds after the start of reading the ready sockets from which requests with possibly long answers are postponed. In each
+"""If reading the ready sockets has taken this number of seconds, requests with possibly long answers are postponed. In each
 iteration of the event loop, reading and postponed requests together get this time."""
 LATE_S: Final = 0.005
-"""Seconds after the start of reading the ready sockets from which further frames are postponed without being decoded."""
+"""If reading the ready sockets has taken this number of seconds, further frames are postponed without being decoded."""
 _LEAST_S: Final = 0.001
 """Minimum time in seconds for postponed requests in each iteration of the event loop, even if reading the sockets took longer
 than :data:`SLICE_S`."""

@@ -23,7 +23,7 @@ class StartReport(PlainBody):
     """The findings and the steps of a broker's last start. Positions are physical offsets in bytes."""
 
     last_stop: str = ""
-    """How the last run of the broker ended before this start: ``clean``, ``killed`` or ``crashed``."""
+    """How the broker's previous run ended: ``clean``, ``killed`` or ``crashed``."""
     walked_from_offset_bytes: int = 0
     because: str = ""
     """The reason why the start scanned the log from ``walked_from_offset_bytes`` on."""

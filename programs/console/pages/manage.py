@@ -63,8 +63,8 @@ class Managed(Generic[Config]):
     """Function that returns the configuration of a topic or group, given its name and a broker's address; None if the broker
     lacks it."""
     put: Callable[[AdminClient, str, dict[str, Any], Config | None, str], Awaitable[None]]
-    """Function that sends the settings from a form to a broker, combined with the topic's or group's current configuration
-    there."""
+    """Function that sends the settings from a form to a broker, combined with the topic's or group's current configuration at
+    that broker."""
 
     async def configs(self, visitor: Visitor, name: str) -> dict[str, Config | None]:
         """Return the configuration of a topic or group at each broker; None for a broker without it. Raises RemotingError."""
