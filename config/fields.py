@@ -29,12 +29,12 @@ class FieldSpec:
     """The properties of a setting besides its type and default: RocketMQ's names, unit, allowed values and form."""
 
     rocketmq: tuple[str, ...] = ()
-    """RocketMQ's names of the setting; tools show the first one."""
+    """RocketMQ's names of the setting. Tools show the first name."""
     rocketmq_unit: Unit | None = None
-    """Unit of an integer without a unit under RocketMQ's name of the setting; None if it is the same as ``unit``."""
+    """Unit of an integer that is written without a unit under RocketMQ's name of the setting; None if this unit is ``unit``."""
     unit: Unit | None = None
-    """Unit of an integer that is written without a unit. It is None for counts, ratios and text, and for fields whose names end
-    with the unit (``_ms``, ``_bytes``, …)."""
+    """Unit of an integer that is written without a unit. The unit is None for counts, ratios and text, and for fields whose
+    names end with the unit (``_ms``, ``_bytes``, …)."""
     minimum: int | None = None
     """Smallest value that the setting may have, in ``unit``; None for no limit."""
     maximum: int | None = None
@@ -48,8 +48,8 @@ class FieldSpec:
     also: tuple[str, ...] = ()
     """RocketMQ's spellings of the values in ``choices``. The converter replaces each of these spellings by FlintMQ's."""
     written: str | None = None
-    """Regular expression of the texts that users may write, from which the converter makes a text that matches ``pattern``.
-    None if users must write a text that matches ``pattern``."""
+    """Regular expression of the texts that users may write. The converter changes such a text into a text that matches
+    ``pattern``. None if users must write a text that matches ``pattern``."""
     separators: str = ","
     """Characters that may separate the elements of a setting's list that is written as one text."""
     rocketmq_separator: str = ";"

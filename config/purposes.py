@@ -28,7 +28,7 @@ class Choice:
     value: str
     """Value of the setting as YAML; empty for a secret, for which each file gets a new random value."""
     why: str
-    """Reason for the setting's value. The file has it as a comment above the setting."""
+    """Reason for the setting's value. The configuration file contains the reason as a comment above the setting."""
 
 
 @attrs.frozen

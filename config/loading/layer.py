@@ -54,7 +54,8 @@ class Layer:
     """The entries of one source of settings. One thread fills it; then it is only read."""
 
     role: Role = "broker"
-    """The process, broker or name server, that an ambiguous RocketMQ name refers to. ``listenPort`` is a setting of each."""
+    """The process, broker or name server, that an ambiguous RocketMQ name refers to. For example, broker and name server both
+    have a setting ``listenPort``."""
     fold_case: bool = False
     """Whether the case of settings' names is ignored, as in environment variables."""
     last_wins: bool = False
@@ -64,7 +65,7 @@ class Layer:
     sections: dict[str, RawMapping] = attrs.field(factory=dict)
     """Sections of a source that may belong to plugins, keyed by dotted name."""
     ignored: list[Ignored] = attrs.field(factory=list)
-    """Entries that have no effect in FlintMQ. Only RocketMQ's files may contain some."""
+    """Entries that have no effect in FlintMQ. Only RocketMQ's files may contain entries without effect."""
 
     def add(self, name: str, node: RawNode) -> None:
         """Add a top-level entry of a source of settings. The entry's name may be dotted.

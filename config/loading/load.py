@@ -45,9 +45,10 @@ class LoadedConfig:
     sections: Mapping[str, RawMapping]
     """Sections of plugins, and sections that are not known, keyed by dotted name (``my_plugin``, ``flush.my_strategy``)."""
     role: Role = "broker"
-    """The process, broker or name server, that an ambiguous RocketMQ name refers to. ``listenPort`` is a setting of each."""
+    """The process, broker or name server, that an ambiguous RocketMQ name refers to. For example, broker and name server both
+    have a setting ``listenPort``."""
     layers: tuple[Layer, ...] = attrs.field(default=(), repr=False, eq=False)
-    """Sources of settings. A later source overrides the earlier ones."""
+    """Sources of settings. A later source overrides the earlier sources."""
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:

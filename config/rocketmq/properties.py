@@ -27,9 +27,9 @@ POOL_SIZE_DEFAULT: Final = "5"
 """RocketMQ's default size of the transient store pool. A file that sets this size does not thereby request a pool."""
 
 _WRITTEN_WITH_EQUALS = re.compile(r"^[^\s#!:=]+[ \t]*=", re.MULTILINE)
-"""A line that begins with a key and ``=``. No line of a YAML configuration begins so."""
+"""Pattern of a line that begins with a key and ``=``. No line of a YAML configuration begins with a key and ``=``."""
 _NESTED = re.compile(r"^[ \t]*(-[ \t]|[\w.-]+:[ \t]*(#.*)?$)", re.MULTILINE)
-"""A line that begins a nested section or a list item of YAML, which RocketMQ's properties do not contain."""
+"""Pattern of a line that begins a nested section or a list item of YAML. RocketMQ's properties contain no such lines."""
 
 
 def is_properties(text: str, name: str) -> bool:

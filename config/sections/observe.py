@@ -55,8 +55,8 @@ class TracingSection:
     otlp_interval_ms: int = option(1_000, minimum=100, maximum=DAY_MS)
     """Interval between two pushes of spans. Spans are pushed earlier if 512 of them wait."""
     sample_one_in: int = option(0, minimum=0, maximum=1_000_000_000)
-    """Average number of messages without a ``traceparent`` among which one, chosen at random, starts a trace. With 0, only
-    messages whose producer sampled them are traced."""
+    """On average, one of this number of messages without a ``traceparent`` starts a trace. The message is chosen at random.
+    With 0, only messages whose producer sampled them are traced."""
     queue_max: int = option(16_384, minimum=64, maximum=1_000_000)
     """Largest number of spans that wait to be pushed, and largest number of messages that are traced at the same time. Further
     spans and messages are dropped and counted."""

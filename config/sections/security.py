@@ -57,8 +57,8 @@ class AclSection:
     """Accepts only requests that are signed by an account with the right to make them. ``acl`` in ``authenticators`` has the
     same effect."""
     file: str | None = option(None)
-    """File of accounts in the form of RocketMQ's ``plain_acl.yml``. The broker also writes accounts to this file that requests
-    create. null is ``flint/acl/plain_acl.yml`` in the store's folder."""
+    """File of accounts in the form of RocketMQ's ``plain_acl.yml``. If a request creates an account, the broker writes the
+    account to this file. null is ``flint/acl/plain_acl.yml`` in the store's folder."""
     folder: str | None = option(None)
     """Folder of account files, like RocketMQ's ``conf/acl``. Its ``.yml`` and ``.yaml`` files are read in addition to
     ``acl.file``."""
@@ -73,8 +73,8 @@ class AclSection:
     """Meaning of the lists of addresses in access control. With ``safe``, the lists only restrict access. With ``strict``,
     requests from listed addresses need neither a signature nor a permission, as in RocketMQ."""
     file_mode: str = option("refuse", choices=("refuse", "warn", "ignore"))
-    """Reaction if users other than its owner can read or write an account file with secret keys (``chmod 600`` prevents
-    that)."""
+    """Reaction to an account file with secret keys that users other than the file's owner can read or write. ``chmod 600``
+    takes these permissions away."""
     reload_interval_ms: int = option(5_000, minimum=100, maximum=DAY_MS)
     """Interval between two checks of the account files. A changed account file takes effect without a restart."""
     list_accounts: bool = option(False)

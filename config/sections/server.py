@@ -80,11 +80,11 @@ class ListenSection:
     advertised_host: str | None = option(
         None, rocketmq="brokerIP1", pattern=r"[^\s;,=]{1,255}", expects="a host name, an address, or 'client'"
     )
-    """Host under which clients reach this broker. The name server returns it to clients. null is ``host``, or an address of
-    this machine if ``host`` is every interface. ``client`` is the address at which the client reached the name server, if
+    """Host under which clients reach this broker. The name server returns this host to clients. null is ``host``, or an address
+    of this machine if ``host`` is every interface. ``client`` is the address at which the client reached the name server, if
     broker and name server run on one machine."""
     advertised_port: int | None = option(None, minimum=1, maximum=65535)
-    """Port under which clients reach this broker. The name server returns it to clients; null is ``port``."""
+    """Port under which clients reach this broker. The name server returns this port to clients; null is ``port``."""
     advertised: tuple[str, ...] = option(
         (), pattern=r"[A-Za-z0-9_-]{1,64}=[^\s;,=]{1,255}:\d{1,5}", expects="a list of LISTENER=HOST:PORT"
     )
@@ -159,7 +159,7 @@ class NamesrvSection:
     """Uses TLS for connections to name servers; null uses TLS if ``listen.tls`` requires TLS."""
     tls_ca: str | None = option(None, rocketmq="tls.client.trustCertPath")
     """PEM file of the authorities that must have signed the certificates of name servers. null trusts
-    ``listen.tls.certificate``, or the authorities of the system if that is not set."""
+    ``listen.tls.certificate``, or the system's authorities if ``listen.tls.certificate`` is not set."""
 
     def __attrs_post_init__(self) -> None:
         if (self.access_key is None) is not (self.secret_key is None):

@@ -31,8 +31,8 @@ class TopicsSection:
     )
     """Name of the topic for message traces."""
     count_max: int = option(100_000, minimum=100, maximum=QUEUE_MAX)
-    """Largest number of topics, including the retry and dead letter topics of groups. A topic needs about 1 KB of memory, and a
-    line in the file of topics, which is written again with every new topic."""
+    """Largest number of topics, including the retry and dead letter topics of groups. A topic needs about 1 KB of memory, and
+    an entry in the file of topics."""
     store_reply: bool = option(True, rocketmq="storeReplyMessageEnable")
     """Stores replies to requests of clients in addition to forwarding the replies to the requesters."""
 
@@ -56,8 +56,8 @@ class OffsetsSection:
     flush_interval_ms: int = option(5_000, rocketmq="flushConsumerOffsetInterval", minimum=10, maximum=DAY_MS)
     """Interval between two writes of the consumer offsets to disk."""
     entries_max: int = option(1_000_000, minimum=100, maximum=QUEUE_MAX)
-    """Largest number of consumer offsets. Each group has one for each queue that it reads (about 100 bytes each). At the limit,
-    a group's first commit for a queue is refused, and existing offsets can still be changed."""
+    """Largest number of consumer offsets. A group has a consumer offset for each queue that the group reads, which needs about
+    100 bytes. At the limit, a group's first commit for a queue is refused, and existing offsets can still be changed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +91,8 @@ class DelaySection:
     The delay is also limited by ``store.file_reserved_hours``, the time for which the log is kept."""
     timer_minute_max: int = option(500_000, minimum=1, maximum=QUEUE_MAX, feature="timer")
     """Largest number of messages with a delivery time that are due within the same minute. Further messages for that minute are
-    refused with SYSTEM_BUSY. While they are due, each of them needs about 70 bytes of memory."""
+    refused with SYSTEM_BUSY. From the start of that minute until a message is delivered, the message needs about 70 bytes of
+    memory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -109,8 +110,8 @@ class PullSection:
     hold_check_interval_ms: int = option(5_000, minimum=10, maximum=60_000)
     """Interval between two checks of held pulls if no message arrives."""
     held_max: int = option(200_000, minimum=100, maximum=QUEUE_MAX)
-    """Largest number of held pulls, which wait for a message (about 1.3 KB each). Further pulls are refused with SYSTEM_BUSY,
-    and clients repeat them later."""
+    """Largest number of held pulls, which wait for a message. A held pull needs about 1.3 KB. Further pulls are refused with
+    SYSTEM_BUSY, and clients repeat them later."""
     held_per_connection_max: int = option(20_000, minimum=1, maximum=QUEUE_MAX)
     """Largest number of held pulls of one connection. A client holds one pull for each queue of each of its groups."""
     property_filter: bool = option(False, rocketmq="enablePropertyFilter", feature="filters")

@@ -153,14 +153,14 @@ class StoreSection:
     """Number of free bytes of the disk below which writes are refused and old files are deleted, regardless of the percentages
     of the disk in use. 0 switches this limit off."""
     disk_enough_free_bytes: int = option(4 * GIB, minimum=0, maximum=2**60, feature="retention")
-    """Number of free bytes from which the disk counts as neither full nor nearly full, whatever percentage of it is in use. On
-    a large shared disk, other programs may use most of the space. 0 switches this setting off, as in RocketMQ, and
-    ``store.compat: strict`` does, too."""
+    """Number of free bytes from which the disk counts as neither full nor nearly full, whatever percentage of the disk is in
+    use. On a large shared disk, other programs may use most of the space. With 0, as in RocketMQ, or with ``store.compat:
+    strict``, this setting has no effect."""
     clean_forcibly: bool = option(True, rocketmq="cleanFileForciblyEnable", feature="retention")
     """Allows the deletion of files that have not expired if the disk is nearly full."""
     file_reserved_hours: int = option(72, rocketmq="fileReservedTime", minimum=1, maximum=876_000, feature="retention")
-    """Time for which messages are kept. A file of the log expires when its newest message is older than this time (with
-    ``store.compat: strict``, when the file was last modified before this time)."""
+    """Time for which messages are kept. A file of the log expires when its newest message is older than this time. With
+    ``store.compat: strict``, a file expires when its last modification is older than this time."""
     retention_bytes: int = option(0, minimum=0, maximum=2**60, feature="retention")
     """Number of the newest bytes of the log that are kept. Older files are deleted at any hour, even if they have not expired.
     0 switches this limit off."""
@@ -171,21 +171,22 @@ class StoreSection:
         converter=_topic_retention,
         feature="retention",
     )
-    """Topics with a shorter retention than the files of the log, such as ``orders=24h``. Messages of the topic that are older
-    cannot be consumed. Their bytes are deleted with the files of the log."""
+    """Topics with a shorter retention than the files of the log, such as ``orders=24h``. Older messages of such a topic cannot
+    be consumed. The bytes of these messages are deleted with the files of the log."""
     hold_until_consumed: bool = option(False, feature="retention")
     """Keeps files of the log with messages that a group has not consumed by its stored offsets, up to ``store.hold_max_bytes``.
-    The topics of a group are those in which it has stored an offset and those that its connected members subscribe to. A queue
-    without an offset counts as unread from its beginning. Messages that wait for a delay, a time or the end of a transaction
-    count as unread, too."""
+    A group's topics are the topics in which the group has stored an offset, and the topics to which its connected members
+    subscribe. A queue without an offset counts as unread from its beginning. Messages that wait for a delay, a time or the end
+    of a transaction count as unread, too."""
     hold_max_bytes: int = option(64 * GIB, minimum=0, maximum=2**60, feature="retention")
-    """Maximum number of bytes of the log that ``store.hold_until_consumed`` keeps. Files before these bytes are not kept, even
-    with unread messages."""
+    """Maximum number of bytes of the log that ``store.hold_until_consumed`` keeps. A file that begins more than this number of
+    bytes before the end of the log is not kept, even with unread messages."""
     keep_for_groups: tuple[str, ...] = option(
         (), pattern=r"[%|a-zA-Z0-9_-]{1,255}", expects="a group's name", feature="retention"
     )
     """Groups whose unread messages are kept. A file of the log is not deleted until these groups have consumed it by their
-    stored offsets, ``store.keep_at_most_hours`` have passed, or the disk is nearly full. If empty, no group is waited for."""
+    stored offsets, ``store.keep_at_most_hours`` have passed, or the disk is nearly full. If the list is empty, files are
+    deleted without waiting for any group."""
     keep_at_most_hours: int = option(168, minimum=1, maximum=876_000, feature="retention")
     """Age of a file's newest message from which ``store.keep_for_groups`` no longer keeps the file. The file is then deleted
     with a warning, even with unread messages. The value must be at least ``store.file_reserved_hours``."""
