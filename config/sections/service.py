@@ -118,7 +118,7 @@ class PullSection:
     """Allows SQL92 expressions in subscriptions."""
     calc_filter_bitmap: bool = option(False, rocketmq="enableCalcFilterBitMap", feature="filters")
     """Computes, when a message is stored, which groups' SQL92 expressions match the message, and stores the result with the
-    queue's entry. Pulls of groups that do not match then skip the message without reading it. Needs
+    queue's entry. A pull of a group whose expression does not match then skips the message without reading it. Needs
     ``store.consume_queue_ext_enable``."""
     expect_consumer_num: int = option(
         32, rocketmq="expectConsumerNumUseFilter", minimum=1, maximum=10_000, feature="filters"

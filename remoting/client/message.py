@@ -301,7 +301,7 @@ def body_beginning(message: MessageExt, max_bytes: int) -> tuple[bytes, bool]:
 
 
 CUT: Final = "only its beginning was read"
-"""The ``body_error`` of a message whose body :func:`shortened` has cut."""
+"""The ``body_error`` of a message of whose body :func:`shortened` has kept only the beginning."""
 
 
 def shortened(message: MessageExt, max_bytes: int) -> MessageExt:

@@ -39,7 +39,7 @@ _CLOSE_TIMEOUT_S: Final = 3.0
 _NONE: Final = "null"
 """Text for missing tags or keys in a trace. The Java client's decoder fails if the last field is empty."""
 _NORMAL, _HALF, _COMMITTED, _DELAYED = range(4)
-"""Ordinals of the members of the Java client's enum MessageType, which traces contain."""
+"""Ordinals of the Java client's enum MessageType. A trace contains the ordinal of its message's type."""
 
 
 def _line(*fields: object) -> str:

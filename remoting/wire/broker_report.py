@@ -38,7 +38,7 @@ class StartReport(PlainBody):
     parts."""
     hole_count: int = 0
     rewritten_from_offset_bytes: int | None = None
-    """Start of the part of the log that was rewritten to disk; None if no part was rewritten."""
+    """Physical offset of the start of the part of the log that was rewritten to disk; None if no part was rewritten."""
     dispatched_from_offset_bytes: int = 0
     """Physical offset from which the start dispatched records again to all dispatchers."""
     indexed_from_offset_bytes: int | None = None

@@ -69,7 +69,7 @@ HOT_HEADERS: Final[dict[RequestCode, type[CommandHeader]]] = {
 }
 """Types of the headers of frequent requests, keyed by request code. The requests' processors declare the same types.
 
-Unlike in the general decoders, only the size of the header limits the number of unknown fields. RocketMQ accepts unknown
+Headers of these types may contain unknown fields, as in RocketMQ. Only the size of a header limits the number of its unknown
 fields."""
 
 

@@ -19,7 +19,7 @@ from flintmq.remoting.wire.lenient_header import frame_error
 
 LENGTH_BYTES: Final = 4
 FRAME_MIN_BYTES: Final = 4
-"""Minimum length of a frame, which is that of its header word."""
+"""Minimum length of a frame, which is the length of the frame's header word."""
 _REST_BYTES: Final = 64 * 1024
 """Number of bytes that are kept of a frame with a wrong length, so that the server can identify and refuse the frame's
 request."""

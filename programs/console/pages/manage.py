@@ -44,7 +44,8 @@ class Managed(Generic[Config]):
 
     noun: str
     words: str
-    """A topic's or group's settings in words: a format string with the keys of :attr:`wish` in braces."""
+    """Format string that describes a topic's or group's settings in words. The names in braces are keys of the result of
+    :attr:`wish`."""
     done: str
     """The text of the page after a topic or group was changed: a format string with ``{name}``, and ``{text}`` for the
     settings."""
@@ -53,7 +54,8 @@ class Managed(Generic[Config]):
     wish: Callable[[Visitor, Callable[[str], str]], dict[str, Any]]
     """Function that returns the settings that a user entered in a form. Raises FormError if a setting is not valid."""
     then: Callable[[dict[str, Any]], dict[str, str]]
-    """Function that converts the settings from a form into the words that :attr:`settings` returns for a configuration."""
+    """Function that describes the settings from a form in words, as :attr:`settings` describes the settings of a
+    configuration."""
     settings: Callable[[Config], dict[str, str]]
     """Function that returns, in words, those settings of a topic's or group's configuration that the form contains."""
     refuse: Callable[[str, str, Config, dict[str, Any]], None]
