@@ -82,8 +82,8 @@ class AclSection:
     supported."""
     replay_window_ms: int = option(0, minimum=0, maximum=DAY_MS)
     """Largest difference between the time in a signed request and the server's time. Requests with a larger difference and
-    repeated requests are refused. Only FlintMQ's client puts the time into its requests, so requests of all other clients are
-    refused. 0 switches the check of the time off."""
+    repeated requests are refused. Only FlintMQ's client puts the time into its requests, so with this check requests of all
+    other clients are refused. 0 switches the check of the time off."""
     extra_codes: tuple[str, ...] = option(
         (), pattern=r"-?\d{1,9}=(public|client|admin)", expects="a list of CODE=public, CODE=client or CODE=admin"
     )

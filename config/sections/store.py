@@ -317,7 +317,7 @@ class LandingSection:
     """Also copies messages of the broker's own topics and of retry and dead letter topics into the landing zone. A delayed
     message is then copied twice."""
     start: str = option("earliest", choices=("earliest", "latest"))
-    """First message of a new landing zone. ``earliest`` is the oldest message in the log, ``latest`` the next one that is
+    """First message of a new landing zone. ``earliest`` is the oldest message in the log, ``latest`` the next message that is
     stored."""
     roll_bytes: int = option(64 * MIB, minimum=64 * 1024, maximum=GIB)
     """Number of bytes of the log after which files of the landing zone are published, and the maximum that is read at once."""

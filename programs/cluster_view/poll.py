@@ -46,8 +46,8 @@ class Pace:
     """Interval, in seconds, at which all groups' offsets at a broker are read. If the groups have many queues, the interval is
     longer: 4 ms per queue of a group."""
     lookups_per_s: float = 10.0
-    """Maximum number of look-ups per second at a broker. A look-up reads the queue offsets of one topic or the members of one
-    group, in turns."""
+    """Maximum number of look-ups per second at a broker. A look-up reads the queue offsets of one topic, or the members of one
+    group. Half of the look-ups are for topics, and half for groups."""
     lookup_s: float = 10.0
     """Minimum interval, in seconds, between two look-ups of the same topic or group."""
     stuck_s: float = 60.0

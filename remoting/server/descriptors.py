@@ -82,7 +82,7 @@ def raise_limit() -> None:
 
 
 _VIP_ATTEMPTS: Final = 20
-"""Number of free ports that are tried to find one whose VIP port (the port number minus 2) is free, too."""
+"""Maximum number of free ports that are tried until a port is found whose VIP port (the port number minus 2) is free, too."""
 
 
 def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket.socket:

@@ -67,7 +67,7 @@ class RequestScheduler:
         """New queues with one postponed request, keyed by peer. These queues are served first."""
         self._new: Queues = {}
         """New queues with several postponed requests, none of which was answered yet, keyed by peer. These queues are served
-        after those with one request."""
+        after the queues with one request."""
         self._waiting: Queues = {}
         """Queues from which a postponed request was already answered, keyed by peer. These queues are served after the new
         queues."""

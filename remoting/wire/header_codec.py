@@ -121,7 +121,7 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""A field that RocketMQ's client signs, but RocketMQ's broker does not include when it checks a signature. FlintMQ accepts
+"""A field that RocketMQ's client signs, and that RocketMQ's broker leaves out when it checks a signature. FlintMQ accepts
 signatures with and without the field."""
 SIGNED_AT: Final = "FlintSignedAt"
 """A field ``<ms since 1970>-<random>`` that FlintMQ's client adds to signed requests. The broker checks the time by

@@ -18,7 +18,8 @@ class SentRequestHeader(CommandHeader, kw_only=True):
     producer_group: str
     topic: str
     default_topic: str
-    """The topic whose settings the broker uses to create the topic of the message if it does not exist."""
+    """If the topic of the message does not exist, the broker creates the topic of the message with the settings of this
+    topic."""
     default_topic_queue_nums: Int
     queue_id: Int
     """Id of the queue for the message. If it is negative, the broker chooses a writable queue."""
@@ -75,7 +76,7 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
     """The broker's message id (offsetMsgId); for a batch, the ids of all its messages, joined by commas."""
     queue_id: Int
     queue_offset: Long
-    """Queue offset of the stored message; for a batch, that of its first message."""
+    """Queue offset of the stored message; for a batch, the queue offset of its first message."""
     transaction_id: str | None = None
     region_id: str | None = field(name="MSG_REGION", default=None)
     trace_on: bool | None = field(name="TRACE_ON", default=None)
