@@ -37,8 +37,8 @@ class CheckpointEntry:
 
     @property
     def place(self) -> int:
-        """The index of FlintMQ's source in :attr:`sources`. Raises CheckpointError if the query has no FlintMQ source, or more
-        than one."""
+        """The index of FlintMQ's source among the query's :attr:`sources`. Raises CheckpointError if the query has no FlintMQ
+        source, or more than one."""
         found = [place for place, text in enumerate(self.sources) if _offset(text) is not None]
         if len(found) != 1:
             raise CheckpointError(
@@ -48,7 +48,8 @@ class CheckpointEntry:
 
     @property
     def offset(self) -> Offset:
-        """The offset at which the batch ends in FlintMQ's source. Raises CheckpointError like :attr:`place`."""
+        """The offset at which the batch ends in FlintMQ's source. Raises CheckpointError if the query has no FlintMQ source, or
+        more than one."""
         found = _offset(self.sources[self.place])
         assert found is not None
         return found
@@ -141,7 +142,7 @@ class Checkpoint:
 
 
 def _offset(text: str) -> Offset | None:
-    """Return the offset in a source's line of a checkpoint; None if the source is not FlintMQ's."""
+    """Return the offset in one line of a checkpoint file; None if the line belongs to another source than FlintMQ's."""
     try:
         found: Any = json.loads(text)
     except ValueError:

@@ -389,7 +389,7 @@ class WriteOptions:
         """Parse and check the options of a ``df.write`` or ``writeStream``.
 
         Raises:
-            OptionError: an option is unknown or has an unusable value, or not exactly one address is given.
+            OptionError: an option is unknown or has an unusable value, or no address or more than one address is given.
         """
         # Spark also passes its own options of a stream to the sink; those options are left out here.
         options = cls(**_parsed(cls, {name: value for name, value in given.items() if name.lower() not in _SPARKS}))

@@ -101,7 +101,8 @@ class MessageTransport(Protocol):
     """The interface of a transport, from which Spark's readers get messages: the files of a store, or brokers."""
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        """Return the offset at which the read begins, from ``startingOffsets`` or ``startingTimestamp``, else the default.
+        """Return the offset at which the read begins, from the option ``startingOffsets`` or ``startingTimestamp``. Without
+        these options, return the offset that ``default`` names.
 
         Raises:
             SparkPluginError: a topic is unknown, an offset is out of range, or the store cannot be read. The text names the
@@ -110,17 +111,17 @@ class MessageTransport(Protocol):
         ...
 
     def final(self) -> Offset:
-        """Return the offset before which a batch read ends, from ``endingOffsets`` or ``endingTimestamp``, else the latest.
-        Raises like :meth:`initial`."""
+        """Return the offset before which a batch read ends, from the option ``endingOffsets`` or ``endingTimestamp``. Without
+        these options, return the latest offset. Raises SparkPluginError."""
         ...
 
     def latest(self) -> Offset:
-        """Return the offset just past the last message that can be read now. Raises like :meth:`initial`."""
+        """Return the offset just past the last message that can be read now. Raises SparkPluginError."""
         ...
 
     def settled(self) -> Offset:
         """Return the offset just past the last message, for a query that ends at this offset. Waits up to ``maxBrokerAway`` for
-        brokers that do not answer. Raises like :meth:`initial`."""
+        brokers that do not answer. Raises SparkPluginError."""
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:
@@ -138,7 +139,7 @@ class MessageTransport(Protocol):
         ...
 
     def rows_between(self, start: Offset, end: Offset, enough: int) -> int:
-        """Return the number of messages between two offsets. The count may stop at ``enough``."""
+        """Return the number of messages between two offsets. Counting may stop when ``enough`` messages are counted."""
         ...
 
     def checked(self, offset: Offset) -> Offset:
@@ -164,10 +165,11 @@ class MessageTransport(Protocol):
         ...
 
     def read(self, part: Part) -> Iterator[pyarrow.RecordBatch]:
-        """Read the part of one Spark task, and yield its rows with the columns that the options name. Runs in a worker.
+        """Read the messages of one Spark task, and yield the messages as rows with the columns that the options name. Runs in a
+        worker.
 
         Raises:
-            SparkPluginError: the part cannot be read; see :mod:`flintmq.plugins.spark.errors`.
+            SparkPluginError: messages of the task cannot be read; see :mod:`flintmq.plugins.spark.errors`.
         """
         ...
 

@@ -7,7 +7,7 @@ PySpark   lacks
 4.1       ``latestOffset(start, limit)`` with its limits, a source's own ``AvailableNow``, time zones in ``to_arrow_schema``
 ========  ==========================================================================================================
 
-Modules of this package import these names from here. docs/spark.md says what users notice.
+Modules of the Spark plugin import the names of this interface from this module. docs/spark.md says what users notice.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ def is_compressed(heads: Heads) -> Bools:
 
 
 def plain_runs(data: npt.NDArray[np.uint8], heads: Heads, max_bytes: int) -> Iterator[tuple[slice, list[bytes | None]]]:
-    """Divide records into runs, so that the decompressed bodies of a run have together at most ``max_bytes``. A run has at
-    least one record.
+    """Divide records into runs of consecutive records, so that the decompressed bodies of a run have together at most
+    ``max_bytes``. A run has at least one record.
 
-    Each run is a slice of the records with the decompressed bodies of its compressed records (:func:`is_compressed`); None
-    for a body that cannot be decompressed.
+    Yield each run as a slice of the records, together with the decompressed bodies of the run's compressed records
+    (:func:`is_compressed`). None replaces a body that cannot be decompressed.
     """
     packed = is_compressed(heads)
     begin = size_bytes = 0

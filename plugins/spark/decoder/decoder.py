@@ -103,8 +103,9 @@ class Decoder:
             One row for each record that :attr:`rows` accepts. Use :meth:`batches` if the bodies may be large.
 
         Raises:
-            BadRecordError: there is no record at a position, or with :attr:`verify_crc` a body does not match its CRC. Not
-                raised if :attr:`bad_records` is ``skip``, and for bodies not if it is ``keep``.
+            BadRecordError: there is no record at a position, or with :attr:`verify_crc` a body does not match its CRC. If
+                :attr:`bad_records` is ``skip``, no error is raised. If :attr:`bad_records` is ``keep``, no error is raised for
+                a body.
         """
         rows = self._chosen(buffer, starts, where, first_offset_bytes)
         return self._batch(rows, next(self._runs(rows, _INT64_MAX))[1])
@@ -147,8 +148,8 @@ class Decoder:
     def damaged(self, physical_offset: int | None, size_bytes: int, reason: str) -> pa.RecordBatch:
         """Return a batch with one row that describes a damaged part of the log: its physical offset, its size and the damage.
 
-        The batch is empty if :attr:`rows` leaves out topics that were read before, because the read of these topics had this
-        row.
+        The batch is empty if the filter :attr:`rows` excludes topics because an earlier read has returned their rows. That
+        earlier read has also returned the row for the damage.
         """
         schema = arrow_schema(self.columns, self.properties_format)
         values = {
@@ -174,7 +175,8 @@ class Decoder:
             done = until
 
     def _runs(self, rows: _Rows, max_bytes: int) -> Iterator[tuple[slice, list[bytes | None]]]:
-        """Divide rows into runs, and yield the decompressed message bodies of each run."""
+        """Divide rows into runs of consecutive rows, and yield each run as a slice with the run's decompressed message
+        bodies."""
         asked = "body" in self.columns or (self.bad_records == "keep" and BAD_RECORD in self.columns)
         if asked and not self.raw_body and is_compressed(rows.heads).any():
             return plain_runs(rows.data, rows.heads, max_bytes)

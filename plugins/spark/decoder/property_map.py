@@ -113,9 +113,11 @@ def _entries(offsets: Ints, content: npt.NDArray[np.uint8]) -> tuple[Ints, Ints,
 
 
 def _last_of_equals(rows: Ints, codes: npt.NDArray[np.int32], names: int) -> Bools | None:
-    """Return which property entries remain if only the last of equal names in a record counts; None if all entries remain.
+    """Return, for each property entry, whether it is the record's last entry with its name; None if all entries are. Only the
+    last of several entries with one name counts.
 
-    Each name has a bit. If no name occurs twice in a record, the sum of its entries' bits equals their union.
+    A first check is fast: each name is a bit, and a record has no name twice if the sum of its names' bits equals their bitwise
+    OR.
     """
     if len(rows) == 0:
         return None

@@ -160,9 +160,8 @@ class LandingFeeder:
         """Return the feeder's counts since the broker started, named as in the answer to request 28 (runtime information). Any
         thread.
 
-        ``CommittedOffset`` is empty while it is unknown. ``LagMillis`` is the least time that the oldest waiting bytes have
-        waited. ``Error`` is present only while copying to the landing zone has stopped, or while a failed step waits to be
-        repeated.
+        ``CommittedOffset`` is empty while it is unknown. The oldest waiting bytes have waited for at least ``LagMillis``.
+        ``Error`` is present only while copying to the landing zone has stopped, or while a failed step waits to be repeated.
         """
         lag = max(0, self._readable() - max(self._read_to, self._committed or 0))
         since_s = self._waits_since_s

@@ -42,7 +42,7 @@ class LogReader:
         Args:
             start_offset_bytes: the physical offset of a record or of the blank end of a file.
             limit_offset_bytes: a later record boundary up to which the broker allows reading (see the feed file).
-            max_bytes: the most bytes of the log to read.
+            max_bytes: the maximum number of bytes of the log to read.
 
         Returns:
             the rows, and the physical offset where reading continues.
@@ -73,8 +73,8 @@ class LogReader:
         return rows, file.start + stopped
 
     def _decode(self, data: npt.NDArray[np.uint8], starts: Ints, path: str) -> tuple[pyarrow.Table, int]:
-        """Decode the records at the beginning of ``starts`` until the rows have much data. Return the rows, and the number of
-        decoded records."""
+        """Decode records in the order of ``starts`` until their rows have more than :data:`TABLE_BYTES_MAX` bytes or all
+        records are decoded. Return the rows, and the number of decoded records."""
         import pyarrow as pa
 
         batches = [self._decoder.decode(data, starts[:0], path)]

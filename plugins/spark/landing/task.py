@@ -10,7 +10,8 @@ from flintmq.core.errors import FlintError
 
 @attrs.frozen
 class LogSource:
-    """The log to copy to a landing zone. A zone accepts only one history of one log."""
+    """The log to copy to a landing zone. A zone accepts only one log, and only while the log still contains all messages that
+    have landed."""
 
     store_id: str
     """Id of the store, from the file ``flint/epochs``."""

@@ -41,7 +41,7 @@ class LandingZone(Protocol):
         """Open the landing zone. A commit that a crash interrupted is completed or undone.
 
         Returns:
-            the physical offset up to which the log has landed; None if nothing has.
+            the physical offset up to which the log has landed; None if nothing has landed.
 
         Raises:
             LandingError: the zone belongs to another log, or is damaged. The text says what to change.
@@ -76,11 +76,11 @@ class ParquetZone:
     A commit becomes visible in three steps. Each is durable before the next begins:
 
     1. The files are written under names that begin with a dot, which readers ignore.
-    2. The commit with the list of its files is added to the manifest. From then on it counts.
+    2. The commit with the list of its files is added to the manifest. From then on the commit is valid.
     3. The files are renamed to their final names.
 
     After a crash before step 2 the next opening removes the files with a dot, and their rows land again. After a crash past
-    step 2 it renames the files. No row is missing or duplicated, for readers of the manifest and of the files.
+    step 2 the next opening renames the files. No row is missing or duplicated, for readers of the manifest and of the files.
     """
 
     def __init__(self, disk: Disk, root: Path, source: LogSource, compression: str) -> None:

@@ -66,7 +66,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _results(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """Run the tasks, and yield the index and the result of each finished task."""
+        """Run the tasks of a maintenance job, and yield the index and the result of each finished task."""
 
     def close(self) -> None:  # noqa: B027 -- not every engine starts something
         """Stop the processes or the Spark session that the engine started. Idempotent."""

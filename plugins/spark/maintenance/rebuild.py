@@ -349,7 +349,7 @@ def _swap(root: Path, work: Path) -> Path | None:
     """Replace the store's consume queues and index by the rebuilt folders. Move the old folders to ``flint/replaced``, and
     return the folder that contains them; None if the store had no such folders.
 
-    If the process is killed in between, the next broker rebuilds the missing files from the log.
+    If the process is killed before all folders are replaced, the next broker rebuilds the missing files from the log.
     """
     kept = set_aside(root)
     for name in _DERIVED:

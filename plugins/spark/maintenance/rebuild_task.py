@@ -88,7 +88,7 @@ def rebuild_piece(task: RebuildTask) -> PieceDone:
     has. A task that runs twice writes the same bytes twice.
 
     Raises:
-        MaintenanceError: there is no record where one must be, or a message belongs to several queues.
+        MaintenanceError: no record begins at a position at which a record must begin, or a message belongs to several queues.
         OSError: the new files cannot be written.
     """
     piece = task.piece
@@ -134,8 +134,8 @@ def _mentions(view: memoryview, piece: Piece) -> np.ndarray[tuple[int], np.dtype
 
 
 def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-    """Raise MaintenanceError if a message belongs to several queues. The log does not record the message's queue offsets in
-    these queues."""
+    """Raise MaintenanceError if a message belongs to several queues. The queues cannot be rebuilt in this case, because the log
+    does not record the message's queue offset in each queue."""
     begins = columns.begin_at
     rows = np.unique(np.searchsorted(begins, mentions, "right") - 1)
     for row in rows[rows >= 0].tolist():

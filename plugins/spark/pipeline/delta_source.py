@@ -1,8 +1,8 @@
 """Writes Delta tables without a jar: tasks write Parquet files, and the driver commits them with delta-rs in one transaction.
 
 Readers ignore files that no commit names, so neither a killed task nor a killed driver leaves rows. A stream's commit contains
-the query's id and the batch's number (Delta's ``txn`` action). A repeated batch is recognized by them and not committed again.
-A stream therefore writes each row exactly once.
+the query's id and the batch's number (Delta's ``txn`` action). A repeated batch is recognized by these two values and not
+committed again. A stream therefore writes each row exactly once.
 """
 
 from __future__ import annotations

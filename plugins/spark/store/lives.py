@@ -32,9 +32,10 @@ def lives(
 
     Args:
         root: the store.
-        log: the store's commit log. end: the physical offset up to which the log may be read. units_complete_to: the physical
-        offset up to which each message has its consume queue unit; the log after it is searched
-            for deletions.
+        log: the store's commit log.
+        end: the physical offset up to which the log may be read.
+        units_complete_to: the physical offset up to which each message has its consume queue unit. The log after this offset
+            is searched for deletions of topics.
         rows: the filter for topics and queues; None for all.
 
     Raises:

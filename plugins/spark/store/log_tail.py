@@ -60,14 +60,14 @@ class LogTail:
         return None
 
     def before(self, end: int, count: int) -> int:
-        """Return the physical offset of the record that ``count`` other records separate from the position ``end``; 0 if fewer
-        records precede ``end``."""
+        """Return the physical offset of the record after which exactly ``count`` more records begin before the position
+        ``end``; 0 if the log's newest files have too few records before ``end``."""
         index = int(np.searchsorted(self.starts, end)) - count - 1
         return int(self.starts[index]) if index >= 0 else 0
 
     def has_bad_body(self, count: int) -> bool:
-        """Return whether one of the log's last ``count`` records is damaged. A crash leaves incomplete records only at the
-        end."""
+        """Return whether one of the log's last ``count`` records is damaged. Earlier records are not checked, because a crash
+        leaves incomplete records only at the end of the log."""
         return any(
             self._record(position) is None for position in self.starts[max(0, len(self.starts) - count) :].tolist()
         )

@@ -51,7 +51,7 @@ class PieceReader:
 
         Raises:
             DataLossError: the file of the piece no longer exists, unless ``failOnDataLoss`` is off.
-            BadRecordError: there is no record where one must be, and ``badRecords`` is ``fail``.
+            BadRecordError: no record begins at a position at which a record must begin, and ``badRecords`` is ``fail``.
             StoreError: the file cannot be read.
         """
         data = map_file(piece.path)

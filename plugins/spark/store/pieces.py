@@ -155,8 +155,8 @@ _STEP_BYTES = 16 * 1024 * 1024
 
 
 def always_fits(start: int, end: int, limit: Limit) -> bool:
-    """Return whether the messages in the range [start, end) of the log are within a limit. Only the size of the range is
-    compared."""
+    """Return whether the size of the range [start, end) of the log shows that the messages in the range do not exceed a limit.
+    The messages are not counted."""
     size = end - start
     fits_bytes = limit.max_bytes is None or size <= limit.max_bytes
     return fits_bytes and (limit.max_rows is None or size < limit.max_rows * RECORD_MIN_BYTES)

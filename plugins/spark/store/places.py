@@ -91,8 +91,8 @@ class Places:
         return Place("queues", queue_offsets=places)
 
     def at_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Return the offset at which a read begins if its options name a queue offset for each queue. This is the position in
-        the log of the first message to read in any queue. Queues that ``place`` does not name begin at ``default``.
+        """Return the offset at which a read begins whose options name a queue offset for each queue. The offset is the position
+        in the log of the first message to read in any queue. Queues that ``place`` does not name begin at ``default``.
 
         The offset records where each queue begins. These beginnings apply up to the current end of the log. After this end all
         messages are read.
@@ -211,13 +211,14 @@ class StoreOffset:
         {"v": 1, "transport": "store", "store": "<32 hex>", "epoch": "<16 hex>", "phys": 617789557}
 
     Store id and epoch come from ``flint/epochs`` (:mod:`flintmq.core.log.epochs`). The epoch is that of the last byte before
-    the position. After a crash has cut the log's end, other messages may be written there. Their epoch differs, so a query
-    notices that it has read messages that are gone. Stores that the Java broker wrote have neither store id nor epoch.
+    the position. After a crash has truncated the log, other messages may be written at the same position. The epoch of these
+    messages differs, so a query notices that it has read messages that are gone. Stores that the Java broker wrote have neither
+    store id nor epoch.
 
     Further members are optional. ``"queues"`` has the queue offsets at which a query began, as ``{"topic": {"0": 23}}``, and
-    ``"queuesTo"`` the end of the log at that time. ``"of"`` is the choice of queues that the query reads. If the choice was
-    changed, ``"read"`` has the choices for which each part of the log was read. If a batch reads messages that were excluded
-    before, ``"historyFrom"`` is the physical offset at which it begins.
+    ``"queuesTo"`` has the end of the log when the query began. ``"of"`` is the choice of queues that the query reads. If the
+    choice was changed, ``"read"`` has the choices for which each part of the log was read. If a batch reads messages that were
+    excluded before, ``"historyFrom"`` is the physical offset at which the batch begins.
     """
 
     physical_offset: int
@@ -311,7 +312,7 @@ class StoreOffset:
         return joined([Stretch(self.physical_offset, (self.choice,))])
 
     def of(self, choice: Choice) -> StoreOffset:
-        """Return this offset for a query that reads other queues from now on."""
+        """Return this offset with another choice of queues, for a query that reads the queues of ``choice`` from now on."""
         if self.choice is None or self.choice == choice:
             return attrs.evolve(self, choice=choice)
         return attrs.evolve(self, choice=choice, read=self.stretches)
@@ -324,7 +325,8 @@ class StoreOffset:
         return attrs.evolve(found, history_from=history_from)
 
     def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
-        """Return this offset with other read parts of the log, in the shortest form."""
+        """Return this offset with ``stretches`` as the parts of the log that the query has read. The offset lists no parts if
+        all of them were read for its own choice of queues."""
         assert self.choice is not None
         plain = len(stretches) <= 1 and all(one.choices == (self.choice,) for one in stretches)
         return attrs.evolve(self, read=() if plain else stretches)

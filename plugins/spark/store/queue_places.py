@@ -19,7 +19,7 @@ def queues_at(transport: StoreTransport, offset: Offset) -> dict[MessageQueue, i
     """Return the next queue offset of each queue that a query reads, from an offset in a store's files.
 
     Raises:
-        CheckpointError: the store does not record its broker's name, or the offset is another store's.
+        CheckpointError: the store does not record its broker's name, or the offset belongs to another store.
     """
     name = broker_name_of(transport.root, transport.options)
     if name is None:

@@ -63,8 +63,8 @@ _NONE: Final = Units(*[np.empty(0, np.int64)] * 3)
 
 
 def in_log_order(several: Sequence[Units]) -> Units:
-    """Merge the units of several consume queues into the order of the log. Of several units with the same position only one is
-    kept."""
+    """Merge the units of several consume queues into the order of the log. If several units have the same position in the log,
+    only the first of these units is kept."""
     units = Units.joined(several)
     return units if len(several) == 1 else units.chosen(np.unique(units.position, return_index=True)[1])
 
@@ -121,7 +121,8 @@ class QueueUnits:
         return None
 
     def behind_fillers(self, queue_offset: int, limit: int) -> int:
-        """Return the first queue offset in [queue_offset, limit) that has a message; ``limit`` if there is none."""
+        """Return the first queue offset in [queue_offset, limit) that has a message; ``limit`` if no queue offset in this range
+        has a message."""
         return self._real_from(queue_offset, limit)[0]
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
@@ -142,7 +143,7 @@ class QueueUnits:
     def first_where(self, is_behind: Callable[[int], bool]) -> int:
         """Return the first queue offset whose message has a position in the log that fulfills a condition.
 
-        The condition must be false for smaller positions and true for all larger ones.
+        The condition must be false up to some position, and true for all larger positions.
         """
         low, high = self.first_unit, self.end_unit
         while low < high:
@@ -230,7 +231,7 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
     """Merge the units of several consume queues, and yield the units of the messages in the range [start, end) of the log, in
     the log's order.
 
-    A step has about ``step_units`` units, by default :data:`STEP_UNITS`.
+    Each yielded step has about ``step_units`` units, by default :data:`STEP_UNITS`.
     """
     cursors = [_Cursor(queue, queue.first_at(start), queue.first_at(end)) for queue in queues]
     numbers = [number for number, cursor in enumerate(cursors) if cursor.at < cursor.end]

@@ -23,7 +23,8 @@ def topic_table(root: Path) -> Mapping[str, Any]:
 
 
 def broker_name_of(root: Path, options: ReadOptions) -> str | None:
-    """Return the name of the broker that wrote a store, from the option or else from the store; None if it is not certain.
+    """Return the name of the broker that wrote a store, from the option ``brokerName`` or else from the store's topics; None if
+    the name is not certain.
 
     Every broker has a topic with its own name, one queue, and the permission to be inherited (TopicConfigManager). The topic
     with its cluster's name has 16 queues. After a broker was renamed, its store has two such topics.

@@ -114,7 +114,8 @@ class StoreTransport:
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. If there are no new
-        messages, return ``start``, but after :data:`QUIET_MAX_BYTES` of other messages the end of an empty batch."""
+        messages to read, return ``start``. If the log has grown by more than :data:`QUIET_MAX_BYTES` of other messages, return
+        the end of an empty batch instead."""
         first = StoreOffset.from_json(start).of(Choice.of(self.options))
         last = StoreOffset.from_json(end).physical_offset
         view = self._view()
@@ -263,8 +264,8 @@ class StoreTransport:
         return max(low, files[0].start) if files else high
 
     def _within_bounds(self, view: StoreView, low: int, high: int) -> tuple[int, int]:
-        """Return the range [low, high) of the log without a beginning and an end that the query's filters exclude. Only limits
-        that can be found quickly are used."""
+        """Shorten the range [low, high) of the log by the messages at its beginning and end that the query's filters exclude,
+        and return the new range. Filters are ignored if their position in the log cannot be found quickly."""
         physical, stored = self.bounds.physical_offset, self.bounds.store_timestamp_ms
         queues = list(list_queues(self.root, self._rows())) if physical != ANY or stored != ANY else []
         if physical.low > low:

@@ -83,7 +83,7 @@ def visible_end(
         now_ms: the wall-clock time.
 
     Raises:
-        UnsettledStoreError: the end is not known, or the log ends in an incomplete record. Names the option to change.
+        UnsettledStoreError: the end is not known, or the log ends in an incomplete record. The text names the option to change.
         StoreError: a file cannot be read.
     """
     feed = live_feed(root, int(time.time() * 1000) if now_ms is None else now_ms)
@@ -202,8 +202,8 @@ def _walked_to_end(log: LogFiles, position: int, *, check_bodies: bool) -> tuple
 
 
 def _first_bad_body(data: chain.Bytes, found: chain.Chain) -> int | None:
-    """Return the position of the first damaged record among the last :data:`IN_FLIGHT` records; None if they are whole. A crash
-    leaves incomplete records only at the end."""
+    """Return the position of the first damaged record among the last :data:`IN_FLIGHT` records; None if all these records are
+    valid. Earlier records are not checked, because a crash leaves incomplete records only at the end of the log."""
     for start in found.starts[-IN_FLIGHT:].tolist():
         try:
             decode_record(data.data, start)

@@ -107,7 +107,8 @@ class WireClient:
         return self._thread.start(work)
 
     def result(self, future: concurrent.futures.Future[T]) -> T:
-        """Wait for a coroutine that :meth:`start` started, and return its result. Raises like :meth:`run`."""
+        """Wait for a coroutine that :meth:`start` started, and return its result. Raises SparkPluginError if a broker or name
+        server refused a request, or did not answer."""
         try:
             return future.result()
         except SparkPluginError:
@@ -210,7 +211,7 @@ class WireClient:
 
     async def is_gone(self, queue: MessageQueue) -> bool:
         """Return whether a queue or its topic was deleted. A queue was deleted if its broker is registered at the name server
-        and does not have the queue. Raises like :meth:`registered`."""
+        and does not have the queue. Raises RemotingError, RefusedError."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
         # The queue is looked up again, because its broker may have registered after the first lookup.
@@ -253,7 +254,7 @@ async def again(ask: Callable[[], Awaitable[T]], attempts: int = ATTEMPTS, patie
 
     Raises:
         RemotingError: the last attempt got no answer.
-        RefusedError: the last attempt was refused, or an attempt was refused for a reason that lasts.
+        RefusedError: the broker refused the last attempt, or refused an attempt for a reason that a retry does not remove.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + patience_ms / 1000

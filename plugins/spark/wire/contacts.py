@@ -17,7 +17,7 @@ class Contacts:
     """The brokers that the planner of a Spark query knows. Not thread-safe.
 
     When a broker stops, the name server removes the broker from the routes of its topics. Without this record the broker's
-    queues would look deleted. :meth:`know` adds the queues of a checkpoint.
+    queues would look deleted. :meth:`know` adds the brokers of the queues in a checkpoint.
     """
 
     options: ReadOptions
@@ -95,6 +95,6 @@ class Contacts:
 
     def ages_ms(self) -> dict[str, int]:
         """Return the time in ms since the last answer of each broker, keyed by broker name. For a broker that never answered,
-        it is the time since this record first contained the broker."""
+        the time begins when the broker was added to this record."""
         now_s = self.clock()
         return {name: int((now_s - at_s) * 1000) for name, at_s in sorted(self._contact_s.items())}

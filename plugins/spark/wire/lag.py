@@ -28,7 +28,7 @@ def lag_of(
 
     Args:
         unread: the unread range of each queue.
-        message_bytes: function that returns the average size in bytes of a record in some ranges.
+        message_bytes: function that returns the average size in bytes of a record in the given ranges.
         client: the client that fetches the oldest unread messages.
         contacts: the times of the brokers' last answers.
     """

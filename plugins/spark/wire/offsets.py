@@ -1,9 +1,9 @@
 """The offset of a read from brokers, as a checkpoint records it.
 
 The offset contains the queue offset of each queue's next message, and the state of the queues when the offset was made. Queue
-offsets alone do not show whether a queue is still the same. A topic that was deleted and recreated begins at 0 and may already
-have more messages than were read. Brokers report when a queue's first message was stored. If that is later than every message
-that the query saw, the topic was recreated.
+offsets alone do not show whether a topic was deleted and recreated. The queues of a recreated topic begin at 0 and may already
+have more messages than the query has read from the deleted topic. Brokers report when a queue's first message was stored. If
+that time is later than the store time of every message that the query has read, the topic was recreated.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class WireOffset:
 
         Args:
             queues: the new queue offsets, keyed by queue.
-            edges: the current first and last offsets of the queues. began: the value of :attr:`began` in the new offset; None
-            for an empty one.
+            edges: the current first and last offsets of the queues.
+            began: the value of :attr:`began` in the new offset; None for an empty value.
         """
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}

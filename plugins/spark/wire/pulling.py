@@ -2,8 +2,8 @@
 messages.
 
 The offset of the next pull is known only when the previous answer has arrived. Ranges are therefore cut into parts that are
-pulled at the same time, and their records are returned in the order of the ranges. To bound the memory, a part stops when it
-has much data, and pulls the rest after that data was returned.
+pulled at the same time, and their records are returned in the order of the ranges. To bound the memory, pulling a part stops
+when the part has ``STRETCH_BYTES`` of data. The rest of the part is pulled after this data was returned.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def batches(
     """Decode pulled records, and yield the rows in Arrow batches. A batch ends at ``batch_rows`` or ``batch_bytes``, and may
     exceed these limits by one answer.
 
-    The bytes are those of the records, or of the decompressed bodies.
+    ``batch_bytes`` counts the bytes of the records, or of the decompressed bodies.
 
     Raises:
         BadRecordError: see :meth:`Decoder.decode`.

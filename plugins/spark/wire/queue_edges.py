@@ -49,12 +49,12 @@ class QueueEdges:
 
         Args:
             topics: the topics, of which missing ones are skipped; None for the topics of the options.
-            remembered: whether queues of brokers that are away are returned with their last known offsets; else they are left
-                out.
+            remembered: whether queues of brokers that are away are returned with their last known offsets. If not set, these
+                queues are left out.
 
         Raises:
             UnknownTopicError: a topic of the options does not exist.
-            BrokerAwayError: a broker has been away for too long. Until then its queues are left out.
+            BrokerAwayError: a broker has not answered for longer than the option ``maxBrokerAway`` allows.
         """
         return self._edges(topics, remembered=remembered, is_second_look=False)
 
@@ -118,7 +118,8 @@ class QueueEdges:
 
     def complete(self) -> Edges:
         """Return the first and last offsets of all queues that the options choose, for a read that ends at the last offsets. If
-        a broker does not answer, wait for the broker up to the time in the option ``maxBrokerAway``. Raises like :meth:`edges`.
+        a broker does not answer, wait for the broker up to the time in the option ``maxBrokerAway``. Raises UnknownTopicError,
+        BrokerAwayError.
         """
         edges = self.edges()
         client = self._client()
@@ -140,9 +141,10 @@ class QueueEdges:
         """Return the brokers in ``missing`` that are not registered at the name server, each with a text that says why the
         broker counts as away.
 
-        A broker in ``missing`` had a topic, but is not in the topic's route. If it is registered, either it registered after
-        the routes were fetched, or it deleted the topic. To find out, the routes must be fetched again: the first call then
-        returns None. In the second call the topic counts as deleted.
+        A broker in ``missing`` had a topic, but is not in the topic's route. If such a broker is registered, either the broker
+        registered after the routes were fetched, or the broker deleted the topic. To find out, the routes must be fetched
+        again, so the first call returns None if a broker in ``missing`` is registered. In the second call the topic of a
+        registered broker counts as deleted.
 
         Args:
             missing: names of brokers, keyed by topic.

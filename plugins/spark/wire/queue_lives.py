@@ -73,7 +73,7 @@ class QueueLives:
         these queues. A queue whose broker does not answer has not lost messages.
 
         Raises:
-            CheckpointError: messages were unread, or the checkpoint does not record whether they were.
+            CheckpointError: messages were unread, or the checkpoint does not record whether messages were unread.
         """
         missing = [queue for queue in ordered(offset.queues) if queue in queues and queue not in edges]
         if not missing:
@@ -98,7 +98,7 @@ class QueueLives:
                 )
 
     def still_there(self, ranges: Sequence[QueueRange], end: WireOffset) -> list[QueueRange]:
-        """Return the ranges of a planned batch without the ranges of queues that were recreated since it was planned.
+        """Return the ranges of a planned batch without the ranges of queues that were recreated since the batch was planned.
 
         Raises:
             DataLossError: a queue was recreated, so its planned messages are gone. Not raised if ``failOnDataLoss`` is off.
@@ -147,8 +147,8 @@ class QueueLives:
     def _ask(
         self, queues: Sequence[MessageQueue], what: Callable[[WireClient, MessageQueue], Awaitable[int]]
     ) -> dict[MessageQueue, int]:
-        """Ask brokers for a number of each queue with ``what``, and return the numbers, keyed by queue. Queues whose broker
-        does not answer are left out."""
+        """Call the request function ``what``, which asks a broker for a number, for each queue. Return the numbers, keyed by
+        queue. Queues whose broker does not answer are left out."""
         if not queues:
             return {}
         client = self._client()

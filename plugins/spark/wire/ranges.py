@@ -118,7 +118,7 @@ def queues_of(offset: Mapping[str, Any]) -> dict[MessageQueue, int]:
     """Return the queue offsets in a JSON offset that :func:`offset_of` made.
 
     Raises:
-        CheckpointError: the offset is another transport's, of a later version, or not valid.
+        CheckpointError: the offset belongs to another transport, has a later version, or is not valid.
     """
     check_offset(offset, "broker")
     return queue_numbers(offset.get("queues"))

@@ -147,8 +147,8 @@ class _Request:
 
 
 class Sender:
-    """Sends the messages of one Spark task to brokers. Not thread-safe. Call :meth:`close` at the end. Raises OptionError like
-    :class:`WireClient`."""
+    """Sends the messages of one Spark task to brokers. Not thread-safe. Call :meth:`close` at the end. Raises OptionError if
+    the address or the credentials of the options cannot be used."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -200,7 +200,7 @@ class Sender:
 
     def flush(self) -> None:
         """Send all messages that were added and not yet sent, and wait until brokers have acknowledged all messages. Raises
-        like :meth:`send`."""
+        SparkPluginError if a message could not be sent."""
         for lane, request in list(self._open.items()):
             self._submit(lane, request.messages)
         self._open.clear()
