@@ -74,8 +74,8 @@ class Account:
             raise ConfigError(f"account {written.access_key}: {error.message}", key="acl.accounts") from error
 
     def first_lacking(self, needs: Iterable[Need]) -> Need | None:
-        """Return the first right that a request needs and this account lacks; None if it lacks none. An administrator has every
-        right."""
+        """Return the first right that a request needs and this account lacks; None if the account has all needed rights. An
+        administrator has every right."""
         if self.admin:
             return None
         for need in needs:

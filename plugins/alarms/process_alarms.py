@@ -116,8 +116,8 @@ class ProcessAlarms:
         """Numbers of memory maps and file descriptors that the process uses, from the last measurement."""
 
     def start(self) -> None:
-        """Begin to measure memory maps and descriptors at intervals. A test that advances the broker's clock need not wait for
-        measurements."""
+        """Begin to measure memory maps and descriptors at intervals. A test that advances the broker's clock does not wait for
+        these measurements."""
         self._api.work.every(LOOK_S, self._look, "maps and descriptors", lambda: math.inf)
 
     async def stop(self) -> None:

@@ -79,7 +79,7 @@ class ScheduleMessageService:
         return min(self._run_level(level, now_ms) for level in self.levels)
 
     def next_due_ms(self) -> int | None:
-        """Return when the first delayed message is due, in ms since 1970, as of the last :meth:`run_due`; None if none
+        """Return when the first delayed message is due, in ms since 1970, as of the last :meth:`run_due`; None if no message
         waits."""
         return min(self._waits.values(), default=None)
 

@@ -1,7 +1,7 @@
 """Compiles comparisons and logic of filter expressions, and refuses expressions that RocketMQ does not allow.
 
 A property is text. A comparison is true, false or unknown (None). A number has the type that Java gives it. If text is compared
-with a number, it is converted to the number's type: int, long or double. All types are known when the expression is
+with a number, the text is converted to the number's type: int, long or double. All types are known when the expression is
 parsed, so each comparison is compiled once for its two types.
 
 The rules are RocketMQ's (docs/internals/protocol.md, Filter expressions), including some that are unexpected:
@@ -389,7 +389,8 @@ def _to_double(kind: Kind) -> Convert:
 
 
 def between(value: Operand, low: Operand, high: Operand) -> Operand:
-    """Compile BETWEEN. Raises RefusedError if the first literal is greater, or ``>=`` is not allowed for the operands."""
+    """Compile BETWEEN. Raises RefusedError if the first literal is greater than the second, or ``>=`` is not allowed for the
+    operands."""
     if low.is_literal and high.is_literal:
         for part in (low, high):
             if part.kind not in NUMBERS:
@@ -403,5 +404,5 @@ def between(value: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def not_between(value: Operand, low: Operand, high: Operand) -> Operand:
-    """Compile NOT BETWEEN. Like in RocketMQ, the first literal may be greater."""
+    """Compile NOT BETWEEN. Like in RocketMQ, the first literal may be greater than the second."""
     return junction([ordered("<", value, low), ordered(">", value, high)], decisive=True)

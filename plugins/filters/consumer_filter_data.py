@@ -116,7 +116,7 @@ class _Everything:
 
 
 class DeadFilters(msgspec.Struct, frozen=True):
-    """Represents all filters of a topic whose groups have no members, in the computation of bit maps."""
+    """Replaces, in the computation of a message's bit map, all filters of the topic that belong to groups without members."""
 
     bloom: BloomFilterData | None
     """Bit positions that the filters of a topic share if their consumer groups have no members."""

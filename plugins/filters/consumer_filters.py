@@ -3,9 +3,10 @@
 A filter is *dead* while its group has no members. Dead filters are kept for a day, so that older bit maps can be used when a
 group comes back.
 
-Every heartbeat may bring filters, so their number is limited per topic, group and broker. Their bytes, and the bytes compiled
-in a second, are limited as well. At a limit, a new filter replaces a dead filter. If there is no dead filter, the new filter is
-not kept, and its group's pulls evaluate every message. No filter is kept for a topic or group that does not exist.
+Every heartbeat may bring filters, so their number is limited per topic, group and broker. The bytes of all expressions, and the
+bytes of the expressions that are compiled in a second, are limited as well. At a limit, a new filter replaces a dead filter. If
+there is no dead filter, the new filter is not kept, and its group's pulls evaluate every message. No filter is kept for a topic
+or group that does not exist.
 """
 
 from __future__ import annotations
@@ -201,8 +202,8 @@ class ConsumerFilterManager:
             return None
 
     def _make_room(self, data: ConsumerFilterData) -> bool:
-        """Remove filters of groups without members until another filter is within the limits; return False if that is not
-        possible."""
+        """Remove filters of groups without members until one more filter fits into the limits; return False if removing all
+        these filters would not suffice."""
         of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, set())
         per_topic = PER_EXPECTED * self.bloom_filter.expected
         if len(of_topic) >= per_topic and not self._bury(one for one in of_topic.values() if one.is_dead):
@@ -332,7 +333,8 @@ class ConsumerFilterManager:
     def load(self) -> bool:
         """Read ``consumerFilter.json``; return False if the file does not exist, or its positions are those of another bloom
         filter. With another bloom filter, bit maps in the store cannot be used, so all filters are ignored, like in RocketMQ.
-        All groups count as left half a minute ago. Filters of the file above the limits are ignored.
+        The last members of all groups count as having left half a minute ago. Filters of the file that exceed the limits are
+        ignored.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.
@@ -356,7 +358,8 @@ class ConsumerFilterManager:
         return True
 
     def _load(self, data: ConsumerFilterData) -> None:
-        """Add a filter of ``consumerFilter.json`` if it is wanted and within the limits."""
+        """Add a filter of ``consumerFilter.json`` if :attr:`is_wanted` returns True for the filter, and the filter fits into
+        the limits."""
         of_topic, of_group = self._table.get(data.topic, {}), self._topics_of.get(data.consumer_group, ())
         if (
             self.is_wanted(data.topic, data.consumer_group, data.expression_type)

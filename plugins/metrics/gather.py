@@ -69,7 +69,8 @@ class Gatherer:
         }
 
     def steps(self, samples: Samples) -> Iterator[None]:
-        """Add the broker's figures to ``samples``. The event loop may do other work after each step."""
+        """Add the broker's figures to ``samples``, a part with each step of the returned iterator. The event loop may do other
+        work between two steps."""
         self._store(samples)
         self._traffic(samples)
         self._requests(samples)

@@ -43,7 +43,8 @@ class GroupGatherer:
         again."""
 
     def steps(self, samples: Samples) -> Iterator[None]:
-        """Add the figures of each group in each topic to ``samples``. The event loop may do other work after each step."""
+        """Add the figures of each group in each topic to ``samples``, a part with each step of the returned iterator. The event
+        loop may do other work between two steps."""
         before, self._times_ms = self._times_ms, {}
         for number, (topic, group) in enumerate(read_topics(self._api)):
             if number % _EACH == 0:

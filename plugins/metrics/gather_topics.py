@@ -38,7 +38,8 @@ def gather_topics(api: BrokerApi, samples: Samples) -> Iterator[None]:
 
     Args:
         api: the broker.
-        samples: the figures are added to these. The event loop may do other work after each step.
+        samples: the figures are added to this object, a part with each step of the returned iterator. The event loop may do
+            other work between two steps.
     """
     for number, (name, key, total, per_s) in enumerate(api.figures.counts.table.rows()):
         if number % _EACH == 0:

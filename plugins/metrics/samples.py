@@ -66,7 +66,7 @@ class Samples:
 
     def share(self, many: Samples) -> None:
         """Include the samples of topics and groups that several scrapes share. The series of these samples count towards the
-        limit. No metric may be in both objects."""
+        limit. No metric may be in this object and also in the shared samples."""
         self.many = many
         self.count += many.count
 
@@ -95,7 +95,7 @@ class Samples:
         """Expose some metrics under a second name, too.
 
         Args:
-            names: second names, keyed by the first.
+            names: second names of metrics, keyed by the first name.
         """
         for name, other in names.items():
             if name in self.by_name:

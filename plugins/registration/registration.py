@@ -169,10 +169,10 @@ class Registration:
                 )
 
     async def settle(self) -> None:
-        """Wait until the registrations with name servers that have begun have ended, each for at most three seconds after it
-        began.
+        """Wait until all registrations with name servers that are under way have ended. The wait for a registration ends at the
+        latest three seconds after the registration began.
 
-        Registrations that begin later are not waited for."""
+        Nor are registrations that begin during this wait."""
         now_s = asyncio.get_running_loop().time()
         for under_way, began_s in list(self._under_way.items()):
             if began_s + _SETTLE_MAX_S > now_s:

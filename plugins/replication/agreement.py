@@ -1,8 +1,8 @@
 """Decides whether a slave may replicate from a master, and from which physical offset. Both brokers compute the same result.
 
 Two logs with the same store id are equal up to the end of the last epoch that both have (:mod:`flintmq.core.log.epochs`). If a
-log ends *within* that epoch, they are equal up to the end of the shorter one. A slave whose log ends there or before may
-replicate. A longer log has a *tail* that the master does not have, for one of three reasons:
+log ends *within* that epoch, the logs are equal up to the end of the shorter log. A slave whose log ends at or before this
+position may replicate. A slave's longer log has a *tail* that the master does not have, for one of three reasons:
 
 * The master's power failed before it had synced records that the slave had already received. Its recovery began an epoch at the
   new end of its log. Its earlier frames prove that no client had got an acknowledgement or a message from the tail. The slave
@@ -10,7 +10,7 @@ replicate. A longer log has a *tail* that the master does not have, for one of t
 * The master was restored from an older copy, or its disk lost synced data. Clients consider the messages in the tail stored.
 * Both brokers were masters, one after the other or at the same time. Each log has messages that the other lacks.
 
-In the last two cases an operator must choose one of the logs. The error describes both and how to choose.
+In the last two cases an operator must choose one of the logs. The error describes both logs and how to choose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the waiters with which a sync master delays acknowledgements until a slave has the messages.
 
-A waiter completes when any slave has the log up to the waiter's physical offset. It completes at once if no slave is connected,
-or all are too far behind. There is one waiter for each append.
+A waiter completes when any slave has the log up to the waiter's physical offset. The waiter completes at once if no slave is
+connected, or if all slaves are too far behind the master. There is one waiter for each append.
 
 See docs/internals/algorithms.md, Replication.
 """
@@ -30,7 +30,7 @@ class GroupTransferService:
         watermarks: the positions of the log. This service sets ``replicated``, beyond which records are not readable.
         clock: the clock of the broker.
         timeout_ms: time after which a waiter ends with SLAVE_TIMEOUT.
-        fallbehind_max_bytes: bytes behind the log's end from which on a slave is not waited for.
+        fallbehind_max_bytes: a slave that is at least this number of bytes behind the log's end is not waited for.
     """
 
     def __init__(self, watermarks: Watermarks, clock: Clock, *, timeout_ms: int, fallbehind_max_bytes: int) -> None:

@@ -123,7 +123,7 @@ class MasterReplication:
         return tls
 
     def halt(self) -> None:
-        """Stop sending the log, because the broker is no longer a master. Records that no slave has become readable.
+        """Stop sending the log, because the broker is no longer a master. Records that no slave has received become readable.
         :meth:`withdraw` and :meth:`stop` are to be called afterwards.
         """
         api, copy = self._api, self._copy
@@ -138,7 +138,7 @@ class MasterReplication:
             api.log.dispatch()
 
     async def withdraw(self) -> None:
-        """End all waits for slaves, and close the connections of the slaves."""
+        """End the waiting of acknowledgements for slaves, and close the connections of the slaves."""
         if self.gate is not None:
             self.gate.close()
         await self.master.stop()
@@ -309,7 +309,7 @@ class HaMasterService:
 
     def runtime_info(self) -> dict[str, str]:
         """Return figures for request 28: the number of slaves, the largest physical offset that a slave has reported, and the
-        bytes of the log after it."""
+        bytes of the log after this offset."""
         followers = [c.link for c in self.connections if c.link.stage is Stage.TRANSFER]
         held = max((link.held_offset_bytes for link in followers), default=0)
         return {

@@ -1,4 +1,5 @@
-"""Implements the master's side of a connection without a socket: it takes reports and returns pieces of the log.
+"""Implements the master's side of a replication connection, without a socket: takes the slave's reports and returns pieces of
+the log.
 
 ::
 
@@ -65,7 +66,7 @@ class MasterLink:
         """Process received bytes of the slave.
 
         Raises:
-            ReplicationError: the slave breaks the protocol or may not replicate. The caller sends it :meth:`farewell`.
+            ReplicationError: the slave breaks the protocol or may not replicate. The caller sends the slave :meth:`farewell`.
         """
         self._read_s = now_s
         if self._decode is None:

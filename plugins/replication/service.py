@@ -25,7 +25,7 @@ class ReplicationService:
     """Runs the master's or the slave's part of replication, according to the broker's role. Loop thread.
 
     When the role changes, the former part stops using the log at once, and the new part is made before any message is appended.
-    A task closes the sockets and tasks of the former part and opens those of the new one.
+    A task closes the sockets and tasks of the former part and opens the sockets and tasks of the new part.
 
     Args:
         api: the broker.

@@ -83,7 +83,8 @@ class SlaveReplication:
         return self.slave.is_following
 
     def start(self) -> None:
-        """Do nothing. The master's address may come from name servers, which know this broker only when it is ready."""
+        """Do nothing. The slave connects to its master in :meth:`ready`, because the master's address may come from name
+        servers, which know this broker only when it is ready."""
 
     async def ready(self) -> None:
         """Begin to copy the master's log and tables."""
@@ -301,7 +302,8 @@ class HaSlaveService:
         return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
 
     def alarms(self, limit_ms: int) -> Iterator[Alarm]:
-        """Yield an alarm if the master's log has not been received for ``limit_ms``, or an operator has to act."""
+        """Yield an alarm if the master's log has not been received for ``limit_ms``, or if only an operator can make
+        replication continue."""
         if self._alone_since_s is None:
             return
         alone_ms = round((self.clock.monotonic_s() - self._alone_since_s) * 1000)

@@ -1,4 +1,5 @@
-"""Implements the slave's side of a connection without a socket: it takes pieces of the log and returns reports.
+"""Implements the slave's side of a replication connection, without a socket: takes pieces of the master's log and returns
+reports.
 
 ::
 
@@ -75,8 +76,8 @@ class SlaveLink:
         """Process received bytes of the master; return the chunks to append now, in order.
 
         Raises:
-            ReplicationError: the master breaks the protocol, sends a damaged record, or its log does not fit the slave's. The
-                caller sends it :meth:`farewell`.
+            ReplicationError: the master breaks the protocol, sends a damaged record, or its log does not continue the slave's
+                log. The caller sends the master :meth:`farewell`.
             StoreError: the slave's log could not be truncated, or the master's epochs could not be stored.
         """
         self._read_s = now_s
@@ -199,8 +200,8 @@ class RecordChecker:
             At most one chunk for each file; empty if no record is complete.
 
         Raises:
-            ReplicationError: the offset is not the expected one, or a record is not valid. No part of ``data`` is returned
-            then.
+            ReplicationError: the offset is not the expected one, or a record is not valid. If this error is raised, no part of
+                ``data`` is returned.
         """
         if offset_bytes != self.received_offset_bytes:
             raise ReplicationError(

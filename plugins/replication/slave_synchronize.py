@@ -1,9 +1,9 @@
 """Copies a master's topics, groups and offsets to its slave at intervals (RocketMQ: ``SlaveSynchronize``).
 
-Offsets of consumers, delay levels, timers and transactions refer to the master's log. If a slave applied them before it has
-that part of the log, it would lose messages when it becomes the master, because it would consider messages delivered that it
-never got. So the slave applies offsets only after its log has reached the end that the master's log had after it sent them.
-RocketMQ's slave does not wait.
+Offsets of consumers, delay levels, timers and transactions refer to the master's log. A slave must not apply offsets before its
+own log has the messages before these offsets. After becoming the master, it would consider messages delivered that it never
+got. So the slave applies offsets only after its log has reached the physical offset at which the master's log ended after the
+master had sent the offsets. RocketMQ's slave applies offsets at once.
 
 Groups, offsets, counters and queues that the master has deleted are removed from the slave, too, even if the slave was not
 connected at that time. Tables are copied only from a master whose log is received, because another broker may have another
@@ -261,7 +261,8 @@ class SlaveSynchronize:
         return int(table.get("commitLogMaxOffset", 0)) if isinstance(table, dict) else 0
 
     def _take_over_reached(self) -> None:
-        """Apply the offsets that the master sent, if the slave's log has reached the end that the master's log then had."""
+        """Apply the offsets that the master sent, if the slave's log has reached the physical offset at which the master's log
+        ended after the master had sent these offsets."""
         api, held = self._api, self._held
         if held is None or not self._is_following() or api.log.marks.wrote < held.end_offset_bytes:
             return

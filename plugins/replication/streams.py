@@ -15,7 +15,7 @@ FlintMQ's stream, in which both brokers prove that they know a secret, and every
 
     frame            type 1 | zeros 3 | size 4 | physical offset 8 | second position 8 | body | seal 16
 
-Both are big-endian. A frame never crosses the end of a file of the log, but it may end within a record.
+Both streams are big-endian. A frame never crosses the end of a file of the log, but it may end within a record.
 
 Each direction has its own key, derived from the secret and both nonces (HMAC-SHA256), so that recorded frames cannot be
 replayed. The seal is keyed BLAKE2b over the frame's number in its direction, its header and its body. A changed bit and a frame

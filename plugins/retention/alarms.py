@@ -52,7 +52,7 @@ def deleted_unexpired(files: int, messages: int, age: str, groups: str) -> Alarm
 def disks(log_disks: Sequence[DiskUsage], queue_disk: DiskUsage | None, policy: RetentionPolicy) -> list[Alarm]:
     """Return the alarms for the disks of a store according to the limits of retention, at most one for each disk.
 
-    If the commit log uses several disks, a full disk raises only a warning as long as another one has room.
+    If the commit log uses several disks, a full disk raises only a warning as long as another of these disks has room.
 
     Args:
         log_disks: usage of the disks with files of the commit log.

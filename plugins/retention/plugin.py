@@ -122,10 +122,10 @@ class RetentionService:
 class ResidentPages:
     """Releases mapped pages of older files to the kernel, in rounds. Loop thread. A timer of the caller calls :meth:`tick`.
 
-    The kernel reclaims mapped pages only if memory is short. Until then, every page that was written or read counts as memory
-    of the broker, although only the last few megabytes are used again. Container limits and operators that look for a memory
-    leak use that figure. Released pages stay in the page cache. To read them again costs a page fault, but no read from the
-    disk.
+    The kernel reclaims mapped pages only if memory is short. Until then, every page that was written or read counts as resident
+    memory of the broker, although only the last few megabytes are used again. Container limits and operators who look for a
+    memory leak use the size of the resident memory. Released pages stay in the page cache. To read them again costs a page
+    fault, but no read from the disk.
 
     Args:
         files: the files of the store.

@@ -1,8 +1,8 @@
 """Finds the messages in a file of the log that groups have not consumed, and keeps files for named groups (docs/store.md).
 
 A group reads the topics in which it has stored an offset, the topics to which its connected members subscribe, and its retry
-topic. If it has no offset in a queue of such a topic, all messages there are unread. Waiting messages are unread as well: they
-wait for a delay level, a time or the end of a transaction before they go to a topic that the group reads.
+topic. If a group has no offset in a queue of such a topic, all messages of this queue are unread. Waiting messages are unread
+as well: they wait for a delay level, a time or the end of a transaction before they go to a topic that the group reads.
 
 The broker does not know the topics of a group that has stored no offset and is not connected, or that stores its offsets at
 the clients (broadcasting). Nothing is kept for such a group.
@@ -97,7 +97,7 @@ class UnreadFinder:
     Args:
         queues: all consume queues.
         offsets: the groups' offsets.
-        named: the groups of ``store.keep_for_groups``; only for them are waiting messages searched.
+        named: the groups of ``store.keep_for_groups``; messages that wait for delivery are searched only for these groups.
         look: returns the record with a physical offset and a size.
     """
 
@@ -194,7 +194,8 @@ class UnreadFinder:
             by_group.setdefault(group, []).append((queue.topic, queue.queue_id, count))
 
     def first_kept(self, queue: QueueReader, *, all_groups: bool) -> int | None:
-        """Return the physical offset of the first message of a queue that is kept for a group; None if there is none.
+        """Return the physical offset of the first message of a queue that is kept for a group; None if no message of the queue
+        is kept.
 
         Args:
             queue: the consume queue.
@@ -211,7 +212,8 @@ class UnreadFinder:
 
 
 class KeptForGroups:
-    """Decides which files are kept for the groups of ``store.keep_for_groups``, and alarms if one is deleted. Loop thread.
+    """Decides which files are kept for the groups of ``store.keep_for_groups``, and raises an alarm if such a file is deleted.
+    Loop thread.
 
     Args:
         clock: measures the duration of alarms.
@@ -245,7 +247,7 @@ class KeptForGroups:
 
     @staticmethod
     def named(unread: Sequence[Unread], policy: RetentionPolicy) -> list[Unread]:
-        """Return the elements whose groups are in ``store.keep_for_groups``."""
+        """Return the unread messages of the groups in ``store.keep_for_groups``, without those of other groups."""
         return [one for one in unread if one.group in policy.keep_for_groups]
 
     def note_lost(

@@ -39,7 +39,8 @@ class SendBackPlan(msgspec.Struct, frozen=True):
     is_dead_letter: bool
 
     def message(self, record: Record, store_host: bytes) -> MessageExtBrokerInner:
-        """Return the message to put: the record's body, flags and origin under the plan's topic and properties.
+        """Return the message to store: the body, flags and origin of the record that was sent back, with the topic, queue and
+        properties of this object.
 
         The caller then redirects the message to its delay level with :func:`flintmq.plugins.delay.plugin.redirect_to_schedule`.
         """
@@ -72,9 +73,9 @@ def plan_send_back(
     Args:
         record: the message as stored, in its topic or in the retry topic.
         offset_msg_id: the message's offset id, stored as the origin of every further attempt.
-        group: the group that refuses it; it must have retry queues.
+        group: the group that refuses the message. The group must have retry queues.
         delay_level: the consumer's wish; 0 uses the next longer level, less than 0 makes a dead letter at once.
-        requested_max: the request's ``maxReconsumeTimes``; None if it has none.
+        requested_max: the request's ``maxReconsumeTimes``; None if the request lacks this field.
         version: ordinal of the client's version.
         choose_queue: returns a queue id less than the number of queues; the broker chooses at random.
     """

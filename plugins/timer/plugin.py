@@ -107,8 +107,8 @@ class TimerStep:
 
 
 def timer_step(api: BrokerApi) -> TimerStep:
-    """Return a broker's intake step for messages that name a time. The step refuses a message if too many others are due in the
-    same minute."""
+    """Return a broker's intake step for messages that name a time. The step refuses a message if too many other messages are
+    due in the same minute."""
     service = api.part(TimerService)
     redirect = TimerRedirect(
         api.clock,

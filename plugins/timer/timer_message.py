@@ -94,8 +94,8 @@ class TimerRedirect:
         A message that waits for the end of its transaction is not redirected. A delay level has precedence over a time.
 
         Raises:
-            RefusedError: MESSAGE_ILLEGAL as for :meth:`wanted_ms`, SYSTEM_BUSY if too many messages are due at that time
-                already.
+            RefusedError: MESSAGE_ILLEGAL for a time that cannot be read or lies too far ahead, SYSTEM_BUSY if too many messages
+                are due at that time already.
         """
         if message.topic in FORBIDDEN_TOPICS or transaction_type(message.sys_flag) not in _WHOLE:
             return False

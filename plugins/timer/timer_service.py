@@ -1,7 +1,7 @@
 """Delivers messages at the time they name: reads the timer topic's queue into a wheel, and takes due messages out of it.
 
-**Guarantee.** Every acknowledged timer is delivered once, and never early. It is late by at most the interval between two
-runs (100 ms) plus the time that a burst takes. A timer is delivered a second time only
+**Guarantee.** Every acknowledged message that names a time (a timer) is delivered once, and never early. It is late by at most
+the interval between two runs (100 ms) plus the time that a burst takes. A timer is delivered a second time only
 
 * after a crash, if it was delivered within the last two intervals of ``delay.flush_interval_ms``, or after the last sync of the
   log if that is longer ago: positions are written only after the delivered copies are on disk;

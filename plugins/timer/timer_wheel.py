@@ -74,11 +74,12 @@ class TimerWheel:
         self.__init__(self._folder, self._disk)  # type: ignore[misc]
 
     def put(self, entries: Iterable[bytes]) -> None:
-        """Add entries to the timer wheel. Pass all entries of one read in one call, so that each file is written once.
+        """Add entries to the timer wheel. Entries that were read together should be passed in one call, so that each file is
+        written once.
 
         Raises:
-            StoreFormatError: as for :meth:`turn`.
-            StoreError: a file cannot be written. Add all of them again later: an entry that was added twice is returned once.
+            StoreFormatError: a file of the timer wheel is gone or too short.
+            StoreError: a file cannot be written. Add all entries again later: an entry that was added twice is returned once.
         """
         later: dict[int, list[bytes]] = {}
         heap = self._heap

@@ -62,7 +62,7 @@ class TraceContextError(ValueError):
 def is_unsampled(value: str) -> bool:
     """Return whether a ``traceparent`` is well formed, of version 00, and its span is not sampled.
 
-    This is a cheap check: most values are unsampled in systems that sample.
+    This check is cheaper than parsing the value, and in systems that sample most values are unsampled.
     """
     return _UNSAMPLED.fullmatch(value) is not None
 
@@ -101,7 +101,7 @@ def sampled_context(stored: bytes) -> TraceContext | None:
 def parse_traceparent(value: bytes) -> tuple[int, int, int]:
     """Return the trace id, the parent id and the flags of a ``traceparent``.
 
-    If the version is later than 00, only the fields of version 00 are read, and of the flags only :data:`SAMPLED`.
+    If the version is later than 00, only the fields of version 00 are read, and only the flag :data:`SAMPLED` is read.
 
     Raises:
         TraceContextError: the value is malformed.

@@ -158,9 +158,9 @@ class MessageTracer:
                 self._put(span)
 
     def end_overdue(self, until_ns: int) -> None:
-        """Finish the spans of traced messages whose durability was settled before a time.
+        """Finish the spans of traced messages whose flush and replication ended at or before a time.
 
-        These messages were answered by other requests than sends, for which :meth:`on_answered` is not called.
+        These messages were stored by other requests than sends, for whose answers :meth:`on_answered` is not called.
 
         Args:
             until_ns: the time, in ns since 1970.

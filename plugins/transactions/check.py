@@ -230,7 +230,8 @@ class TransactionalMessageCheckService:
         self.table.gave_up(identity, record.queue_offset)
 
     def _ask(self) -> None:
-        """Send the questions whose copies can be read, each to the next member of its producer group."""
+        """Ask producers about the half messages whose copies can be read. Each question goes to the next member of the producer
+        group."""
         questions, readable = self._questions, self._store.readable_offset_bytes
         while questions and questions[0].end_offset_bytes <= readable:
             question = questions.popleft()

@@ -208,7 +208,7 @@ def ends_transactions(role: Role) -> bool:
 class EndTransactionProcessor(DeclaredProcessor):
     """Ends transactions. Loop thread.
 
-    Clients usually send the request one-way: a refusal is logged, and answered only if the client waits for an answer.
+    Clients usually send END_TRANSACTION one-way. A refusal is logged, and answered only if the client waits for an answer.
     """
 
     def __init__(self, api: BrokerApi, transactions: TransactionalMessageService) -> None:

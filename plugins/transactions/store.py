@@ -53,7 +53,7 @@ class TransactionStore:
         return self._api.outlet.message_at(commit_log_offset_bytes)
 
     def last_record(self) -> Record | None:
-        """Return the newest record that is in a queue."""
+        """Return the newest record of the log that has a consume queue entry."""
         queues = list(self._log.queues.values())
         newest = max(queues, key=lambda queue: queue.max_physical_offset_bytes, default=None)
         if newest is None:
@@ -65,8 +65,8 @@ class TransactionStore:
         """Append messages as consecutive records, all or none. Does not wait for durability.
 
         Raises:
-            RefusedError: MESSAGE_ILLEGAL if the store can never accept them; any other code if the store cannot accept the
-                messages now.
+            RefusedError: MESSAGE_ILLEGAL if the store can never accept the messages; any other code if the store cannot accept
+                the messages now.
         """
         try:
             return self._api.put(messages, together=True, dispatch=False).requests()

@@ -1,6 +1,6 @@
 """Records which half messages are done, and which transactions are open (docs/internals/algorithms.md, Transactions).
 
-All half messages before ``position`` are done: they need no further check. Later ones may be done, too.
+All half messages before ``position`` are done and need no further check. Later half messages may be done, too.
 
 ::
 
@@ -11,9 +11,9 @@ All half messages before ``position`` are done: they need no further check. Late
 
 A transaction is open
 
-* if it has copies: while the newest of them is not done;
-* otherwise: while its half message is not done, or was given up and the broker still remembers that. A producer can then still
-  end it late.
+* if the half message has copies: while the newest copy is not done;
+* otherwise: while its half message is not done, or was given up and the broker still remembers it. The producer can still end a
+  transaction that was given up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPS_LOOKED_AT: Final = 10 * REMEMBERED_MAX
 class TransactionTable:
     """The positions in the half and op queues, and the transactions after them. Loop thread.
 
-    Memory grows with the open transactions, not with the ended ones.
+    Memory grows with the number of open transactions, not with the number of ended transactions.
 
     Args:
         position: queue offset of the first half message that may not be done.

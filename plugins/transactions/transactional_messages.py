@@ -41,7 +41,8 @@ class TransactionalMessageService:
     Args:
         store: see :class:`TransactionStore`.
         producers: the connected producers that can be asked.
-        place: sets the queue of a committed message: one of its topic, or one in which it waits until it is due.
+        place: sets the queue of a committed message: a queue of its topic, or a queue in which the message waits until it is
+            due.
         config: the settings in force.
         clock: measures intervals and the age of messages.
         has_topic: returns whether a topic exists; the topic of a half message may have been deleted.
@@ -131,10 +132,10 @@ class TransactionalMessageService:
             False if the transaction is committed, but its message is dropped because its topic was deleted.
 
         Raises:
-            RefusedError: SYSTEM_ERROR with RocketMQ's remark if the half message does not exist, is another message or
-                belongs to another group, or if its transaction has ended. Otherwise the code of the store's refusal, or of
-                a refused delivery time: too many messages are due then, or it is too far ahead for the current settings.
-                The transaction then stays open, and its producer is asked again.
+            RefusedError: SYSTEM_ERROR with RocketMQ's remark if the half message does not exist, is another message or belongs
+                to another group, or if its transaction has ended. If the store refuses the committed message, the code of this
+                refusal; for example, too many messages are due at its delivery time, or this time is too far ahead for the
+                current settings. After such a refusal the transaction stays open, and its producer is asked again.
         """
         if request.from_transaction_check:
             _log.debug(
@@ -253,7 +254,7 @@ def _verify(request: EndTransactionRequestHeader, record: Record) -> None:
 
     Like in RocketMQ, the request may lack the message id. Unlike in RocketMQ, an id of another message is refused. After a
     crash with asynchronous flush, another half message of the group may have the same physical offset and queue offset. Without
-    this check, the end of the lost transaction would commit it.
+    this check, a request to commit the lost transaction would commit this other half message.
     """
     properties = record.properties
     if record.topic != TRANS_HALF_TOPIC or record.queue_id != half.HALF_QUEUE_ID:
