@@ -186,7 +186,8 @@ class AccountStore:
         self._write(path, attrs.evolve(content, globalWhiteRemoteAddresses=tuple(addresses)))
 
     def versions(self) -> dict[str, FileVersion]:
-        """Return the versions of the account files, keyed by path. The version of ``acl.file`` comes first."""
+        """Return the version of each account file, keyed by path: the number and the time of its changes by requests. The
+        version of ``acl.file`` comes first."""
         found = {str(self._file): self._content(self._file).version}
         return found | {str(path): read.content.version for path, read in self._files.items()}
 

@@ -168,7 +168,7 @@ class AclProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, answer=GetBrokerAclConfigResponseHeader, needs=ADMIN)
     def info(self, _request: Request) -> Response:
-        """Return the versions of the account files."""
+        """Return the version of each account file: the number and the time of its changes."""
         api = self._api
         with self._changing(ResponseCode.SYSTEM_ERROR) as store:
             versions = {path: version.to_wire() for path, version in store.versions().items()}

@@ -364,7 +364,8 @@ RocketMQ's broker exposes the names with a unit. FlintMQ exposes the metrics und
 
 
 def _with_units(group: Group) -> Group:
-    """Return a copy of a group of metrics that has the metrics of :data:`WITH_UNIT` under both names."""
+    """Return a copy of a group of metrics that has the metrics of :data:`WITH_UNIT` twice: under the name without the unit and
+    under the name with the unit."""
     families = [
         attrs.evolve(one, name=name)
         for one in group.families

@@ -62,7 +62,8 @@ class CleanCommitLogService:
         files: the files of the store.
         offsets: consumer offsets, for the warning before unread messages are deleted. The offsets in a deleted queue are
             removed. None if there are no groups.
-        kept_topics: topics whose queues stay if all messages have expired, because a feature stores queue offsets of them.
+        kept_topics: topics whose queues stay if all messages have expired, because a feature of the broker stores queue offsets
+            of these queues.
     """
 
     def __init__(

@@ -126,7 +126,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Path:
 
     Raises:
         RuntimeMissingError: no Java of version 17 or later was found. The error's text names the found Javas, and says what to
-        install.
+            install.
     """
     candidates = {}
     if environment.get("JAVA_HOME"):

@@ -4,7 +4,7 @@ When a write or a micro-batch ends without an error, brokers have acknowledged e
 once: a request without an answer is sent again, and a task that Spark repeats sends all its rows again.
 
 Each message has the property ``SPARK_TXN`` with the value ``<query>:<batch>:<partition>:<number>``. A repeated row has the same
-value if its partition has the same rows in the same order. Consumers can use it to discard repeated rows. For a stream,
+value if its partition has the same rows in the same order. Consumers can use this value to discard repeated rows. For a stream,
 ``<query>`` is the query's id, which survives restarts, and ``<batch>`` the number of the micro-batch. A batch write has a
 random id and batch 0.
 

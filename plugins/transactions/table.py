@@ -61,7 +61,7 @@ class TransactionTable:
         return half_queue_offset >= self.position and half_queue_offset not in self._done
 
     def is_done(self, half_queue_offset: int) -> bool:
-        """Return whether a half message is done."""
+        """Return whether a half message is done: committed, rolled back, replaced by a copy, or given up."""
         return half_queue_offset < self.position or half_queue_offset in self._done
 
     def open_before(self, end_queue_offset: int) -> int:

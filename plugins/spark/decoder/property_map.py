@@ -116,8 +116,7 @@ def _last_of_equals(rows: Ints, codes: npt.NDArray[np.int32], names: int) -> Boo
     """Return, for each property entry, whether it is the record's last entry with its name; None if all entries are. Only the
     last of several entries with one name counts.
 
-    A first check is fast: each name is a bit, and a record has no name twice if the sum of its names' bits equals their bitwise
-    OR.
+    If there are few names, a fast check finds out whether any record has a name twice.
     """
     if len(rows) == 0:
         return None

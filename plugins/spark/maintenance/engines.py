@@ -48,10 +48,10 @@ class Engine(abc.ABC):
         """Call a function with each task, and return the results in the order of the tasks.
 
         Args:
-            what: the job's step, for ``report``.
+            what: the name of the job's step, which is passed to ``report``.
             function: a function at a module's top level, called with each task. Its results must be small picklable values.
             tasks: the arguments.
-            report: called with the total size of the finished tasks.
+            report: called after each task with the name of the step, the size of the finished tasks, and the size of all tasks.
 
         Raises:
             Exception: a task's error. With Spark it is a MaintenanceError with the text of the task's error.

@@ -300,9 +300,9 @@ def log_end(pieces: Sequence[Piece], found: Sequence[PieceDone], log_start: int)
 
 
 def _runs(found: Sequence[PieceDone]) -> tuple[dict[QueueKey, tuple[int, int]], frozenset[QueueKey]]:
-    """Divide queues into two groups. The first group has queues without gaps or repeats in their queue offsets and without a
-    deletion of their topic, each with first queue offset and number of messages. The second group is the set of all other
-    queues."""
+    """Divide queues into regular and irregular queues. A queue is regular if its queue offsets have no gaps or repeats, and its
+    topic was not deleted. Return the first queue offset and the number of messages of each regular queue, and the set of
+    irregular queues."""
     runs: dict[QueueKey, tuple[int, int]] = {}
     irregular: set[QueueKey] = set()
     deleted = frozenset(topic for done in found for topic in done.deleted)

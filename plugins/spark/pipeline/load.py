@@ -257,8 +257,8 @@ def _check_views(loaded: LoadedPipeline) -> None:
 
 
 def _check_modes(loaded: LoadedPipeline) -> None:
-    """Raise ConfigError if a streaming pipeline has a key that applies only to batches, or a batch pipeline a key that applies
-    only to streams."""
+    """Raise ConfigError if a streaming pipeline has a key that applies only to batches, or if a batch pipeline has a key that
+    applies only to streams."""
     streaming = loaded.pipeline.is_streaming
     for place, step in enumerate(loaded.pipeline.steps):
         key = f"steps[{place}]"

@@ -2,7 +2,7 @@
 topics, and the sinks' folders.
 
 Nothing is written, and only the first and last offsets of the source are read. Through Spark Connect, sinks write on the
-server, which is not checked.
+server, whose folders are not checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_places(loaded: LoadedPipeline) -> None:
 
     Raises:
         ConfigError: the source cannot be read, or a destination cannot be written. The error has the line of the path, the
-        address or the topic.
+            address or the topic.
     """
     from flintmq.plugins.spark.source import transport_of
 

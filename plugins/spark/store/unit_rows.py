@@ -86,7 +86,7 @@ class UnitRows:
         """Yield the rows of a piece of the log, and the ranges between the rows that must be read from the log, in the order of
         the log.
 
-        If ``complete`` is set, the queues are all queues of the store. They should then name every message of the piece.
+        If ``complete`` is set, the queues are all queues of the store, and should contain every message of the piece.
         """
         at = piece.start
         gaps = 0

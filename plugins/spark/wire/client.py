@@ -151,7 +151,8 @@ class WireClient:
 
         Args:
             topic: the topic.
-            away: brokers that did not answer last time. They get only one attempt, so that other brokers do not wait for them.
+            away: brokers that did not answer last time. A request to such a broker is not repeated, so that the answers of
+                other brokers are not delayed.
 
         Raises:
             RefusedError: the topic does not exist.

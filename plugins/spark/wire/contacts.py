@@ -72,7 +72,7 @@ class Contacts:
 
         Raises:
             BrokerAwayError: a broker has been away for longer than the option ``maxBrokerAway``. With ``failOnDataLoss`` off, a
-            warning is logged instead.
+                warning is logged instead.
         """
         for name, why in sorted(found.items()):
             self._contact_s.setdefault(name, self.clock())
@@ -88,8 +88,8 @@ class Contacts:
                 )
 
     def is_waited_for(self) -> bool:
-        """Return whether the query still waits for a broker: the broker does not answer, but not yet for as long as the option
-        ``maxBrokerAway`` allows."""
+        """Return whether any broker does not answer now, but answered less than ``maxBrokerAway`` (an option) ago. The query
+        waits for such a broker."""
         limit_ms, ages_ms = self.options.max_broker_away_ms or 0, self.ages_ms()
         return any(ages_ms[name] < limit_ms for name in self._away)
 

@@ -219,7 +219,7 @@ def batches(
     pulled: Iterable[Pulled], decoder: Decoder, batch_rows: int, batch_bytes: int
 ) -> Iterator[pyarrow.RecordBatch]:
     """Decode pulled records, and yield the rows in Arrow batches. A batch ends at ``batch_rows`` or ``batch_bytes``, and may
-    exceed these limits by one answer.
+    exceed these limits by the records of one answer.
 
     ``batch_bytes`` counts the bytes of the records, or of the decompressed bodies.
 

@@ -226,8 +226,8 @@ class QueueEdges:
         messages may come first; the decoder leaves these messages out.
 
         A broker answers with the message nearest to a time, and with any of several messages of the same millisecond. The
-        request therefore names the millisecond before. The answer is then a message before the wanted messages, or the first
-        wanted message.
+        request therefore names the millisecond before the time. The answer is then a message before the wanted messages, or the
+        first wanted message.
 
         Raises:
             OptionError: no message was stored since the time, and the options make this an error.

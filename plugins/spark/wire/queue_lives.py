@@ -38,8 +38,8 @@ class QueueLives:
         With ``failOnDataLoss`` off, missing messages are skipped.
 
         Raises:
-            CheckpointError: a queue ends before the position in the offset, and is not known to be recreated. DataLossError:
-            messages that follow a position no longer exist.
+            CheckpointError: a queue ends before the position in the offset, and is not known to be recreated.
+            DataLossError: messages that follow a position no longer exist.
         """
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
