@@ -134,7 +134,7 @@ class AccountStore:
     # changing
 
     def update(self, account: AclAccount) -> None:
-        """Add an account, or replace the account with its access key in the file that has it.
+        """Add an account. If a file has an account with the same access key, replace the account in this file.
 
         Raises:
             ConfigError: the account is malformed, or no administrator would be left.

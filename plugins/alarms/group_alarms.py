@@ -102,8 +102,8 @@ class GroupAlarms:
     def alarms(self) -> list[Alarm]:
         """Return the alarms about lags, conflicts, shared client ids and unread queues.
 
-        Lags are those of the last round; the other alarms are computed by this call. A slave returns no alarms about unread
-        queues.
+        The lags were measured in the last round; the other three kinds of alarms are computed by this call. A slave returns no
+        alarms about unread queues.
         """
         shared = islice(self._api.clients.consumers.shared_ids(), ALARMS_MAX)
         unread = islice(_unread_alarms(self._api), ALARMS_MAX) if self._api.role.takes_writes else ()

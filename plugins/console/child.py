@@ -142,7 +142,7 @@ class ConsoleChild:
         environment: the environment variables of the process.
         program: the command.
         pauses_s: the shortest and the longest pause before a restart, in seconds.
-        steady_s: time, in seconds, after which a process counts as stable. The next pause is then the shortest.
+        steady_s: time, in seconds, after which a process counts as stable. The pause after a stable process is the shortest.
     """
 
     def __init__(

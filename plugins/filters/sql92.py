@@ -270,7 +270,7 @@ class Tokens:
         return True
 
     def expect(self, kind: str) -> Token:
-        """Return the next token, which must have a given kind. Raises RefusedError otherwise."""
+        """Return the next token, which must have a given kind. Raises RefusedError if the next token has another kind."""
         if self.next.kind != kind:
             raise self.unexpected(kind if kind in (TEXT, NAME) else f"'{kind}'")
         return self.take()

@@ -141,7 +141,7 @@ class HttpServer:
     async def _make_room(self) -> None:
         """Wait until fewer than :data:`CONNECTIONS_MAX` connections are open.
 
-        Meanwhile, connections whose request is incomplete are closed, oldest first.
+        During this wait, connections whose request is incomplete are closed, oldest first.
         """
         while len(self._open) >= CONNECTIONS_MAX:
             patience_s = None

@@ -28,7 +28,7 @@ class Distribution:
 
 
 class Samples:
-    """The figures of one scrape. Filled on the loop's thread, then by one other thread.
+    """The figures of one scrape. The loop's thread fills this object first, and then one other thread does.
 
     Args:
         limit: maximum number of series. Further series are left out and counted.

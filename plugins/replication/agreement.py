@@ -1,4 +1,5 @@
-"""Decides whether a slave may replicate from a master, and from which physical offset. Both brokers compute the same result.
+"""Decides whether a slave may replicate from a master, and from which physical offset. Master and slave compute the same
+result.
 
 Two logs with the same store id are equal up to the end of the last epoch that both have (:mod:`flintmq.core.log.epochs`). If a
 log ends *within* that epoch, the logs are equal up to the end of the shorter log. A slave whose log ends at or before this

@@ -151,8 +151,8 @@ class SlaveReplication:
         return next(self._api.parts(MasterDirectory), None)  # type: ignore[type-abstract]
 
     def _master_client_address(self) -> str:
-        """Return the master's address for clients. A FlintMQ master sends this address with its log; otherwise name servers
-        have it."""
+        """Return the master's address for clients. A FlintMQ master sends this address with its log. The address of any other
+        master comes from name servers."""
         directory = self._directory()
         return self.slave.master_client_address or (directory.master_address if directory is not None else "")
 

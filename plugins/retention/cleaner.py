@@ -282,7 +282,7 @@ class CleanCommitLogService:
     # expiry in queues and the index
 
     def expire_topics(self) -> None:
-        """Raise the minimum queue offset in topics with their own retention past expired messages (``topic_retention``).
+        """Raise the minimum queue offset past expired messages in topics that have their own retention (``topic_retention``).
 
         Call this method once after a start, too, because a recovery sets the minimum to the first message that is still in the
         log.
@@ -294,8 +294,8 @@ class CleanCommitLogService:
                 self._expire(queue, self._is_older(queue, retention_ms[topic]))
 
     def _is_older(self, queue: QueueReader, retention_ms: int) -> Callable[[int], bool]:
-        """Return a function that takes a physical offset, and returns whether the message there has expired by its topic's
-        retention and is not kept for a group."""
+        """Return a function that takes a physical offset, and returns whether the message at this offset has expired by its
+        topic's retention and is not kept for a group."""
         policy = RetentionPolicy.of(self._files.settings.store)
         stored_ms, now_ms = self._files.log.store_timestamp_ms, self._clock.now_ms()
         finder = self._finder(policy)

@@ -51,8 +51,8 @@ class SendBackPlan(msgspec.Struct, frozen=True):
 
 
 def max_reconsume_times(group: SubscriptionGroupConfig, requested: int | None, version: int) -> int:
-    """Return how often a message may be delivered again: as often as the request says, if the client's version supports this
-    field, else as often as the group's configuration says."""
+    """Return how often a message may be delivered again: as often as the request's ``maxReconsumeTimes`` says, if the client's
+    version supports this field, else as often as the group's configuration says."""
     if version >= MAX_RECONSUME_TIMES_VERSION and requested is not None and requested >= 0:
         return requested
     return group.retry_max_times

@@ -85,8 +85,8 @@ class Checkpoint:
         return (self.folder / "state").is_dir()
 
     def move(self, entry: CheckpointEntry, offset: Offset) -> int:
-        """Add a finished batch to the checkpoint, and return the batch's number. The query continues from the batch's end at
-        its next start.
+        """Add a finished batch to the checkpoint, and return the batch's number. At its next start, the query continues from
+        the end of this batch.
 
         Args:
             entry: the newest batch.

@@ -1,10 +1,10 @@
 """Column pruning, which Spark lacks for data sources in Python: a query reads only the message columns that it uses.
 
-Spark plans a read of such a source with all its columns, even for ``count()``. This module adds an optimizer rule to the
-session through ``spark.experimental.extraOptimizations``. The rule is written in Java. Janino, which also compiles Spark's
-queries, compiles it in the session's process. The rule replaces the schema of the planned scan by the used columns, and the
-reader treats the replaced schema like a schema from ``.schema(…)``. If the rule does not recognize a plan, the plan stays
-unchanged, and the query is slower.
+Spark plans a read of a data source in Python with all columns of the source, even for ``count()``. This module adds an
+optimizer rule to the session through ``spark.experimental.extraOptimizations``. The rule is written in Java. Janino, which also
+compiles Spark's queries, compiles the rule in the session's process. The rule replaces the schema of the planned scan by the
+used columns, and the reader treats the replaced schema like a schema from ``.schema(…)``. If the rule does not recognize a
+plan, the plan stays unchanged, and the query is slower.
 
 Sessions of Spark Connect do not have the rule, and Spark plans streams without the rule. Queries of Spark Connect and streams
 read the columns of the option ``columns``.

@@ -1,1 +1,1 @@
-"""Timers: messages that are delivered at the time they name, to the millisecond (docs/later.md)."""
+"""Timers: messages that are delivered at the time that they name in a property (docs/later.md)."""

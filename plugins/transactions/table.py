@@ -96,7 +96,7 @@ class TransactionTable:
         self._advance()
 
     def done(self, half_queue_offset: int) -> None:
-        """Mark a half message as done."""
+        """Mark a half message as done, so that it needs no further check."""
         if half_queue_offset >= self.position:
             self._done.add(half_queue_offset)
             self._advance()
@@ -209,8 +209,8 @@ def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Id
 
 
 def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """Mark as done the half messages that were replaced, and those whose transaction was ended with another of its half
-    messages."""
+    """Mark as done the half messages that a copy has replaced, and all half messages of a transaction that was ended with one
+    of its half messages."""
     named = {half_offset for offsets in ended.values() for half_offset in offsets}
     seen: dict[Identity, int] = {}
     for half_offset in range(table.position, store.max_queue_offset(TRANS_HALF_TOPIC)):

@@ -1,6 +1,6 @@
 """Converts records of the commit log to Arrow batches, without a Python step per record (docs/spark.md).
 
-Three methods make it fast:
+Three methods make the conversion fast:
 
 * One strided view over the bytes gathers the fixed fields of all records in one C loop (:mod:`flintmq.core.record.heads`).
 * A field of variable length becomes an Arrow array over the file's bytes, with alternate items for values and for the gaps

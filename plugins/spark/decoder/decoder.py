@@ -96,8 +96,8 @@ class Decoder:
             buffer: an object with bytes, such as a memory map of a file or the body of a PULL answer.
             starts: ascending positions of records in the buffer.
             where: the bytes' origin, for error texts.
-            first_offset_bytes: the physical offset of the first byte, if the bytes are a part of the log. Each record must then
-                name the physical offset at which it lies.
+            first_offset_bytes: the physical offset of the first byte, if the bytes are a part of the log. If this argument is
+                given, each record must name the physical offset at which the record lies.
 
         Returns:
             One row for each record that :attr:`rows` accepts. Use :meth:`batches` if the bodies may be large.

@@ -1,10 +1,10 @@
-"""The manifest of a landing zone: one small file per commit with the part of the log that it landed.
+"""The manifest of a landing zone: one small file for each commit, with the part of the log that the commit has landed.
 
 ``_flintmq/commit-<start>-<end>.json`` records that the log between two physical offsets has landed, and in which files. Commits
 follow each other without gap or overlap. A commit is published in one step, before its files get their final names. After a
 crash, the files of published commits get their final names, and all other files are removed.
 
-From time to time, old commits are joined into ``_flintmq/joined-<start>-<end>.jsonl``, one per line.
+From time to time, old commits are joined into ``_flintmq/joined-<start>-<end>.jsonl``, with one commit in each line.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class LandingZone(Protocol):
             the commit with its files.
 
         Raises:
-            StoreError, OSError: the commit may not be durable. The next opening undoes or completes it.
+            StoreError, OSError: the commit may not be durable. The next opening undoes or completes the commit.
         """
         ...
 
@@ -73,7 +73,7 @@ class ParquetZone:
           topic=Orders/date=2026-11-22/part-<start>-<end>.parquet
           _flintmq/commit-<start>-<end>.json
 
-    A commit becomes visible in three steps. Each is durable before the next begins:
+    A commit becomes visible in three steps. Each step is durable before the next step begins:
 
     1. The files are written under names that begin with a dot, which readers ignore.
     2. The commit with the list of its files is added to the manifest. From then on the commit is valid.

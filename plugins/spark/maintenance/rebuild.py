@@ -105,7 +105,7 @@ def rebuild(
     """Rebuild a store's consume queues and index from its commit log, and return counts.
 
     Args:
-        root: the store. No broker may run on it, and its last broker must have stopped in order.
+        root: the store. No broker may run on the store, and the last broker that ran on it must have stopped without a crash.
         config: the broker's configuration, for the index, the delay levels and file sizes.
         delay_level_ms: delay in ms, keyed by delay level, if the store does not record them.
         engine: runs the tasks.

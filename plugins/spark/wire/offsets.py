@@ -84,7 +84,8 @@ class WireOffset:
     def moved(
         self, queues: Mapping[MessageQueue, int], edges: Edges, began: Mapping[MessageQueue, int] | None = None
     ) -> WireOffset:
-        """Return this offset with other queue offsets for some queues, and with the given state of the queues.
+        """Return this offset of a read from brokers with other queue offsets for some queues, and with the given state of the
+        queues.
 
         Args:
             queues: the new queue offsets, keyed by queue.

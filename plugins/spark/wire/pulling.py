@@ -82,8 +82,8 @@ class Puller:
     """Longest time in ms to wait for a broker that does not answer."""
 
     def pull(self, ranges: Sequence[QueueRange]) -> Iterator[Pulled]:
-        """Pull ranges of queues, and yield their records in the order of the ranges. Messages of other tags are left out if the
-        hashes of the tags differ.
+        """Pull ranges of queues, and yield their records in the order of the ranges. Messages whose tag has another hash than
+        all requested tags are left out.
 
         Raises:
             DataLossError: messages to be pulled no longer exist.

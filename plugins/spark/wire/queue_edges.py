@@ -48,7 +48,7 @@ class QueueEdges:
         """Ask brokers for the first and last offsets of the queues to read, and return these offsets.
 
         Args:
-            topics: the topics, of which missing ones are skipped; None for the topics of the options.
+            topics: the topics; None for the topics of the options. Given topics that do not exist are skipped.
             remembered: whether queues of brokers that are away are returned with their last known offsets. If not set, these
                 queues are left out.
 
