@@ -268,7 +268,8 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
         file_mode: ``refuse``, ``warn`` or ``ignore``, for a file that users other than its owner may read or write.
 
     Raises:
-        ConfigError: the file cannot be read, is malformed, or its mode is refused. The text names a line, never a value.
+        ConfigError: the file cannot be read or is malformed, or ``file_mode`` is ``refuse`` and other users may read or write
+            the file. The text names a line, never a value.
     """
     try:
         with path.open("rb") as stream:

@@ -37,7 +37,8 @@ class AclAuthenticator:
     Args:
         store: the accounts.
         trace_topic: the topic of message traces (``topics.trace_topic_name``).
-        extra: rules from the configuration, keyed by request code. They replace declared rules.
+        extra: rules from the configuration, keyed by request code. These rules replace the declared rules of the same request
+            codes.
         clock: the clock to which the times of requests are compared.
         strict: whether requests from listed addresses are accepted without signature and permissions, as in RocketMQ. A request
             from an account's address must name the account. If false, lists of addresses only restrict access.

@@ -5,9 +5,9 @@ Two logs with the same store id are equal up to the end of the last epoch that b
 log ends *within* that epoch, the logs are equal up to the end of the shorter log. A slave whose log ends at or before this
 position may replicate. A slave's longer log has a *tail* that the master does not have, for one of three reasons:
 
-* The master's power failed before it had synced records that the slave had already received. Its recovery began an epoch at the
-  new end of its log. Its earlier frames prove that no client had got an acknowledgement or a message from the tail. The slave
-  moves the tail to the quarantine and replicates.
+* The master's power failed before it had synced records that the slave had already received. The master's recovery began an
+  epoch at the new end of the master's log. Frames that the master sent earlier prove that no client had got an acknowledgement
+  or a message from the tail. The slave moves the tail to the quarantine and replicates.
 * The master was restored from an older copy, or its disk lost synced data. Clients consider the messages in the tail stored.
 * Both brokers were masters, one after the other or at the same time. Each log has messages that the other lacks.
 

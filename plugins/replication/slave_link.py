@@ -42,7 +42,8 @@ class SlaveLink:
     """The protocol of a connection to a master, without its socket. Loop thread.
 
     Args:
-        log: the slave's log, which must be on disk up to its end. It gets the offset that the master has confirmed.
+        log: the slave's log, which must be on disk up to its end. The offset that the master has confirmed is stored in this
+            object.
         settings: settings of the connection.
         now_s: the current monotonic time, in seconds.
     """

@@ -1,9 +1,9 @@
 """Copies a master's topics, groups and offsets to its slave at intervals (RocketMQ: ``SlaveSynchronize``).
 
 Offsets of consumers, delay levels, timers and transactions refer to the master's log. A slave must not apply offsets before its
-own log has the messages before these offsets. After becoming the master, it would consider messages delivered that it never
-got. So the slave applies offsets only after its log has reached the physical offset at which the master's log ended after the
-master had sent the offsets. RocketMQ's slave applies offsets at once.
+own log has the messages before these offsets. A slave that applied offsets too early and then became the master would consider
+messages delivered that it never got. So the slave applies offsets only after its log has reached the physical offset at which
+the master's log ended after the master had sent the offsets. RocketMQ's slave applies offsets at once.
 
 Groups, offsets, counters and queues that the master has deleted are removed from the slave, too, even if the slave was not
 connected at that time. Tables are copied only from a master whose log is received, because another broker may have another
@@ -227,7 +227,7 @@ class SlaveSynchronize:
         kept until the next table is copied.
 
         Args:
-            end_before_bytes: physical offset of the slave's log end before the request for the table.
+            end_before_bytes: physical offset at which the slave's log ended before the request for the table.
         """
         api, queues = self._api, self._api.log.queues
         self._may_be_left = False

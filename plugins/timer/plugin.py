@@ -58,8 +58,8 @@ class TimerStep:
         redirect: sends a message to the timer topic if it names a time. None with ``delay.timer_enable: false``: such
             messages are then stored in their topic at once, like in RocketMQ 4.9.
         config: the settings in force.
-        delivers: returns whether this broker delivers timers. If the broker does not, messages that name a time are stored in
-            their topic at once.
+        delivers: returns whether this broker delivers timers. If this broker delivers no timers, messages that name a time are
+            stored in their topic at once.
     """
 
     topic_prefixes: tuple[str, ...] = ()

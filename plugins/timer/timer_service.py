@@ -7,8 +7,8 @@ the interval between two runs (100 ms) plus the time that a burst takes. A timer
   log if that is longer ago: positions are written only after the delivered copies are on disk;
 * if the clock was set back, and the broker was stopped before the clock reached the time of that delivery again.
 
-A slave uses its master's positions when its log contains the messages that they cover (docs/replication.md). It delivers from
-them after it becomes the master.
+A slave uses its master's positions when the slave's log contains the messages that these positions name (docs/replication.md).
+After becoming the master, the slave delivers from these positions.
 
 **Positions.** After a start the wheel is rebuilt from the queue, from the first message that had not been delivered. The
 positions name the later messages that had been delivered::

@@ -128,8 +128,8 @@ class TimerWheel:
     def turn(self, now_ms: int) -> None:
         """Load the entries of minutes that have begun into memory, until memory has a few thousand entries.
 
-        If the clock was set back, entries of minutes that have not begun move back to files. Otherwise all later messages
-        would stay in memory.
+        If the clock was set back, entries of minutes that have not begun move back to files. Without this step, all later
+        messages would stay in memory.
 
         Raises:
             StoreError: a file cannot be read, written or deleted; call again.

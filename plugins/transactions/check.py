@@ -9,7 +9,8 @@
             asked too often, too old ... it moves to TRANS_CHECK_MAX_TIME_TOPIC
             else ....................... a copy is appended, and its producer is asked about the copy
 
-A round runs in slices of a few milliseconds. A producer is asked after the copy that its answer will name can be read.
+A round runs in slices of a few milliseconds. The producer's answer names the copy of the half message, so a producer is asked
+only when this copy can be read.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ class TransactionStep:
         """Redirect a message that begins a transaction. A delay that it asks for begins with the commit.
 
         Raises:
-            RefusedError: the broker accepts no transactions, or the message could never be delivered. This is checked now
-                because a producer that ends a transaction does not wait for an answer.
+            RefusedError: the broker accepts no transactions, or the message could never be delivered. These conditions are
+                checked before the commit, because a producer that ends a transaction does not wait for an answer.
         """
         if sent is None or not asks_for_transaction(message.properties, message.reconsume_times):
             return False

@@ -1,6 +1,6 @@
 """Ends transactions, and asks producers about open transactions (docs/internals/algorithms.md, Transactions).
 
-Three rules differ from RocketMQ's. A transaction ends only once, whichever of its half messages a producer names, at any time.
+Three rules differ from RocketMQ's. A transaction ends only once, even if its producers later name another of its half messages.
 If a round of checks fails, the checks that it completed stay completed. A message that is too young for a check does not count
 as checked.
 """

@@ -114,7 +114,7 @@ class StoreTransport:
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. If there are no new
-        messages to read, return ``start``. If the log has grown by more than :data:`QUIET_MAX_BYTES` of other messages, return
+        messages to read, return ``start``. If the log has grown by at least :data:`QUIET_MAX_BYTES` of other messages, return
         the end of an empty batch instead."""
         first = StoreOffset.from_json(start).of(Choice.of(self.options))
         last = StoreOffset.from_json(end).physical_offset

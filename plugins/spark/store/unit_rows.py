@@ -1,4 +1,5 @@
-"""Makes rows from consume queues alone. A unit has 20 bytes and contains topic, queue, queue offset, position and size.
+"""Makes rows from consume queues alone. A unit has 20 bytes with the position, the size and the tags code of a message. The
+place of the unit shows the message's topic, queue and queue offset.
 
 The units of all queues are merged into the order of the log, a step at a time. Units are used only while they agree with the
 log. If units do not agree with the log, the result contains a :class:`Span`, which the caller reads from the log:

@@ -142,9 +142,9 @@ class QueueEdges:
         broker counts as away.
 
         A broker in ``missing`` had a topic, but is not in the topic's route. If such a broker is registered, either the broker
-        registered after the routes were fetched, or the broker deleted the topic. To find out, the routes must be fetched
-        again, so the first call returns None if a broker in ``missing`` is registered. In the second call the topic of a
-        registered broker counts as deleted.
+        registered after the routes were fetched, or the broker deleted the topic. To distinguish these two cases, the routes
+        must be fetched again, so the first call returns None if a broker in ``missing`` is registered. In the second call the
+        topic of a registered broker counts as deleted.
 
         Args:
             missing: names of brokers, keyed by topic.

@@ -89,8 +89,8 @@ def limited_rows(ranges: Sequence[QueueRange], max_rows: int) -> dict[MessageQue
     """Shorten ranges of queues to at most ``max_rows`` messages together, and return the end of each queue's range.
     ``max_rows`` is at least 1.
 
-    Every queue gets one message, and its share of the rest. If there are more queues than ``max_rows``, only the longest ranges
-    get one message each.
+    Every queue gets one message, and a share of the remaining messages in proportion to its range. If there are more queues
+    than ``max_rows``, only the longest ranges get one message each.
     """
     if sum(one.rows for one in ranges) <= max_rows:
         return {one.queue: one.end for one in ranges}
