@@ -5,13 +5,11 @@ The units of all queues are merged into the order of the log, a step at a time. 
 log. If units do not agree with the log, the result contains a :class:`Span`, which the caller reads from the log:
 
 * If all messages are read, each message must end where the next message begins. Hidden messages, deleted topics, missing units
-and
-  the blank record at a file's end leave gaps. Each gap becomes a span. After the span units are used again.
+  and the blank record at a file's end leave gaps. Each gap becomes a span. After the span units are used again.
 * If a unit lies inside the previous message, the rest of the piece becomes one span. The reason is that two queues name one
   position, or that a size is wrong.
 * Some units are compared with the fixed fields of their records: the first and last unit of each queue in a step, the units
-beside a
-  gap, and one in :data:`SAMPLED` others. If one of these units differs, the rest of the piece becomes one span.
+  beside a gap, and one in :data:`SAMPLED` others. If one of these units differs, the rest of the piece becomes one span.
 """
 
 from __future__ import annotations
