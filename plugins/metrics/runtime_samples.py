@@ -17,7 +17,8 @@ _COUNT: Final = re.compile(r"\[[^\]]*\]:(\d+)")
 def add_runtime_samples(samples: Samples) -> None:
     """Add the figures that are computed from ``samples.info``, the texts of request 28.
 
-    They are the figures of rocketmq-exporter, the alarms, the state of replication, and the blocks of the event loop.
+    These are the figures of rocketmq-exporter, the alarms, the state of replication, and how often and how long the event loop
+    was blocked.
     """
     info = samples.info
     for name, (key, place) in RUNTIME.items():

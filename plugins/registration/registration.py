@@ -172,7 +172,7 @@ class Registration:
         """Wait until all registrations with name servers that are under way have ended. The wait for a registration ends at the
         latest three seconds after the registration began.
 
-        Nor are registrations that begin during this wait."""
+        Registrations that begin during this wait are not waited for."""
         now_s = asyncio.get_running_loop().time()
         for under_way, began_s in list(self._under_way.items()):
             if began_s + _SETTLE_MAX_S > now_s:

@@ -35,7 +35,8 @@ class LinkSettings:
 
 
 def link_settings(config: BrokerConfig) -> LinkSettings:
-    """Return the settings of the connections between master and slaves. Raises the ``ConfigError`` of :func:`load_secret`."""
+    """Return the settings of the connections between master and slaves. Raises ``ConfigError`` if the secret is missing or
+    cannot be used."""
     ha = config.ha
     return LinkSettings(
         heartbeat_s=ha.send_heartbeat_interval_ms / 1000,
@@ -55,7 +56,8 @@ def wants_tls(config: BrokerConfig) -> bool:
 
 
 def load_secret(config: BrokerConfig) -> bytes | None:
-    """Return the secret that master and slaves share; None with ``ha.compat: rocketmq``, whose stream cannot use one.
+    """Return the secret that master and slaves share; None with ``ha.compat: rocketmq``, because RocketMQ's stream cannot use a
+    secret.
 
     Raises:
         ConfigError: the secret is missing or too short, or other users may read its file.

@@ -79,7 +79,7 @@ class SlaveReplication:
 
     @property
     def is_following(self) -> bool:
-        """Whether the broker is connected to its master and receives its log."""
+        """Whether the broker is connected to its master and receives the master's log."""
         return self.slave.is_following
 
     def start(self) -> None:

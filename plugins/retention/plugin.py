@@ -155,7 +155,7 @@ class ResidentPages:
         return RESIDENT_CHECK_S
 
     def _steps(self) -> Iterator[None]:
-        """Release memory pages: those of the log except its newest part, of synced parts of queues, and of entries of the
+        """Release the memory pages of the log except its newest part, of the synced parts of queues, and of the entries of the
         index."""
         files = self._files
         marks = files.log.marks

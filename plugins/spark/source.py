@@ -272,7 +272,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """Return conditions that every row fulfills that passes all of a query's filters. Filters of unknown kinds are ignored."""
+    """Return conditions that a row fulfills if the row passes all filters of a query. Filters of unknown kinds are ignored."""
     bounds: dict[str, Any] = {}
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
