@@ -34,7 +34,8 @@ class ConfigError(ValueError):
 
 
 def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the name in ``known`` that is most similar to ``word``, ignoring case; None if none reaches the cutoff."""
+    """Return the name in ``known`` that is most similar to ``word``, ignoring case; None if no name reaches the similarity
+    ``cutoff``."""
     # Imported late: the import of difflib is slow, and most starts need no suggestion.
     import difflib
 
@@ -44,6 +45,7 @@ def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def hint(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return ``; did you mean 'x'?`` with the known name that is similar to ``word``; ``otherwise`` if none is similar."""
+    """Return ``; did you mean 'x'?`` with the known name that is similar to ``word``; the text ``otherwise`` if no known name
+    is similar."""
     close = nearest(word, known)
     return f"; did you mean '{close}'?" if close else otherwise

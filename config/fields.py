@@ -101,8 +101,8 @@ _UNITS: dict[str, Unit] = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_seconds"
 
 
 def spec_of(field: attrs.Attribute[Any]) -> FieldSpec:
-    """Return the :class:`FieldSpec` of a setting's field. The spec's unit is given by the end of the field's name. A plain
-    attrs field has a spec with only this unit."""
+    """Return the :class:`FieldSpec` of a setting's field. If the field declares no unit, the end of its name gives the unit.
+    The spec of a plain attrs field has only this unit."""
     spec: FieldSpec = field.metadata.get(SPEC, NO_SPEC)
     if spec.unit is None:
         unit = next((unit for suffix, unit in _UNITS.items() if field.name.endswith(suffix)), None)
@@ -136,10 +136,11 @@ def option(
 ) -> T:
     """Declare a setting: an attrs field that carries a :class:`FieldSpec` and is checked by it on construction.
 
-    The parameters are those of :class:`FieldSpec`. ``converter`` is that of attrs, and runs before the check.
+    The parameters are those of :class:`FieldSpec`. ``converter`` is a converter of attrs, and runs before the check.
 
     Returns:
-        The attrs field. Its static type is that of the value, so that a type checker sees a default.
+        The attrs field. A type checker sees a default value instead, because the declared return type is the type of the
+        default.
     """
     spec = FieldSpec(
         rocketmq=(rocketmq,) if isinstance(rocketmq, str) else rocketmq,

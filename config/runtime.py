@@ -1,7 +1,7 @@
 """Changes settings of a running broker or name server, and returns its configuration under RocketMQ's names.
 
-An explicit list has the keys that may be changed. Keys of paths, classes, addresses or plugins must never be in it. RocketMQ's
-CVE-2023-33246 allowed the execution of foreign code because such keys could be changed by requests.
+An explicit list has the keys that may be changed. Keys of paths, classes, addresses or plugins must never be in this list.
+RocketMQ's CVE-2023-33246 allowed the execution of foreign code because such keys could be changed by requests.
 """
 
 from __future__ import annotations

@@ -62,16 +62,16 @@ def _of_parts(text: str, zone: tzinfo | None) -> tuple[int, str]:
 
 
 def _in_iso(found: re.Match[str]) -> str:
-    """Return a matched time in the basic form of ISO 8601, to the millisecond."""
+    """Return the time that a regular expression has matched, in the basic form of ISO 8601, with milliseconds."""
     clock = (found["time"] or "").replace(":", "").ljust(6, "0")
     millis = (found["fraction"] or found["millis"] or "").ljust(3, "0")[:3]
     return f"{found['day'].replace('-', '')}T{clock}.{millis}{(found['zone'] or '').upper()}"
 
 
 def _of_local(named: datetime, text: str, zone: tzinfo | None) -> tuple[int, str]:
-    """Return the time in ms since 1970 at which clocks of a zone show a time, and a warning if they show it twice.
+    """Return the first time, in ms since 1970, at which the clocks of a time zone show a local time.
 
-    In that case the first of the two times is returned.
+    The returned text is a warning if the clocks show this local time twice, because they are set back; otherwise it is empty.
     """
     try:
         moments = [_ms(named.replace(tzinfo=zone, fold=fold)) for fold in (0, 1)]

@@ -88,7 +88,7 @@ def parse_quantity(text: str, unit: Unit | None, *, plain: Unit | None = None) -
     """Return the size or duration that a text names, in a unit; a plain integer if ``unit`` is None.
 
     Raises:
-        ConfigError: the text is not of this kind.
+        ConfigError: the text is not a size, a duration or an integer, as ``unit`` demands.
     """
     if unit is None:
         return parse_integer(text)

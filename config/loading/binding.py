@@ -1,4 +1,5 @@
-"""Converts raw nodes to the types of an attrs class, with checks of units, ranges and choices. Errors name the line.
+"""Converts settings as written (raw nodes) to the types of an attrs class, with checks of units, ranges and choices. Errors
+name the line.
 
 The class is one of :mod:`flintmq.config.sections`, or an attrs class of a plugin. Supported types are ``bool``, ``int``,
 ``float``, ``str``, ``Path``, enums, ``Literal``, ``X | None`` and other unions, ``tuple``, ``list``, ``set``, ``frozenset`` and
@@ -100,7 +101,8 @@ def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str) 
 
 
 def bind_value(node: RawNode, hint: Any, spec: FieldSpec, key: str) -> Any:
-    """Return the value of a node, converted to a type. Unlike in :func:`bind_field`, the range is not checked."""
+    """Return a value as written in a source of settings, converted to a type. Unlike in :func:`bind_field`, the range is not
+    checked."""
     if hint is Any or hint is object:
         return unbound(node)
     kind, arms = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -189,7 +191,7 @@ def _bind_union(node: RawNode, arms: tuple[Any, ...], spec: FieldSpec, key: str)
 
 
 def _items(node: RawNode, spec: FieldSpec, key: str) -> Sequence[RawNode]:
-    """Return the elements of a list. It may be written as one text: ``a, b``, or, except in files, ``[a, b]``."""
+    """Return the elements of a list. The list may be written as one text: ``a, b``, or, except in files, ``[a, b]``."""
     if isinstance(node, RawScalar) and node.origin.kind != "file" and _is_bracketed(node.text.strip()):
         from flintmq.config.loading.yaml_source import parse_list  # Imported late: PyYAML takes 1 MiB.
 
@@ -224,7 +226,7 @@ def _is_ipv6(text: str) -> bool:
 
 
 def unbound(node: RawNode) -> Any:
-    """Return the value of a node as texts, lists and dicts, without conversion; null is None."""
+    """Return a value as written in a source of settings, as texts, lists and dicts, without conversion; null is None."""
     if isinstance(node, RawMapping):
         return {name: unbound(child) for name, child in node.entries.items()}
     if isinstance(node, RawList):
@@ -233,7 +235,7 @@ def unbound(node: RawNode) -> Any:
 
 
 def _located(error: ValueError | TypeError, mapping: RawMapping, prefix: str) -> ConfigError:
-    """Return a validator's error as a ``ConfigError`` with the file and line of the field that its text names."""
+    """Return a validator's error as a ``ConfigError`` with the file and line of the field that the error's text names."""
     if isinstance(error, ConfigError) and error.file is not None:
         return error
     message = error.message if isinstance(error, ConfigError) else str(error.args[0] if error.args else error)

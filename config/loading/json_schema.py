@@ -61,7 +61,7 @@ def json_schema(sections: Mapping[str, type[Any]] = MappingProxyType({}), role: 
 
     Args:
         sections: attrs classes of plugins' sections, keyed by dotted name (``my_plugin``, ``flush.my_strategy``).
-        role: process whose meaning an ambiguous RocketMQ name has.
+        role: the process, broker or name server, whose meaning of an ambiguous RocketMQ name counts.
 
     Raises:
         TypeError: a plugin's class has a field of a type that is not supported.
@@ -70,7 +70,7 @@ def json_schema(sections: Mapping[str, type[Any]] = MappingProxyType({}), role: 
 
 
 class _Sections:
-    """Builds the schemas of all sections. Used by :func:`json_schema`."""
+    """Builds the JSON Schemas of all sections of the configuration. Used by :func:`json_schema`."""
 
     def __init__(self, plugins: Mapping[str, type[Any]], role: Role) -> None:
         self._role: Role = role
@@ -82,7 +82,7 @@ class _Sections:
         }
 
     def whole(self) -> Schema:
-        """Return the schema of the top level, with the definitions of all sections and keys."""
+        """Return the JSON Schema of the configuration's top level, with the definitions of all sections and keys."""
         beyond = "Beyond this schema: " + " ".join(BEYOND.values())
         definitions: Schema = {name: self._section(name) for name in SECTIONS}
         for name, key in KEYS.items():
@@ -100,7 +100,7 @@ class _Sections:
         }
 
     def _section(self, section: str) -> Schema:
-        """Return the schema of a section; the empty name is the top level."""
+        """Return the JSON Schema of a section of the configuration. The empty name stands for the top level."""
         offered = {name.rpartition(".")[2]: _reference(name) for name in self._members(section)}
         targets: dict[str, tuple[Schema, list[str]]] = {}
         for name, schema in self._names(section):

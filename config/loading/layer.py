@@ -103,7 +103,8 @@ class Layer:
             raise node.origin.error(f"'{section}' is a section: it takes 'name: value' lines", key=section)
 
     def _take_rocketmq_name(self, section: str, name: str, node: RawNode, spelling: str) -> bool:
-        """Set the keys of a RocketMQ name. Return false, and set nothing, if the section does not accept the name."""
+        """Set the keys that a RocketMQ name stands for. Return false, and set nothing, if the section does not accept the
+        name."""
         table = aliases_in(section, self.role)
         if self.fold_case:
             known = {other.casefold(): other for other in (*table, *COMPOSITES)}

@@ -108,14 +108,14 @@ def load_config(
     *,
     role: Role = "broker",
 ) -> LoadedConfig:
-    """Load the configuration. Sections that no built-in model describes are checked by :meth:`LoadedConfig.check_claimed`.
+    """Load the configuration. Unknown sections may belong to plugins; :meth:`LoadedConfig.check_claimed` checks them.
 
     Args:
         file: path of a file of YAML or of RocketMQ's properties (``broker.conf``), which are distinguished by the content; None
             for no file.
         overrides: settings as ``key=value``, as for the option ``--set``.
         environ: environment variables; None for those of the process.
-        role: process whose meaning an ambiguous RocketMQ name has, such as ``listenPort``.
+        role: the process, broker or name server, whose meaning of an ambiguous RocketMQ name such as ``listenPort`` counts.
 
     Raises:
         ConfigError: the file cannot be read, or a setting is unknown, malformed, out of range or set twice.
@@ -134,7 +134,7 @@ def load_text(text: str, *, name: str = "configuration", role: Role = "broker") 
     Args:
         text: the YAML text.
         name: name of the text in errors.
-        role: process whose meaning an ambiguous RocketMQ name has.
+        role: the process, broker or name server, whose meaning of an ambiguous RocketMQ name counts.
 
     Raises:
         ConfigError: a setting is unknown, malformed, out of range or set twice.
@@ -165,7 +165,8 @@ def _yaml_layer(content: str | bytes, name: str, role: Role) -> Layer:
 
 
 def assemble(layers: tuple[Layer, ...], role: Role = "broker") -> LoadedConfig:
-    """Return the configuration from the defaults and layers. Later layers override earlier ones.
+    """Return the configuration that the defaults and some sources of settings (layers) give. Later layers override earlier
+    layers.
 
     Raises:
         ConfigError: a value is invalid, or two values contradict each other.
@@ -212,8 +213,8 @@ def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin to name in an error about a key: the origin of the key, or else that of another setting in the key's
-    section."""
+    """Return the origin to name in an error about a key. If the key has its default value, this is the origin of another
+    setting in the key's section."""
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]
     return next((origins[name] for name in near if origins.get(name, DEFAULT) != DEFAULT), DEFAULT)

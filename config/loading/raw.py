@@ -81,8 +81,8 @@ class RawMapping:
     """Source of the mapping, with its first line."""
 
     def merged(self, other: RawMapping) -> RawMapping:
-        """Return this mapping with the entries of ``other``. If a name has a mapping in both, the two are merged; any other
-        value is replaced by that of ``other``."""
+        """Return this mapping with the entries of ``other``. If a name has a mapping as its value in this mapping and in
+        ``other``, the two values are merged; any other value is replaced by the value in ``other``."""
         entries = dict(self.entries)
         for name, node in other.entries.items():
             mine = entries.get(name)

@@ -49,7 +49,8 @@ class Key:
 
     @property
     def doc(self) -> str:
-        """Return the text under the setting's field as one line; empty if the source code is not available."""
+        """Return the description of the setting, which is the string under its field, as one line; empty if the source code is
+        not available."""
         return field_docs(self.model).get(self.field.name, "")  # type: ignore[arg-type]  # a class is hashable
 
     @property
@@ -106,7 +107,8 @@ _BY_ROLE: Final[Mapping[Role, Mapping[str, tuple[str, ...]]]] = {
 
 
 def aliases(role: Role = "broker") -> Mapping[str, tuple[str, ...]]:
-    """Return the dotted keys that each RocketMQ name sets outside any section, keyed by RocketMQ's name, for a role."""
+    """Return the dotted keys that each RocketMQ name sets outside any section, keyed by RocketMQ's name. ``role`` is the
+    process, broker or name server, whose meaning of an ambiguous name counts."""
     return _BY_ROLE[role]
 
 
@@ -126,8 +128,8 @@ def aliases_in(section: str, role: Role = "broker") -> Mapping[str, tuple[str, .
 
 @functools.cache
 def field_docs(model: type[Any]) -> Mapping[str, str]:
-    """Return the texts under the fields of a class as one line each, keyed by field; empty if the class's source code is not
-    available."""
+    """Return the descriptions of the fields of a class, which are the strings under the fields, as one line each, keyed by
+    field; empty if the class's source code is not available."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     except (OSError, TypeError, SyntaxError):

@@ -125,7 +125,8 @@ class Row:
 
 
 def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
-    """Return a row for every key, in the order of the sections, then rows for the sections of plugins."""
+    """Return the rows of ``flintmq config show``: a row for every key, in the order of the sections, then rows for the sections
+    of plugins."""
     found = []
     for name, key in KEYS.items():
         names = COMPOSITES if name == "flush.strategy" else key.spec.rocketmq
@@ -137,7 +138,7 @@ def rows(loaded: LoadedConfig) -> tuple[Row, ...]:
 
 
 def _rows_of(name: str, node: RawNode) -> Iterator[Row]:
-    """Yield a row for every scalar and list of a plugin's section."""
+    """Yield a row of ``flintmq config show`` for every scalar and list of a plugin's section."""
     if isinstance(node, RawMapping):
         for key, child in node.entries.items():
             yield from _rows_of(f"{name}.{key}", child)

@@ -99,7 +99,7 @@ def parse_list(node: RawScalar, key: str) -> RawList:
     """Return the list that a text of the environment or the command line contains, such as ``[a, b]``.
 
     Args:
-        node: the text, which begins and ends with a bracket. All values of the list get its origin.
+        node: the text, which begins and ends with a bracket. All values of the list get the origin of this text.
         key: dotted key of the list, for the error.
 
     Raises:
@@ -115,7 +115,7 @@ def parse_list(node: RawScalar, key: str) -> RawList:
 
 
 def _placed(found: RawNode, where: RawScalar) -> RawNode:
-    """Return a YAML node with the origin, and the unit of plain integers, of the text from which the node was read."""
+    """Return a YAML node that was read from a text, with the text's origin and the text's unit of plain integers."""
     if isinstance(found, RawScalar):
         return attrs.evolve(found, origin=where.origin, plain=where.plain)
     if isinstance(found, RawList):

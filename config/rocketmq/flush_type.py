@@ -25,7 +25,8 @@ ASYNC = "ASYNC_FLUSH"
 
 @attrs.frozen
 class FlushType:
-    """A pair of values of RocketMQ's two settings, which corresponds to a flush strategy."""
+    """Values of RocketMQ's ``flushDiskType`` and ``transientStorePoolEnable``, which together correspond to a flush
+    strategy."""
 
     sync: bool = False
     """Whether RocketMQ's ``flushDiskType`` is SYNC_FLUSH."""
@@ -34,13 +35,14 @@ class FlushType:
 
     @classmethod
     def of_strategy(cls, strategy: str) -> FlushType:
-        """Return the pair of RocketMQ's two settings for a flush strategy. A plugin's strategy, for which RocketMQ has no
-        value, counts as asynchronous."""
+        """Return RocketMQ's ``flushDiskType`` and ``transientStorePoolEnable`` for a flush strategy. A plugin's strategy, for
+        which RocketMQ has no value, counts as asynchronous."""
         return cls(sync=strategy == "group_commit", pool=strategy == "commit_real_time")
 
     @property
     def strategy(self) -> str:
-        """Return the name of the flush strategy to which RocketMQ's two settings correspond."""
+        """Return the name of the flush strategy to which this pair of ``flushDiskType`` and ``transientStorePoolEnable``
+        corresponds."""
         if self.sync:
             return "group_commit"
         return "commit_real_time" if self.pool else "flush_real_time"

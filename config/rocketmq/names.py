@@ -1,8 +1,8 @@
 """Keys of RocketMQ 4.9's broker that cannot be set in FlintMQ, with the fixed value and the reason of each.
 
-The answer to request 26 (get a broker's configuration) contains them, with the value that describes FlintMQ's behavior. If a
-``broker.conf`` contains such a key, a warning gives the reason why it has no effect. Keys that can be set are fields of the
-sections, with RocketMQ's name (see :mod:`flintmq.config.fields`).
+The answer to request 26 (get a broker's configuration) contains these keys, with the value that describes FlintMQ's behavior.
+If a ``broker.conf`` contains such a key, a warning gives the reason why it has no effect. Keys that can be set are fields of
+the sections, with RocketMQ's name (see :mod:`flintmq.config.fields`).
 """
 
 from __future__ import annotations

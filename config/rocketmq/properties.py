@@ -2,7 +2,7 @@
 
 If a key is repeated, its last value counts, as in Java. A key without a meaning in FlintMQ is kept with the reason, for a
 warning at the start. A known key with an invalid value is an error, because a broker must not run with another flush strategy
-than its file names. An import (:mod:`.importing`) lists such a line instead.
+than its file names. An import (:mod:`.importing`) lists lines with invalid values instead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_properties(text: str, name: str) -> bool:
 
     Args:
         text: the content of the file.
-        name: the name of the file. Its extension decides if the text could be either, such as ``brokerName: a``.
+        name: the name of the file. The extension decides if the text could be YAML or properties, such as ``brokerName: a``.
     """
     if _WRITTEN_WITH_EQUALS.search(text):
         return True
