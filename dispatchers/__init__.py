@@ -1,4 +1,5 @@
-"""Dispatchers, which build queues, index and bit maps from stored records. Their interface is ``CommitLogDispatcher``.
+"""Dispatchers, which build the consume queues, the index and the bit maps from stored records. Their interface is
+``CommitLogDispatcher``.
 
 See docs/internals/algorithms.md, Dispatch.
 """

@@ -60,7 +60,7 @@ class ConsumeQueue:
     # --- writes ---
 
     def put(self, units: Sequence[bytes], first_queue_offset: int, end_physical_offset_bytes: int) -> None:
-        """Append units; the caller must leave out units that the queue already has.
+        """Append consume queue units. The caller must leave out units that the queue already has.
 
         Args:
             units: the packed units, in order.
@@ -122,8 +122,8 @@ class ConsumeQueue:
         return file.view[at : max(at, min(file.wrote, at + max_units * UNIT_BYTES))]
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
-        """Return a message filter that calls ``message_filter`` with tags codes. Where a unit has an address of an extension
-        unit instead, it first reads the tags code from there."""
+        """Return a message filter that calls ``message_filter`` with tags codes. If a unit has the address of an extension unit
+        in place of a tags code, the returned filter reads the tags code from the extension unit."""
         return message_filter if self.ext is None else ResolvingFilter(message_filter, self.ext)
 
     def unit(self, queue_offset: int) -> Unit | None:
@@ -161,7 +161,8 @@ class ConsumeQueue:
     def recover(self) -> None:
         """Set the end of the queue to the first invalid unit, searched from the third-last file on.
 
-        A unit is also invalid if its message is not after those of the units before it, as a crash can leave half a unit.
+        A unit is also invalid if its message lies in the log before the messages of earlier units, because a crash can leave a
+        unit that is half written.
 
         See docs/internals/algorithms.md, Clean recovery.
         """
@@ -181,10 +182,10 @@ class ConsumeQueue:
         self.files.truncate(end)
 
     def truncate_physical(self, end_offset_bytes: int) -> None:
-        """Remove the units whose messages do not end at or below a physical offset.
+        """Remove the consume queue units whose messages end after a physical offset.
 
         Removed units are overwritten with zeros; otherwise a later start could take them for units of other messages. Fillers
-        directly before them are removed too, except fillers at the start of the queue.
+        directly before removed units are removed too, except fillers at the start of the queue.
 
         See docs/internals/algorithms.md, Clean recovery.
         """
@@ -236,7 +237,7 @@ class ConsumeQueue:
             file.unsynced = True
 
     def correct_min_offset(self, min_physical_offset_bytes: int) -> None:
-        """Set the queue's minimum to the first unit whose message exists, from the log's oldest position."""
+        """Set the queue's minimum to its first unit whose message is not below a physical offset, the start of the log."""
         for file in self.files.files:
             for index, (physical, _size, _tags) in enumerate(UNIT.iter_unpack(file.view[: file.wrote])):
                 unit_is_filler = _size == FILLER_SIZE and not physical
@@ -247,7 +248,7 @@ class ConsumeQueue:
 
     def end_ext(self) -> None:
         """End the queue's extension files after the extension unit at the queue's last address. This is done after a recovery,
-        a cut or a failed put."""
+        and after units were removed or could not be added."""
         if self.ext is not None:
             self.ext.end_after(self._last_address())
 
@@ -265,7 +266,8 @@ class ConsumeQueue:
         """Return the queue offset of the first message that is not deleted from the log, by binary search; the queue's maximum
         if all messages are deleted.
 
-        ``is_gone`` returns whether a message is gone, from its physical offset; it must be True only below some offset.
+        ``is_gone`` returns whether the message at a physical offset is deleted; all deleted messages must lie before all
+        others.
         """
         low, high = self.min_queue_offset, self.max_queue_offset
         while low < high:
@@ -315,7 +317,7 @@ def _valid_units(units: memoryview, known: int) -> tuple[int, int]:
 
     Args:
         units: the bytes of units from a file.
-        known: the physical end of the newest message before them.
+        known: the physical end of the newest message before these units.
     """
     valid = 0
     for physical, size, _tags in UNIT.iter_unpack(units):

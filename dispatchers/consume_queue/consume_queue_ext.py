@@ -1,12 +1,14 @@
 """ConsumeQueueExt: extension units with data about messages for which a consume queue unit has no space.
 
-A unit is ``size 2 | tagsCode 8 | msgStoreTime 8 | bitMapSize 2 | bitmap``. The consume queue has its *address* in place of the
-tags code. An address is the position in this stream plus the least long, so that it differs from all hashes of tags and all
-times. The last four bytes of a file contain no unit. If the next unit does not fit, the size ``-1`` ends the file.
+An extension unit is ``size 2 | tagsCode 8 | msgStoreTime 8 | bitMapSize 2 | bitmap``. The consume queue unit has the *address*
+of the extension unit in place of the tags code. An address is the position in the stream of extension files plus the smallest
+64-bit integer, so that it differs from all hashes of tags and all times. The last four bytes of an extension file contain no
+unit. If the next unit does not fit into the file, the size ``-1`` ends the file.
 
-These files can be lost: if a unit cannot be read, its message passes the filter, and the client filters it. But a position must
-not be reused while the queue has its address, or a message would be filtered by another message's tag. So the queue determines
-the end of this stream (:meth:`ConsumeQueueExt.end_after`), and the bytes after it are zeroed. Loop thread.
+The loss of extension files loses no messages: if an extension unit cannot be read, its message passes the filter, and the
+client filters the message. But a position must not be reused while the consume queue has its address, or a message would be
+filtered by another message's tag. So the consume queue determines the end of the extension files
+(:meth:`ConsumeQueueExt.end_after`), and the bytes after this end are zeroed. Loop thread.
 
 See docs/internals/store-format.md, Consume queue extension.
 """
@@ -71,15 +73,14 @@ class ConsumeQueueExt:
         file."""
 
     def load(self, *, crashed: bool = False) -> None:
-        """Map the existing files; call :meth:`end_after` afterwards. Raises StoreFormatError."""
+        """Map the existing extension files. The caller must call :meth:`end_after` afterwards. Raises StoreFormatError."""
         self.files.load(crashed=crashed)
 
     # --- writes ---
 
     def put(self, requests: Sequence[DispatchRequest]) -> list[int]:
-        """Append a unit for each request, and return the values for their queue units.
-
-        A value is the unit's address, or the tags code itself if the unit is too large or the stream is full.
+        """Append an extension unit for each request, and return what the requests' consume queue units have as tags code: the
+        address of the extension unit, or the tags code itself if the extension unit is too large or the files are full.
 
         Raises:
             StoreFullError: the disk has no space. Some units may have been appended; :meth:`end_after` removes them.
@@ -145,8 +146,8 @@ class ConsumeQueueExt:
     # --- recovery and deletion of extension units ---
 
     def end_after(self, address: int | None) -> None:
-        """End the extension files after the extension unit at the consume queue's last address. None: the queue has no address,
-        so all extension units are removed.
+        """End the extension files after the extension unit at the consume queue's last address. The address None means that the
+        consume queue has no address; then all extension units are removed.
 
         If the unit at the address cannot be read, the rest of its file stays unused, because the unit's end is not known.
         """
@@ -179,7 +180,7 @@ class ConsumeQueueExt:
 
     def _zero_from(self, end: int) -> None:
         """Overwrite removed extension units with zeros, so that neither FlintMQ nor RocketMQ reads these units later. Delete
-        the files after them."""
+        the extension files after the file of the first removed unit."""
         file = self.files.find(end)
         if file is None:
             return

@@ -99,9 +99,10 @@ class ConsumeQueueTable:
     def dispatch(self, batch: RecordBatch) -> None:
         """Add units for the visible records of a batch, with one write per queue; records already in a queue are skipped.
 
-        Each form of a batch leads to the same bytes in the queue files. Columns and units are used only for plain cases, in
-        which units continue at the ends of their queues. All other records are added as requests, as are all records if
-        extension files are written or the batch deletes a topic.
+        A batch contains columns, requests or appended units; all three lead to the same bytes in the queue files. Columns and
+        appended units are used only where the new consume queue units continue at the ends of their queues. All other records
+        are added as requests. If extension files are written or the batch deletes a topic, all its records are added as
+        requests.
 
         Raises:
             StoreFullError: the disk has no space for the next queue file.
@@ -128,9 +129,11 @@ class ConsumeQueueTable:
         self._put_groups(_by_queue(requests[begin:]))
 
     def end_topic(self, topic: str, physical_offset_bytes: int) -> None:
-        """Delete the queues of a topic that was deleted at a physical offset; a queue with only newer units is kept.
+        """Delete the queues of a topic that was deleted at a physical offset; keep a queue whose units are all of later
+        records.
 
-        If a queue has older and newer units, all are removed, because the records after the offset are dispatched again.
+        If a queue has units of earlier and of later records, all its units are removed, because the later records are
+        dispatched again.
         """
         for key in self.queues_of(topic):
             queue = self.queues[key]
@@ -201,9 +204,10 @@ class ConsumeQueueTable:
         self.last_store_timestamp_ms = int(columns.store_timestamp_ms[rows[-1]])
 
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Add units that do not all continue at the queue's end: the queue restarts, or units before them are missing.
+        """Add units that do not all continue at the queue's end, because the queue restarts at offset 0 or units are missing.
 
-        A gap is filled with fillers if the log has space for that many records between the two messages.
+        Fillers replace the missing units if that number of records fits into the log between the messages before and after the
+        gap.
         """
         begin = 0
         known = queue.max_physical_offset_bytes
@@ -265,8 +269,8 @@ class ConsumeQueueTable:
 
     @staticmethod
     def _put_with_ext(queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
-        """Add units to a consume queue, with their extension units. If this fails, neither are added, because the put is
-        repeated at the same place."""
+        """Add units to a consume queue, with their extension units. If adding fails, the extension units are removed again,
+        because the caller adds the same units later."""
         last = group[-1]
         assert queue.ext is not None
         try:
@@ -285,7 +289,7 @@ class ConsumeQueueTable:
     def load(self, *, crashed: bool = False) -> None:
         """Map the files of all consume queues on disk, including those of topics that no configuration has.
 
-        With ``crashed``, folders are synced first, because a crash may have left names only in memory.
+        If ``crashed`` is set, the folders are synced first, because file names may not have reached the disk before the crash.
         """
         topic_paths = self._disk.list_folders(self.root)
         for folder in (self.root, *topic_paths) if crashed and topic_paths else ():
@@ -332,7 +336,8 @@ class ConsumeQueueTable:
                     file.flush()
 
     def evict(self) -> Iterator[None]:
-        """Unmap synced parts of queue files from the process's memory, yielding in between; queues may change meanwhile."""
+        """Unmap synced parts of queue files from the process's memory. The generator yields after each part; queues may change
+        while it is suspended."""
         for queue in list(self.queues.values()):
             for file in self._files(queue):
                 yield from evict_slices(file.region, file.flushed)

@@ -49,8 +49,8 @@ class DelayTimes(msgspec.Struct):
     """Delays in ms, keyed by delay level, that are assumed for records whose delay is not known; empty to assume no delays."""
 
     def delay_ms(self, level: int, physical_offset_bytes: int) -> int | None:
-        """Return the delay in ms that a delay level had for a record at a physical offset; None if the delay is neither known
-        nor guessed."""
+        """Return the delay in ms that a delay level had for a record at a physical offset; None if the delay is unknown and
+        ``guessed_ms`` has no delay for the level."""
         runs = self.levels.get(level)
         at = bisect_right(runs, (physical_offset_bytes, 2**63)) - 1 if runs else -1
         if runs and at >= 0:
@@ -144,7 +144,8 @@ def unknown_due(store_timestamp_ms: int) -> int:
 
 
 def may_be_due(wanted: int, due_ms: int) -> bool:
-    """Return whether a unit's delivery time may be correct, if the expected time is the placeholder ``wanted``."""
+    """Return whether a unit's delivery time may be correct, if the expected time is ``wanted``, a placeholder made by
+    :func:`unknown_due`."""
     return is_delay(due_ms - (wanted - _UNKNOWN))
 
 
@@ -199,7 +200,7 @@ class DelayTagsCodes:
 
     Args:
         delay_level_ms: the current delays in ms, keyed by level.
-        times: the delays of earlier records.
+        times: the delays that applied to earlier records.
         root: the folder of the store.
         disk: writes the file of delays.
     """

@@ -121,10 +121,10 @@ class IndexFile:
         return taken
 
     def _write_entries(self, packed: bytes) -> None:
-        """Write the bytes of new entries after the index file's last entry. The slots and the header refer to new entries only
-        later.
+        """Write the bytes of new entries after the index file's last entry. The slots and the header are written afterwards.
 
-        If the process dies in between, the entries beyond the header's count are ignored and written again.
+        If the process dies before the header is written, the entries that the header does not count are ignored and written
+        again.
         """
         self._region.write(self._entries_at + self.index_count * ENTRY_BYTES, packed)
 
@@ -170,7 +170,8 @@ class IndexFile:
         return changed, values, index_bulk.pack_entries(entries.key_hash, entries.physical, seconds, previous)
 
     def _before(self, index: int, count: int) -> int:
-        """Return the newest entry of a slot that the header counts, skipping entries left by a process that died."""
+        """Return the newest entry of a slot among the entries that the header counts. Other entries were left by a process that
+        died."""
         while index >= count:
             if index >= self._entries:
                 return 0
@@ -198,7 +199,8 @@ class IndexFile:
         """Return the physical offsets of the entries with a hash in a time range, newest first, at most ``max_num``.
 
         It is a generator that yields after every :data:`STEP_ENTRIES` entries, because the chain of a key that millions of
-        messages share is long. If the file is closed in between, the generator returns the offsets that were found before.
+        messages share is long. If the file is closed while the generator is suspended, the generator returns the offsets that
+        it has found.
         """
         view = self._region.view
         found: list[int] = []

@@ -1,7 +1,7 @@
 """The index service (``IndexService`` of RocketMQ): finds messages by topic, key and time, in a sequence of index files.
 
 Records are gathered, and their entries are written together: at a query, at a flush, or when enough records are gathered. If
-the process dies, waiting entries are lost, and the next start dispatches their records again from the log.
+the process dies, gathered records have no entries, and the next start dispatches these records again from the log.
 
 See docs/internals/store-format.md, Index file; docs/internals/algorithms.md, Dispatch.
 """
@@ -101,8 +101,8 @@ class IndexService:
     # --- writes ---
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Gather records, in log order, and write their index entries if enough records are gathered. Each form of a batch
-        leads to the same bytes in the files."""
+        """Gather records, in log order, and write their index entries if enough records are gathered. Batches of columns, of
+        requests and of appended units lead to the same bytes in the index files."""
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
             # The batch is dispatched again because another dispatcher failed. build() skips entries that the files have.
@@ -143,7 +143,7 @@ class IndexService:
         """Write the index entries of all gathered records, except entries that the files already have.
 
         Raises:
-            StoreFullError: the disk has no space; the entries keep waiting.
+            StoreFullError: the disk has no space; the records stay gathered.
         """
         if self._waiting_columns:
             self._build_columns()
@@ -294,7 +294,7 @@ class IndexService:
 
         Args:
             clean: whether the store was stopped cleanly.
-            same_boot: whether only the process was killed, so that all writes are there, and all files are used.
+            same_boot: whether only the process was killed. All its writes then exist, so all index files are used.
 
         See docs/internals/algorithms.md, Abnormal recovery.
         """

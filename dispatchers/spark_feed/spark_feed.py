@@ -7,9 +7,9 @@ It serves two readers, and delays no acknowledgment for either:
 * The **landing zone**, if one is configured, copies messages to files that can be read without FlintMQ. It runs in a separate
   process or thread and reads the log itself; this dispatcher passes it positions.
 
-The plugin that creates the dispatcher passes both. A change is written to the feed a millisecond later, so that a thousand
-batches in that time cost one write. After a flush, the flush thread writes the feed. In addition it is written once a second,
-so that readers can detect a dead broker by the file's age.
+The plugin that creates the dispatcher passes the feed and the landing zone to it. A change is written to the feed a millisecond
+later, so that a thousand batches in that time cost one write. After a flush, the flush thread writes the feed. In addition it
+is written once a second, so that readers can detect a dead broker by the file's age.
 """
 
 from __future__ import annotations
