@@ -1,7 +1,7 @@
 """Backs up a store, whether or not its broker runs, and restores backups (docs/backup.md).
 
 A backup is a folder. ``manifest.json`` lists its files, and is replaced last and in one step. An interrupted backup therefore
-leaves the previous one complete::
+leaves the previous backup complete::
 
     backup/
     ├── manifest.json                    the backup's files, with sizes and digests       manifest.py

@@ -173,8 +173,8 @@ class _Backup:
         )
 
     def _check_reaches_queues(self, position: Position) -> None:
-        """Check that the log reaches the newest message in a queue. If the log ends earlier, some of its files are elsewhere or
-        lost.
+        """Check that the log reaches the newest message to which any consume queue refers. If the log ends earlier, some of the
+        log's files are elsewhere or lost.
 
         Raises:
             DamagedLogError: the log ends earlier. Names the remedy.
@@ -200,7 +200,7 @@ class _Backup:
         """Return the log files of the previous backup that the new backup keeps.
 
         Raises:
-            StoreFormatError: the store does not continue that backup. Names the remedy.
+            StoreFormatError: the store does not continue the previous backup. Names the remedy.
         """
         before, source, target = self._before, self._source, self._plan.target
         if before is None or not before.log:

@@ -34,7 +34,7 @@ NO_RECORD: Final = "no record ends at the position"
 
 
 class Walked(msgspec.Struct, frozen=True):
-    """The result of a walk over all records of a copied log."""
+    """The result of a check of all records of a copied log."""
 
     records: int
     end_offset_bytes: int
@@ -230,7 +230,8 @@ def last_segment(path: Path, file: LoggedFile) -> bytes:
 
 
 def read_checked(path: Path, file: LoggedFile) -> Iterator[tuple[bytes, Damage | None]]:
-    """Yield the bytes of a backup's file in chunks. The last chunk of a segment comes with its damage, if its digest differs.
+    """Yield the bytes of a backup's file in chunks. If the digest of a segment differs, the segment's last chunk comes with a
+    description of the damage.
 
     Raises:
         StoreError: the file cannot be read, or is too short.
@@ -257,7 +258,7 @@ def walk_copy(
 
     Args:
         log_of: returns the path of the file that begins at a position.
-        files: the existing files, in order, not longer than their entries.
+        files: the manifest's entries of the existing files, in order. A file is checked up to the size in its entry.
         begin: the physical offset to begin at.
         progress: called with the bytes done and the total.
 

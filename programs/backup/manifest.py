@@ -126,7 +126,7 @@ class _Outer(msgspec.Struct):
 
 
 def decode_manifest(data: bytes, where: Path) -> Manifest:
-    """Return the manifest in a content of :func:`encode_manifest`. Its paths cannot leave the backup's folder.
+    """Return the manifest that the content of ``manifest.json`` encodes. The manifest's paths cannot leave the backup's folder.
 
     Raises:
         StoreFormatError: the content is damaged or of a later format. Names the file and the remedy.

@@ -83,7 +83,7 @@ def restore_backup(
         rebuilding: called with the number of bytes of the log from which queues and index are rebuilt.
 
     Raises:
-        StoreFormatError: the folder is not empty, there is no backup, or it is damaged. Names the remedy.
+        StoreFormatError: the folder is not empty, there is no backup, or the backup is damaged. Names the remedy.
         StoreError: a file cannot be read or written.
     """
     manifest = existing_manifest(plan.backup)
@@ -141,8 +141,8 @@ def _refuse(plan: RestorePlan, damage: list[Damage]) -> None:
 
 
 def _new_epoch(data: bytes, manifest: Manifest) -> bytes:
-    """Return the epochs of a restored store: those of the backup, and a new one from the position on, because other messages
-    will follow there."""
+    """Return the epochs of a restored store: the epochs of the backup, and a new epoch from the backup's end on, because other
+    messages will follow there than in the old store."""
     try:
         epochs = Epochs.from_bytes(data)
     except ValueError as error:

@@ -201,7 +201,7 @@ class Source:
         """Return the physical offset of the end of the newest message in any consume queue whose record is complete.
 
         Raises:
-            StoreFormatError: the log has messages, but no queue refers to a complete one.
+            StoreFormatError: the log has messages, but no queue refers to a complete message.
         """
         # The queues are read again, because the newest unit of a queue may be half written.
         for _ in range(_TRIES):
@@ -252,8 +252,8 @@ def newest_units(consume_queues: Path) -> list[tuple[int, int]]:
 
 
 def _newest_unit(queue: Path) -> tuple[int, int] | None:
-    """Return (physical offset, size) from the last used unit of a consume queue's file. After this unit the file has only
-    zeros. None if the file has no used unit.
+    """Return (physical offset, size) from the last used unit of a consume queue's file. The unit is in the newest file that has
+    a used unit; after the unit, this file has only zeros.
 
     None if the queue has no used unit.
     """

@@ -1,9 +1,9 @@
 """Reads the tables of the store to back up: topics, groups, offsets, and FlintMQ's own files in ``flint``.
 
 The order of reading decides what a restored store can lose. Offsets are read before the log's position, so they never point
-past the backup's messages: no group skips a message, but a group may consume some again. Topics and groups are read after it,
-so each message has its topic. A journal is read before its table, because the broker writes the table before it empties the
-journal.
+past the backup's messages: no group skips a message, but a group may consume some again. Topics and groups are read after the
+log's position, so each message has its topic. A journal is read before its table, because the broker writes the table before it
+empties the journal.
 """
 
 from __future__ import annotations

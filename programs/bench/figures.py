@@ -44,9 +44,11 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Estimate | None:
-    """Return the geometric mean of the ratios ``ours / theirs`` of all rounds, with its interval from the logarithms.
+    """Return the geometric mean of the ratios ``ours / theirs`` of all rounds, with a confidence interval that is computed from
+    the ratios' logarithms.
 
-    Rounds are pairs, because other load on the machine is similar within a round. None if a value is not positive.
+    Rounds are pairs, because other load on the machine is similar within a round. The result is None if a value is not
+    positive.
     """
     pairs = list(zip(ours, theirs, strict=True))
     if not pairs or any(mine <= 0 or other <= 0 for mine, other in pairs):
@@ -89,8 +91,8 @@ class Measured(Protocol):
 
 
 def ratios(ours: Sequence[Measured], theirs: Sequence[Measured]) -> dict[str, Any]:
-    """Return the ratios of the medians of our rounds to the medians of their rounds, keyed by figure. A rate above 1 and a
-    latency below 1 are better."""
+    """Return the ratios of the medians of the rounds ``ours`` to the medians of the rounds ``theirs``, keyed by figure.
+    ``ours`` is better if the ratio of a rate is above 1, or the ratio of a latency is below 1."""
     found: dict[str, Any] = {"bench": f"{ours[0].bench} ratio", "target": ours[0].target, "against": theirs[0].target}
     for name in ("rate", "p50_ms", "p99_ms", "p999_ms", "client_cpu_us", "broker_cpu_us"):
         mine = [value for result in ours if (value := getattr(result, name)) is not None]

@@ -178,7 +178,8 @@ def _values(rounds: Sequence[FlushRound], figure: str) -> list[float]:
 
 
 def _cdf(parts: Sequence[array[float]]) -> list[tuple[float, float]]:
-    """Return points of the latency distribution, half of them in its last tenth."""
+    """Return points of the latency distribution as (ms, share of the acknowledgements). Half of the points lie in the slowest
+    tenth of the acknowledgements."""
     together = sorted(latency for part in parts for latency in part)
     if not together:
         return []

@@ -126,9 +126,9 @@ class PullFrame:
     Args:
         slot: the slot's number, as in :class:`SendFrame`.
         queue: the queue to pull from.
-        max_messages: the most messages in an answer.
+        max_messages: maximum number of messages in an answer.
         access: the credentials.
-        hold_ms: how long the broker may hold a pull without messages; 0 for not at all.
+        hold_ms: how long the broker may hold a pull without messages; 0 to hold no pull.
     """
 
     __slots__ = ("_access", "_after", "_before", "_header", "_slot")
@@ -174,7 +174,7 @@ class PullFrame:
 
 
 def _only(frame: bytes, mark: bytes) -> int:
-    """Return the position of a mark in an encoded frame; the mark must occur exactly once."""
+    """Return the position of a placeholder value (``mark``) in an encoded frame; the placeholder must occur exactly once."""
     if frame.count(mark) != 1:
         raise ValueError(f"{mark!r} occurs {frame.count(mark)} times in a frame of {len(frame)} bytes")
     return frame.index(mark)

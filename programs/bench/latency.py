@@ -162,7 +162,7 @@ class _Listener(LoadConnection):
 
 
 async def run_latency(settings: BenchSettings, rate: float, name_server: str, pid: int | None) -> LatencyResult:
-    """Measure one broker; ``settings`` contain topic, seconds, warm-up, size and queues.
+    """Measure the latency of one broker; ``settings`` contain topic, seconds, warm-up, size and queues.
 
     Raises:
         RemotingError: no broker answers, or a connection was lost.
@@ -220,7 +220,7 @@ async def run_latency(settings: BenchSettings, rate: float, name_server: str, pi
 
 
 async def _paced(sender: _Stamped, tally: Tally, rate: float, seconds: float, late_s: array[float]) -> None:
-    """Send by the clock: message n is due at n / rate, regardless of the answers to earlier ones."""
+    """Send by the clock: message n is due at n / rate, regardless of the answers to earlier messages."""
     begin_s = time.perf_counter()
     done = 0
     while tally.failure is None:

@@ -142,7 +142,7 @@ class SendConnection(WindowConnection):
     Args:
         tally: the counts of the run.
         frames: one frame per request in flight.
-        batch: the number of messages in each.
+        batch: the number of messages in each request.
     """
 
     def __init__(self, tally: Tally, frames: list[SendFrame], batch: int) -> None:

@@ -1,9 +1,9 @@
 """Measures the loss of a power cut: the strategy's real service on a simulated disk, interrupted at the worst moment.
 
 The broker runs unchanged, with its threads and the system's clock. Only its disk is simulated in memory and knows which data
-was synced (:mod:`flintmq.testing.simulated_disk`). Afterwards the disk is reset to some acknowledgements: to the one with the
-most unsynced data, and to random ones. Each time all data that was not synced is dropped, a store is opened on the rest, and
-the acknowledged messages that recovery does not find are counted.
+was synced (:mod:`flintmq.testing.simulated_disk`). Afterwards the disk is reset to its states at some acknowledgements: the
+acknowledgement with the most unsynced data, and random acknowledgements. Each time all data that was not synced is dropped, a
+store is opened on the rest, and the acknowledged messages that recovery does not find are counted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         plugins: plugins in addition to those of the plan's settings.
 
     Raises:
-        ConfigError, PluginError: as for a round.
+        ConfigError, PluginError: the strategy is unknown, or a setting is not valid.
     """
     with tempfile.TemporaryDirectory(prefix="flintmq-bench-cut-") as folder, _quiet():
         root = Path(folder) / "store"
@@ -115,7 +115,8 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
 def _cut(
     disk: SimulatedDisk, acknowledged: list[_Acknowledgement], root: Path, config: BrokerConfig
 ) -> tuple[int, int, int]:
-    """Return the acknowledgement after which a power cut loses most, the number of lost puts, and the number of power cuts."""
+    """Return the acknowledgement after which a simulated power cut loses the most puts, the number of these puts, and the
+    number of simulated power cuts."""
     rng = random.Random(len(acknowledged))
     worst = max(range(len(acknowledged)), key=lambda at: acknowledged[at].unsynced_bytes)
     chosen = sorted({worst, len(acknowledged) - 1, *(rng.randrange(len(acknowledged)) for _ in range(RANDOM_CUTS))})

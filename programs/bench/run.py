@@ -99,7 +99,8 @@ async def run_bench(settings: BenchSettings, name_server: str, pid: int | None) 
     Args:
         settings: the load.
         name_server: ``host:port`` of the name server.
-        pid: the broker's process, or the parent of several, for their processor time.
+        pid: the broker's process, or the parent process of several brokers, whose processor time is measured; None to measure
+            none.
 
     Raises:
         RemotingError: no broker answers, or a connection was lost.

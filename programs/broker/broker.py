@@ -59,7 +59,8 @@ class Broker(Service):
             broker.put([flintmq.Message("T", b"hello")])
 
     Args:
-        config: a ``BrokerConfig``, a ``LoadedConfig``, a configuration file of either format, or None for the defaults.
+        config: a ``BrokerConfig``, a ``LoadedConfig``, a configuration file (YAML or RocketMQ's properties), or None for the
+            defaults.
         plugins: plugin objects in addition to configured and installed plugins; they may replace built-in ones.
         clock: the clock. Tests use a :class:`~flintmq.testing.clock.VirtualClock` (docs/testing.md).
         disk: the disk that the store reads, writes and syncs.
@@ -242,9 +243,9 @@ class Broker(Service):
         """Store messages without a socket, and return their results.
 
         On the broker's loop thread the messages are appended at once; ``await`` the result to wait for the durability that the
-        flush strategy promises. On any other thread this returns when they are durable. An exception is a thread with its own
-        event loop, which must not wait for a disk, if the broker was started with ``async with``. There this returns after the
-        append, and the result is awaited. Messages with ``wait_store=False`` are never waited for.
+        flush strategy promises. On any other thread the call returns when the messages are durable. An exception is a thread
+        with a running event loop, if the broker was started with ``async with``: that loop must not wait for a disk, so the
+        call returns after the append, and the result can be awaited. Messages with ``wait_store=False`` are never waited for.
 
         Raises:
             RefusedError: a message is not acceptable, the store accepts none now, or this is a forked child process.
@@ -283,7 +284,7 @@ class Broker(Service):
         Args:
             topic, queue_id, queue_offset: the position of the first message.
             group: the consumer group; its offset changes only with ``commit_offset``.
-            max_messages: the most messages; the limits of an answer (``store.max_transfer_*``) apply too.
+            max_messages: maximum number of messages; the limits of an answer (``store.max_transfer_*``) apply too.
             expression, expression_type: a filter (``*``, ``A || B``, or SQL92).
             commit_offset: an offset to store for the group.
 

@@ -101,7 +101,7 @@ def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
     Args:
         disk: the disk with the quarantine.
         folder: the quarantine's folder, which exists only after something was removed from the log.
-        start: the last start, for the reasons of its files.
+        start: the report of the last start, which gives the reasons for the files that this start moved to the quarantine.
     """
     removed: Iterable[RemovedPart] = (*start.holes, *([start.cut] if start.cut is not None else ()))
     reasons = {one.file: one.reason for one in removed if one.file}

@@ -28,7 +28,7 @@ _DEFAULT_QUEUE_NUMS: Final = 4
 
 
 class Puttable(Protocol):
-    """The attributes of a message that can be put; :class:`flintmq.remoting.client.message.Message` has them."""
+    """The attributes of a message that can be put; :class:`flintmq.remoting.client.message.Message` has these attributes."""
 
     @property
     def topic(self) -> str: ...
@@ -205,7 +205,7 @@ def pull_result(pulled: Found | Empty, wanted: Wanted, broker_name: str) -> Pull
     This function compares tags as text, because the broker compares only the hashes of tags.
 
     Args:
-        pulled: the outlet's answer.
+        pulled: the broker's answer to the pull.
         wanted: the request, with an expression.
         broker_name: the broker name in the messages.
     """

@@ -149,7 +149,8 @@ class KeptConsumers:
         return left_out
 
     def _groups(self) -> Iterator[KeptGroup]:
-        """Yield the registrations of consumers. The loop thread continues meanwhile, so each table is copied in one call."""
+        """Yield the registrations of consumers. The loop thread may change the tables meanwhile, so each table is copied in one
+        call."""
         locks = self._api.clients.locks.held()
         for info in self._api.clients.consumers:
             yield KeptGroup(

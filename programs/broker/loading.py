@@ -104,7 +104,8 @@ class PluginSettings:
         kernel: the plugins; its factories for pools, processors and filters get their settings from here.
         loaded: the configuration.
         clock: the clock in the factories' context.
-        flushes: whether the kernel has flush strategies, as a broker's has. If not, their sections are ignored.
+        flushes: whether the kernel has flush strategies, as the kernel of a broker has. If false, the sections of flush
+            strategies are ignored.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class PluginSettings:
         """Return the settings of an object that a plugin registered: the section with the object's name, or else the plugin's
         only section.
 
-        None if the plugin has no section, or several with other names. Raises ConfigError.
+        None if the plugin has no section, or has several sections and none with the object's name. Raises ConfigError.
         """
         name = section_for(self._kernel.registries, registered)
         if name is None:

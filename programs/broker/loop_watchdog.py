@@ -7,7 +7,7 @@
           └─► looks at the loop's thread: its stack, the innermost lines first
 
 On the loop only the beat runs. Each finding is counted, and logged at the first, tenth, hundredth … time. A loop is reported as
-slow if half of all beats wait for a fifth of the limit, even if it is never blocked that long.
+slow if half of all beats wait for a fifth of the limit, even if the loop is never blocked for the whole limit.
 """
 
 from __future__ import annotations
@@ -190,8 +190,9 @@ class LoopWatchdog:
 def _frame_of(thread: int) -> FrameType | None:
     """Return the current frame of a thread.
 
-    ``sys._current_frames`` holds no references while it creates frame objects. A garbage collection in the middle lets other
-    threads run, which may free them; the result then contains other objects (CPython 3.11 and 3.12.0).
+    Garbage collection is disabled during the call of ``sys._current_frames``. The call holds no references to the frames that
+    it reads: a garbage collection would let other threads run, which may free the frames, and the result would contain other
+    objects (CPython 3.11 and 3.12.0).
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -55,7 +55,7 @@ class Pools:
     """The bounded queues of waiting requests, each created when its name is first used. Loop thread.
 
     Args:
-        held: ends the threads.
+        held: ends the threads of the queues.
         admission: the capacities of a broker's own queues; None for a common capacity.
     """
 
@@ -70,7 +70,7 @@ class Pools:
 
         Args:
             name: the name of one of the server's own queues, or of a plugin's queue, which has threads.
-            threads: the number of threads for its synchronous handlers; 0 to run them on the loop.
+            threads: the number of threads for the queue's synchronous handlers; 0 to run the handlers on the loop.
         """
         pool = self.by_name.get(name)
         if pool is None:
@@ -194,7 +194,8 @@ class PluginServer:
         """Yield the server's numbers of requests, connections and refused requests.
 
         Args:
-            not_durable: counts by reason of further requests, which were refused although their messages are stored.
+            not_durable: the numbers of further requests, which were refused although their messages are stored, keyed by
+                reason.
         """
         server = self.server
         yield Measurement("flintmq_requests_total", server.processed, kind="counter")

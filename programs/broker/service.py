@@ -227,8 +227,8 @@ class Timers:
 
     Args:
         clock: schedules the timers.
-        part_of: returns the counter of failures for a new timer's name, if a third party's plugin starts the timer. None for
-            other timers, whose failures are logged here.
+        part_of: returns the counter of failures for a new timer's name, if a third party's plugin starts the timer. It returns
+            None for other timers, whose failures this class logs.
     """
 
     def __init__(
@@ -323,7 +323,7 @@ class Timers:
             self._failures.pop(name, None)
 
     def alarms(self) -> Iterator[Alarm]:
-        """Yield an alarm for each timer that fails repeatedly, except third-party ones."""
+        """Yield an alarm for each timer that fails repeatedly, except timers of third parties' plugins."""
         for name, (times, error) in self._failures.items():
             text = f"the work '{name}' of the broker fails, {times:,} times so far: {error}"
             yield Alarm("timer.failed", CRITICAL, name, text, times, "failures")

@@ -61,7 +61,7 @@ class Services:
 
     Args:
         kernel: counts failures.
-        log: the log of the broker.
+        log: writes the broker's log events.
     """
 
     def __init__(self, kernel: Kernel, log: EventLog) -> None:
@@ -196,7 +196,8 @@ class Services:
                 task.cancel()
 
     def persist(self) -> None:
-        """Let started services write the offsets that belong to copies in the synced log.
+        """Let started services write the positions up to which they have delivered copies of messages to the log. The log is
+        already synced.
 
         The last service goes first, because a feature may store offsets in a table that an earlier service writes. Never
         raises.
@@ -272,8 +273,8 @@ class _Follower:
 def _read_older(
     service: ServesOlderMessages, part: Part, topic: str, queue_id: int, queue_offset: int, max_count: int
 ) -> Sequence[memoryview] | None:
-    """Return the older messages' records that a service returns, after a check. None if the service has no such records, is
-    switched off, or fails; a failure is counted."""
+    """Return a service's records of messages that are older than the store's messages, after checking the records. None if the
+    service has no records, is switched off, or fails; a failure is counted."""
     if not part.why_off:
         with part.counting("read_older"):
             records = service.read_older(topic, queue_id, queue_offset, max_count)

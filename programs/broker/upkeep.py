@@ -74,7 +74,7 @@ class NotedTable(Protocol):
 
 
 class NotedTables:
-    """Writes those tables of the broker to their files whose journals note changes. Loop thread.
+    """Writes a table of the broker to its file if the table's journal notes changes. Loop thread.
 
     Args:
         clock: the clock.

@@ -158,7 +158,7 @@ def _contenders(text: str) -> Any:
 
 @contextlib.contextmanager
 def _folder(directory: Path | None) -> Iterator[Path]:
-    """Yield the folder for stores: the given folder, or a temporary folder that is removed at the end."""
+    """Yield the folder for the stores of a benchmark: the given folder, or a temporary folder that is removed at the end."""
     if directory is not None:
         if not directory.is_dir():
             raise CommandError(f"--dir: there is no folder {directory}", ExitCode.USAGE)

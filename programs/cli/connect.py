@@ -134,7 +134,8 @@ class Silent:
 
 
 async def until_first(*work: Coroutine[Any, Any, object]) -> None:
-    """Run coroutines at the same time until the first of them ends, and cancel the rest. Raises the error of the first."""
+    """Run coroutines at the same time until the first of them ends, and cancel the rest. Raises the error of this first
+    coroutine."""
     tasks = [asyncio.ensure_future(part) for part in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -318,7 +318,7 @@ def _rows(moves: Sequence[Move]) -> list[dict[str, Any]]:
 
 
 def _print_moved(group: str, topic: str, moves: Sequence[Move], moved: Moved, *, dry_run: bool, as_json: bool) -> None:
-    """Print the new offsets of a group, or for ``--dry-run`` the planned ones."""
+    """Print the new offsets of a group, or for ``--dry-run`` the planned offsets."""
     if dry_run:
         rows, columns, title = _rows(moves), MOVE_COLUMNS, f"{group} in {topic}: {_in_words(moves)}"
     else:

@@ -54,7 +54,7 @@ class LogFile(OwnOutput):
             self.handleError(record)
 
     def write(self, lines: bytes) -> None:
-        """Append lines, after reopening the file if its path names another one. Raises OSError."""
+        """Append lines, after reopening the file if its path names another file. Raises OSError."""
         descriptor = self._descriptor
         if descriptor is not None and self._is_moved(descriptor):
             self._descriptor = None

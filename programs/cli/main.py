@@ -39,7 +39,7 @@ class _Flintmq(LazyGroup):
 
 @functools.cache
 def _plugin_commands() -> dict[str, click.Command]:
-    """Return the commands of installed plugins and of those in ``FLINTMQ_PLUGINS``.
+    """Return the commands of installed plugins and of the plugins that ``FLINTMQ_PLUGINS`` names.
 
     A plugin that cannot be loaded causes a warning, and its commands are missing; other commands still work.
     """

@@ -73,8 +73,8 @@ def _print_raw(message: MessageExt) -> None:
 
 
 def _message_json(message: MessageExt) -> Iterator[str]:
-    """Yield a message as JSON in parts. The body is the member ``body`` if the body is UTF-8, else ``body_base64``. An
-    unreadable body has a reason."""
+    """Yield a message as JSON in parts. The member ``body`` has a body that is UTF-8, and ``body_base64`` any other body. If
+    the body cannot be read, ``body_error`` gives the reason."""
     error, is_text = _body_error(message)
     fields = message_fields(message) | ({"body_error": error} if error else {})
     yield from json_with_body(fields, iter([message.body]) if error else body_parts(message), is_text=is_text)
@@ -83,8 +83,8 @@ def _message_json(message: MessageExt) -> Iterator[str]:
 def json_with_body(
     fields: dict[str, Any], parts: Iterator[bytes], *, is_text: bool, in_hex: bool = False
 ) -> Iterator[str]:
-    """Yield the parts of a line of JSON with the given members and a message's body. The body is text, ``body_base64`` or
-    ``body_hex``."""
+    """Yield the parts of a line of JSON with the given members and a message's body. The member for the body is ``body`` for
+    text, else ``body_base64`` or ``body_hex``."""
     yield json_text(fields)[:-1]
     if is_text:
         yield ', "body": "'

@@ -189,7 +189,7 @@ def print_rows(
 
     Args:
         rows: the values of each row, keyed by name.
-        columns: heading to a value's name, or to a text with names of values in braces.
+        columns: the name of a value, or a text with names of values in braces, keyed by the column's heading.
         title: the line above the table.
         stderr: whether to print to stderr, for a table that belongs to a question.
     """

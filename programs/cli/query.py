@@ -65,8 +65,8 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
 
 
 async def _by_place(admin: AdminClient, message_id: str) -> MessageExt:
-    """Return the message with an id that a broker made. First the registered broker with the message is asked, because the
-    broker's address may have changed, then the address in the id."""
+    """Return the message with an id that a broker made. First the registered brokers are asked, because the address of the
+    message's broker may have changed, then the address in the id."""
     try:
         return await admin_messages.view_message(admin, message_id)
     except (RefusedError, RemotingError) as failure:

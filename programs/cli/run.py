@@ -71,7 +71,8 @@ def serving_options(section: str) -> Callable[[F], F]:
 
 
 def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return the number of cores that this process may use, by its affinity and by its container's or unit's quota."""
+    """Return the number of cores that this process may use, by its CPU affinity and by the quota of its container or systemd
+    unit."""
     count = len(os.sched_getaffinity(0))
     # The CPU quota is ignored if there is no cgroup of version 2, or if the quota is "max", which means unlimited.
     with contextlib.suppress(OSError, ValueError):

@@ -68,7 +68,7 @@ class StopSignals:
                 self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self) -> None:
-        """Wait until the stop of this process is requested. A request from before the loop ran counts."""
+        """Wait until the stop of this process is requested. A request that was made before the event loop ran counts."""
         self._loop = asyncio.get_running_loop()
         if not self.wanted:
             await self._event.wait()

@@ -56,7 +56,7 @@ def top(once: bool, as_json: bool) -> None:
 
 
 async def _look_once(admin: AdminClient) -> dict[str, Any]:
-    """Return the state of a cluster, with the rates of all topics that a group consumes and of some 200 others."""
+    """Return the state of a cluster, with the rates of all topics that a group consumes and of some 200 other topics."""
     view = ClusterView(admin, _ONCE)
     overview = await view.overview()
     if not overview.brokers and overview.errors:

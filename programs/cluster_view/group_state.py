@@ -34,8 +34,8 @@ class GroupState:
 def state_of(progress: Iterable[GroupProgress], connected: Iterable[Connected]) -> GroupState:
     """Return the state of a group.
 
-    The lag of broadcasting members is unknown, because they keep their offsets themselves. Old offsets on a broker do not
-    count.
+    The lag of broadcasting members is unknown, because they keep their offsets themselves. Offsets that a broadcasting group
+    once stored on a broker do not count.
 
     Args:
         progress: the group's progress at each answering broker.

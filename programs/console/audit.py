@@ -39,8 +39,8 @@ class AuditLog:
 
     Args:
         clock: the clock for the times of changes.
-        file: a file with a line of JSON per change. At 1 MiB it is renamed to ``NAME.1``, replacing an older one. None to keep
-            the changes in memory.
+        file: a file with a line of JSON per change. At 1 MiB it is renamed to ``NAME.1``, replacing an older file of this name.
+            None to keep the changes in memory.
 
     Raises:
         OSError: the file cannot be read.

@@ -79,7 +79,8 @@ class ClusterAccess:
         self._holders += 1
 
     def release(self) -> None:
-        """End the effect of one call of :meth:`hold`. After the last one, the account's client is closed."""
+        """End the effect of one call of :meth:`hold`. If no call of :meth:`hold` is in effect any more, the account's client is
+        closed."""
         self._holders -= 1
         if self._holders <= 0:
             self._clusters.close_soon(self)
@@ -161,7 +162,7 @@ class Clusters:
     Args:
         name_servers: ``host:port;host:port`` of the cluster.
         clock: the clients' clock.
-        ssl_context: for encrypted connections; None for plain ones.
+        ssl_context: for encrypted connections; None for unencrypted connections.
     """
 
     def __init__(self, name_servers: str, clock: Clock, ssl_context: ssl.SSLContext | None = None) -> None:

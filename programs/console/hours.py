@@ -36,7 +36,7 @@ class Hours:
 
     Args:
         clock: the clock.
-        file: the file for the samples; None to keep them in memory. Damaged samples in it are ignored.
+        file: the file for the samples; None to keep them in memory. Damaged samples in the file are ignored.
     """
 
     _clock: Clock

@@ -1,4 +1,5 @@
-"""Describes a broker's store in words, from its runtime figures. RocketMQ's brokers report some of them. Pure functions."""
+"""Describes a broker's store in words, from its runtime figures. RocketMQ's brokers report only some of these figures. Pure
+functions."""
 
 from __future__ import annotations
 

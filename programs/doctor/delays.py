@@ -3,7 +3,7 @@ store's queues.
 
 A unit of the schedule topic holds the time of delivery. Its difference to the record's store time is the delay, which is the
 same for all messages of a level until ``delay.levels`` is changed. The delays are enough to rebuild the units of the schedule
-topic and to notice damaged units (a delay is whole seconds), but not to prove the units right.
+topic and to notice damaged units (a delay is whole seconds), but not to prove that the units are correct.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ _BODY_SHOWN_BYTES: Final = 256
 
 
 def record_json(record: Record, *, whole_body: bool = False) -> dict[str, Any]:
-    """Return a record as JSON. The record's body is shown as text if it is UTF-8, else as hex. It is cut to 256 bytes unless
-    ``whole_body`` is set."""
+    """Return a record as JSON. The record's body is shown as text if it is UTF-8, else as hex. The body is cut to 256 bytes
+    unless ``whole_body`` is set."""
     body = record.body if whole_body else record.body[:_BODY_SHOWN_BYTES]
     try:
         shown: dict[str, Any] = {"body": body.decode("utf-8")}

@@ -79,7 +79,7 @@ def stream(folder: Path) -> list[FileView]:
 
 
 def misfits(folder: Path, files: Sequence[FileView], unit_bytes: int = 1) -> list[tuple[Path, str]]:
-    """Return the files because of which a start would refuse a log or queue, each with the reason."""
+    """Return the files in the folder of a log or queue that would make a broker's start fail, each with the reason."""
     found = [
         (path, f"{_why_misfit(path)}: a start refuses")
         for path in listed(folder)
@@ -119,7 +119,8 @@ class StoreFiles:
 
     Args:
         root: the store's folder.
-        geometry: the layout of the index files. Without it, their size must fit RocketMQ's ratio of four entries per slot.
+        geometry: the layout of the index files. Without a layout, the size of the index files must fit RocketMQ's ratio of four
+            entries per slot.
         log_folders: the folders of the commit log, if it is not only in ``commitlog``.
 
     Raises:

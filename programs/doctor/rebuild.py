@@ -184,7 +184,8 @@ def rebuild(
     Args:
         root: the store; no broker may have it open.
         config: the configuration; see :func:`fitting`.
-        delay_level_ms: milliseconds by delay level from the operator, if the store has no notes of them.
+        delay_level_ms: milliseconds by delay level from the operator, for records whose delays the store's file of delay levels
+            does not contain.
         progress: called with the number of bytes of the log that are done.
         damaged: the result of :func:`has_damage`. If true, all of the log is recovered, even after a clean stop.
 

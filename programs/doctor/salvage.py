@@ -182,8 +182,8 @@ class _LogWriter:
 
 
 class Renumbering:
-    """Assigns new queue offsets, consecutive from each queue's first one. The queue offsets are unchanged if no message is
-    lost."""
+    """Assigns new queue offsets to messages, consecutive from the first queue offset of each queue. The queue offsets are
+    unchanged if no message is lost."""
 
     def __init__(self) -> None:
         self._steps: dict[QueueKey, list[tuple[int, int]]] = {}
@@ -215,8 +215,8 @@ class Renumbering:
         return any(old != new for steps in self._steps.values() for old, new in steps)
 
     def translate(self, key: QueueKey, queue_offset: int) -> int:
-        """Return the new queue offset for an old queue offset. If the message at the old offset is lost, return that of the
-        next remaining message."""
+        """Return the new queue offset for an old queue offset. If the message at the old offset is lost, return the new queue
+        offset of the next remaining message."""
         steps = self._steps.get(key)
         if not steps:
             return queue_offset
@@ -229,7 +229,7 @@ class Renumbering:
 
 
 def translate_offsets(config: Path, numbers: Renumbering) -> int:
-    """Rewrite consumer and delay offsets in a ``config`` folder, and return the number of changed ones.
+    """Rewrite consumer and delay offsets in a ``config`` folder, and return the number of changed offsets.
 
     A file that cannot be read is not changed; ``flintmq verify`` reports the file. Raises StoreError if a file cannot be
     written.

@@ -32,7 +32,8 @@ def verify(
 
     Args:
         files: the store.
-        delay_level_ms: milliseconds by delay level from the operator, if the store has no notes of them.
+        delay_level_ms: milliseconds by delay level from the operator, for records whose delays the store's file of delay levels
+            does not contain.
         progress: called with the number of bytes of the log that are done.
 
     Raises:

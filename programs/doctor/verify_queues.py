@@ -22,7 +22,7 @@ _SHOWN: Final = 3
 
 
 def used_units(parts: list[FileView]) -> bytes:
-    """Return all units of a consume queue before the first unused one."""
+    """Return all units of a consume queue before the first unused unit."""
     used = bytearray()
     end = parts[0].start if parts else 0
     for part in parts:

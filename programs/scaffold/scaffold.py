@@ -53,7 +53,7 @@ class PluginName:
         """Return the names of a plugin from the name of its distribution.
 
         Raises:
-            ScaffoldError: the name is not valid, or a package or a part of FlintMQ already has it.
+            ScaffoldError: the name is not valid, or a package or a part of FlintMQ already has this name.
         """
         if len(distribution) > _NAME_MAX_CHARS or _NAME.fullmatch(distribution) is None:
             raise ScaffoldError(

@@ -63,8 +63,8 @@ class Supervisor:
 
     @property
     def ready_words(self) -> dict[str, str]:
-        """The words that the brokers' services add to READY lines, keyed by name; each value joins those of all brokers with
-        commas."""
+        """The words that the brokers' services add to READY lines, keyed by name; each value joins the words of all brokers
+        with commas."""
         names = dict.fromkeys(name for broker in self.brokers for name in broker.ready_words)
         return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
 
@@ -214,8 +214,8 @@ class SupervisedBroker:
                 )
 
     def tell(self, down: Mapping[str, str]) -> None:
-        """Send the broker's process the list of other brokers that are down. It maps each broker's name to how its process
-        ended."""
+        """Send the broker's process the list of other brokers that are down. The list maps each broker's name to how the
+        broker's process ended."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(down).encode() + b"\n")

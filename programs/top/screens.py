@@ -23,7 +23,7 @@ class DetailScreen(Screen[None]):
     """Shows titled tables below each other, refreshed periodically. The escape key closes the screen.
 
     Args:
-        ask: fetches the parts.
+        ask: fetches the tables.
         refresh_s: seconds between two refreshes.
     """
 

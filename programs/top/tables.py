@@ -163,7 +163,7 @@ def chosen(
         values: all values.
         wanted: a part of the names to show, regardless of case; empty for all.
         sorted_by: the heading of a column; empty for the kind's default.
-        with_system: whether to show also topics and groups that are not users'.
+        with_system: whether to show the system's topics and groups, too.
     """
     order = next(column.order for column in kind.columns if column.heading == (sorted_by or kind.sorted_by))
     shown = [

@@ -155,8 +155,8 @@ def _origin(dead: MessageExt) -> str:
 
 
 async def _queue(visitor: Visitor, group: str, place: str) -> tuple[MessageQueue, int, int]:
-    """Return a queue of a group's dead letters, and the queue's first and last offset. Without a name ``BROKER:QUEUE``, it is
-    the first queue."""
+    """Return a queue of a group's dead letters, and the queue's first and last offset. ``place`` names the queue as
+    ``BROKER:QUEUE``; if it is empty, the first queue is returned."""
     if not group:
         raise FormError("Name a group.")
     try:

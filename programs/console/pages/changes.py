@@ -176,7 +176,8 @@ async def resend(visitor: Visitor) -> Response:
 
 
 def _real_topic(found: MessageExt) -> str:
-    """Return the topic to which a message was first sent. The topic of a dead letter or a delayed message is another one."""
+    """Return the topic to which a message was first sent. A message that is retried, dead or delayed is stored in another
+    topic."""
     if found.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return str(found.properties.get(props.RETRY_TOPIC, found.topic))
     return str(found.properties.get(props.REAL_TOPIC, found.topic))

@@ -106,8 +106,8 @@ def previewed(message: MessageExt) -> MessageExt:
 
 
 async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt]:
-    """Return the message with an id. With a topic, the id is looked up as a sender's, then as a broker's. Without a topic, it
-    is looked up only as a broker's."""
+    """Return the message with an id. If a topic is given, the id is first looked up as an id that a sender made. If this finds
+    nothing, or without a topic, the id is looked up as an id that a broker made."""
     admin = visitor.access.admin
     if topic:
         found = await admin.query_by_key(topic, text, max_num=FOUND_MAX, unique=True, keep=previewed)
@@ -139,8 +139,7 @@ def preview(message: MessageExt) -> str:
 
 
 def address(message: MessageExt, path: str = "/message", **more: str) -> str:
-    """Return the address of a message's page. The address contains the topic, because the message ids of some brokers contain
-    another address."""
+    """Return the address of a message's page. The address contains the message's id and topic, and the parameters ``more``."""
     return to(path, id=message.offset_msg_id, topic=message.topic, **more)
 
 
@@ -164,7 +163,7 @@ async def message(visitor: Visitor) -> Response:
 
 
 async def with_schema(visitor: Visitor) -> Response:
-    """Show one message by a typed Avro schema, which is too long for an address."""
+    """Show one message, with its body decoded by the Avro schema in the form. A schema is too long for the page's address."""
     return await _show(visitor, visitor.field("id"), "avro", visitor.field("schema"))
 
 
