@@ -64,7 +64,7 @@ class FieldSpec:
         """Return the reason why a value is not allowed; None if it is allowed.
 
         Args:
-            value: the value with the type of its field, in ``unit``.
+            value: the value with the type of its field, in the setting's unit.
         """
         if value is None:
             return None

@@ -1,6 +1,6 @@
-"""The starting configurations that ``flintmq config init`` writes. Each has a few settings with a reason for each value.
-
-The files contain only settings that differ from the defaults and settings that every user must decide, so that they are short.
+"""The starting configurations that ``flintmq config init`` writes. Each starting configuration has a few settings with a reason
+for each value. The files contain only settings that differ from the defaults and settings that every user must decide, so that
+they are short.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text; the caller must not log, print or pass it on."""
+        """Return the secret text. The caller must not log, print or pass on the text."""
         return self._text
 
     def __len__(self) -> int:

@@ -51,7 +51,7 @@ class Ignored:
 
 @attrs.define
 class Layer:
-    """The entries of one source of settings. One thread fills it; then it is only read."""
+    """The entries of one source of settings. One thread fills this object; afterwards the object is only read."""
 
     role: Role = "broker"
     """The process, broker or name server, that an ambiguous RocketMQ name refers to. For example, broker and name server both
@@ -190,7 +190,8 @@ def mapping_layer(mapping: RawMapping, role: Role = "broker") -> Layer:
 
 
 def environment_layer(environ: Mapping[str, str], role: Role = "broker") -> Layer:
-    """Return the settings that environment variables give: ``FLINTMQ_FLUSH__STRATEGY``, ``FLINTMQ_brokerName`` (in any case).
+    """Return the settings that environment variables give, such as ``FLINTMQ_FLUSH__STRATEGY`` and ``FLINTMQ_brokerName``.
+    Upper and lower case do not matter after ``FLINTMQ_``.
 
     A variable whose name contains ``__`` must be a setting. A variable without ``__`` is a setting if it names a top-level key
     or a RocketMQ name, and an error if its name is similar to such a name. Other variables are ignored, because container

@@ -221,7 +221,8 @@ def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
 
 
 def read_limited(file: Path) -> bytes:
-    """Return the content of a configuration file, cut at the maximum length of YAML. Raises ``ConfigError``."""
+    """Return the content of a configuration file, but at most one byte more than a YAML configuration may have. Raises
+    ``ConfigError``."""
     from flintmq.config.loading.yaml_source import YAML_MAX_BYTES
 
     try:

@@ -60,7 +60,7 @@ def field_schema(
         field: the attrs field.
         hint: the type of the field.
         plain: the unit of a plain integer; None for the unit of the field.
-        depth: the number of plugins' classes around the field.
+        depth: the number of plugins' classes that contain the field's class.
     """
     spec = spec_of(field)
     made: Schema = {}
@@ -169,7 +169,7 @@ def model_schema(model: type[Any], depth: int) -> Schema:
 
     Args:
         model: the class.
-        depth: the number of classes around it.
+        depth: the number of plugins' classes that contain this class.
     """
     if depth >= YAML_MAX_DEPTH:  # A class may contain itself, so the schema ends at the depth to which YAML may nest.
         return {"type": "null"}

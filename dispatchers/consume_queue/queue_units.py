@@ -26,12 +26,13 @@ _TURN: Final = 16_384
 
 
 def visible_rows(columns: RecordColumns) -> Column:
-    """Return the row numbers of the records that have units in consume queues."""
+    """Return the row numbers of those records, given as columns, that have units in consume queues."""
     return numpy.flatnonzero(columns.visible)
 
 
 def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, int], Column]]:
-    """Yield each queue, as (topic, queue id), with the row numbers of its records, in order."""
+    """Yield each queue, as (topic, queue id), that has some of the records given by columns and row numbers, with the row
+    numbers of the queue's records in order."""
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:
@@ -47,7 +48,7 @@ def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, 
 
 
 def behind(columns: RecordColumns, rows: Column, end_offset_bytes: int) -> Column:
-    """Return the row numbers of the records that end after a physical offset."""
+    """Return the row numbers of those records, given by columns and row numbers, that end after a physical offset."""
     ends = columns.physical[rows] + columns.size[rows]
     return rows if ends[0] > end_offset_bytes else rows[ends > end_offset_bytes]
 

@@ -72,8 +72,8 @@ class Landing(Protocol):
 class SparkFeed:
     """A dispatcher that reports the end of each batch to the feed and the landing zone. It is optional. Loop thread.
 
-    It runs after the consume queues. It publishes the store's position, which moves when all dispatchers have a batch, so that
-    a reader finds a queue unit for each record.
+    It runs after the consume queues. It publishes the store's position, which moves when all dispatchers have processed a
+    batch, so that a reader finds a queue unit for each record.
     """
 
     def __init__(self, publisher: FeedPublisher, landing: Landing | None = None) -> None:

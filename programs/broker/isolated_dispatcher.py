@@ -88,7 +88,7 @@ class IsolatedDispatcher:
                 self._dispatcher.truncate(end_offset_bytes)
 
     def catch_up(self, start_offset_bytes: int, end_offset_bytes: int) -> bool:
-        """Let the dispatcher read the records that it missed, and return whether the dispatcher reads them.
+        """Let the dispatcher read the records that it missed, and return whether it can do so.
 
         False if the dispatcher does not support this (:class:`flintmq.core.kernel.ports.SupportsCatchUp`). The caller must then
         dispatch these records.

@@ -92,7 +92,7 @@ class KeptConsumers:
         return decode_kept(disk.read(self._path))
 
     def ready(self) -> None:
-        """Start to write changed registrations of consumers, and to drop restored consumers that do not come back, because
+        """Start to write changed registrations of consumers, and to drop restored consumers that do not connect again, because
         clients can connect from now on."""
         self._api.work.every(_LOOK_S, self._look, "registrations", self._rest_s)
         self._api.work.every(KEPT_S, self._drop, "kept consumers")

@@ -101,7 +101,7 @@ class PluginSettings:
     """The plugins' sections of a configuration. Created while a broker is assembled; read-only afterwards.
 
     Args:
-        kernel: the plugins; its factories for pools, processors and filters get their settings from here.
+        kernel: the plugins; its factories for pools, processors and filters get their settings from this object.
         loaded: the configuration.
         clock: the clock in the factories' context.
         flushes: whether the kernel has flush strategies, as the kernel of a broker has. If false, the sections of flush

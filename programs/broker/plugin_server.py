@@ -56,7 +56,7 @@ class Pools:
 
     Args:
         held: ends the threads of the queues.
-        admission: the capacities of a broker's own queues; None for a common capacity.
+        admission: the capacities of a broker's own queues; None to give all queues the same capacity.
     """
 
     def __init__(self, held: AsyncExitStack, admission: AdmissionSection | None = None) -> None:

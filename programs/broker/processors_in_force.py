@@ -14,7 +14,8 @@ from flintmq.core.kernel.registry import Registered, ServerPart
 
 
 def processors_of(registries: Registries, server: str) -> tuple[Registered[ServerPart], ...]:
-    """Return the request processors of one of ``SERVERS``, in which each request code belongs to exactly one processor.
+    """Return the request processors of a server (``broker`` or ``nameserver``), in which each request code belongs to exactly
+    one processor.
 
     Raises:
         PluginError: two third parties, or two built-in processors, claim one code.
@@ -23,11 +24,11 @@ def processors_of(registries: Registries, server: str) -> tuple[Registered[Serve
 
 
 def default_processor_of(registries: Registries, server: str) -> Registered[ServerPart] | None:
-    """Return the processor at one of ``SERVERS`` for all request codes without a processor; None if no such processor is
-    registered.
+    """Return the default processor of a server (``broker`` or ``nameserver``), which answers all request codes without a
+    processor; None if no default processor is registered.
 
     Raises:
-        PluginError: two such processors are registered.
+        PluginError: two default processors are registered.
     """
     found = [entry for entry in registries.default_processors.every() if entry.value.is_for(server)]
     if len(found) > 1:

@@ -195,7 +195,7 @@ class _Timed:
         self._api = api
 
     def stop(self) -> None:
-        """Do nothing: the service's timers have already ended."""
+        """Do nothing when the broker stops: the timers of this service have already ended."""
 
 
 class ClientExpiry(_Timed):

@@ -87,7 +87,7 @@ def _seen_from(output: Path, schema_file: Path) -> str:
 
 
 def _write_new(file: Path, text: str, *, private: bool) -> None:
-    """Write a new file; only its owner can read the file if it is private. Raises CommandError if the file exists."""
+    """Write a new file. If ``private`` is set, only the file's owner can read it. Raises CommandError if the file exists."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     except FileExistsError as error:

@@ -1,7 +1,7 @@
 """click's command classes with lazily imported subcommands and a help section for access options.
 
 A :class:`LazyGroup` names its subcommands in a table. A subcommand's module is imported when the command is called or its help
-is shown, so it can import whatever it needs at its top.
+is shown, so the module can import whatever it needs at its top.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``flintmq send`` sends messages from the command line or a file, or generated ones."""
+"""``flintmq send`` sends messages from the command line or a file, or generated messages."""
 
 from __future__ import annotations
 

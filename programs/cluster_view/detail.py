@@ -219,7 +219,7 @@ async def find_group(
     Args:
         admin: the administration client.
         name: the group's name.
-        brokers: answering brokers, one of each broker set; their ``groups`` show which of them know the group.
+        brokers: answering brokers, one of each broker set; their ``groups`` show which brokers know the group.
         topic: see :func:`group_detail`.
     """
     knowing = [broker for broker in brokers if name in broker.groups]

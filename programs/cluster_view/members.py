@@ -37,7 +37,7 @@ async def ask_members(admin: AdminClient, group: str, addresses: Mapping[str, st
         admin: the administration client.
         group: the members' group.
         addresses: ``host:port`` of each member's broker, keyed by client id.
-        members_max: maximum number of members to ask, in the order of their ids. The others get an error text.
+        members_max: maximum number of members to ask, in the order of their ids. The other members get an error text.
 
     Returns:
         An answer for each member, in the order of their ids.

@@ -131,7 +131,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 def _templates() -> jinja2.Environment:
-    """Return the environment of the page templates. It escapes every value, and a missing value is an error."""
+    """Return the environment of the page templates. The environment escapes every value, and a missing value is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
         autoescape=True,

@@ -1,4 +1,5 @@
-"""Connections of browsers, with time limits. If there are too many, the connection that has been silent for longest is closed.
+"""Connections of browsers, with time limits. If there are too many connections, the connection that has been silent for longest
+is closed.
 
 =======================================  ==============================================================================
 incomplete request                       the connection is closed 20 s after the request, or the connection, began
@@ -36,7 +37,8 @@ class Connection(H11Protocol):
     """Time since which the console has waited for the browser to send or receive; None while the console does not wait."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Start the timeout for the first request of a new connection, and close another connection if there are too many."""
+        """Start the timeout for the first request of a new connection, and close another connection if there are too many
+        connections."""
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             _cut_slowest(one for one in self.connections if one is not self)

@@ -62,7 +62,7 @@ def percent(value: float | None) -> str:
 
 
 def when(timestamp_ms: int | None) -> str:
-    """Return a time in UTC as text; a dash for None or 0, and the bare number for a time that is out of range."""
+    """Return a time in UTC as text; a dash for None or 0, and the milliseconds as a number for a time that is out of range."""
     if not timestamp_ms:
         return UNKNOWN
     if not 0 < timestamp_ms <= _YEAR_9999_MS:

@@ -58,7 +58,7 @@ class Visitor:
         request: the request.
         access: the visitor's access to the cluster.
         browser_id: the id in the cookie.
-        fields: the fields of the form; empty without one.
+        fields: the fields of the form; empty without a form.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The name server: assembles routes, key-values and sockets."""
+"""The name server: assembles routes, values by namespace and key, and sockets."""
 
 from __future__ import annotations
 

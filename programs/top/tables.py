@@ -194,7 +194,8 @@ def alarm_text(alarm: PlacedAlarm) -> str:
 
 
 def alarm_lines(overview: Overview, room: int) -> list[str]:
-    """Return a cluster's errors and alarms in at most ``room`` lines; the last line has the number of further ones."""
+    """Return a cluster's errors and alarms in at most ``room`` lines; the last line has the number of further errors and
+    alarms."""
     lines = [f"ERROR {printable(error, 1_000)}" for error in overview.errors]
     lines += [alarm_text(alarm) for alarm in overview.alarms]
     if len(lines) > room:

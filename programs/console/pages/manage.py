@@ -40,7 +40,7 @@ class Change:
 
 @attrs.frozen(kw_only=True)
 class Managed(Generic[Config]):
-    """The differences between topics and groups for the pages that create, change and delete them."""
+    """The texts and functions for topics, or for groups, that the pages use to create, change and delete a topic or group."""
 
     noun: str
     words: str
