@@ -1,12 +1,8 @@
 """RocketMQ's ``flushDiskType`` and ``transientStorePoolEnable``, which together correspond to ``flush.strategy``.
 
-==============  ========================  ==================
-flushDiskType   transientStorePoolEnable  flush.strategy
-==============  ========================  ==================
-SYNC_FLUSH      either                    group_commit
-ASYNC_FLUSH     false                     flush_real_time
-ASYNC_FLUSH     true                      commit_real_time
-==============  ========================  ==================
+* SYNC_FLUSH is ``group_commit``, whatever ``transientStorePoolEnable`` says.
+* ASYNC_FLUSH with ``transientStorePoolEnable: false`` is ``flush_real_time``.
+* ASYNC_FLUSH with ``transientStorePoolEnable: true`` is ``commit_real_time``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Reads the store to back up: its commit log files, up to a position below which all records are complete.
 
-===================  ==============================================  =======================================================
-state of the store   position                                        why all messages before it are complete
-===================  ==============================================  =======================================================
-running, with feed   the dispatched offset in the feed               the broker writes this offset after the records
-running, no feed     the end of the newest message in any queue      brokers dispatch in the log's order: a queue unit is
-                                                                     written after its message and all messages before it
-stopped, or crashed  the end of the last complete record             no broker writes to the log
-===================  ==============================================  =======================================================
+The position depends on the state of the store:
+
+* If a broker runs and publishes a feed, the position is the dispatched offset in the feed. The broker writes this offset after
+  the records below it.
+* If a broker runs without a feed, the position is the end of the newest message in any consume queue. Brokers dispatch in the
+  order of the log, so a queue unit is written after its message and all messages before it.
+* If no broker runs, the position is the end of the last complete record.
 
 Dispatched records may not be synced yet. Therefore the files are synced before they are read, so that a backup never contains a
 record that its store would lose in a power cut.

@@ -1,10 +1,9 @@
 """Measures how long brokers take to start on a store, and look-ups in it. The measurement works on copies, so the store is not
 changed.
 
-::
-
-    copy, marked as crashed ─▶ start: after_crash_s ─▶ kill -9 ─▶ start: after_kill_s ─▶ stop ─▶ start: after_stop_s
-    ─▶ stop, queues and index deleted ─▶ start: rebuild_s ─▶ stop ─▶ opened in this process: look-ups
+A broker is started on a copy four times: on a copy that is marked as crashed (``after_crash_s``), after ``kill -9``
+(``after_kill_s``), after an orderly stop (``after_stop_s``), and after queues and index were deleted (``rebuild_s``). Then this
+process opens the copy and measures look-ups.
 
 After a *crash* it is not known whether the machine kept running, so all of the log after the checkpoint is walked. After a
 *kill* within the same boot of the kernel, all written data is known to exist.

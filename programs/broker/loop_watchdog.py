@@ -1,10 +1,8 @@
 """Detects when the event loop is blocked, for example by a plugin, and shows the stack of the code that blocks it.
 
-::
-
-    watchdog's thread ── call_soon_threadsafe(beat) ──► loop        a few times a second
-          │ no beat within loop_blocked_warn_ms, or within a fifth of it
-          └─► looks at the loop's thread: its stack, the innermost lines first
+A few times a second, the watchdog's thread asks the event loop to run a callback, the *beat*. If the beat does not run within
+``loop_blocked_warn_ms``, or within a fifth of this limit, the watchdog's thread reads the stack of the loop's thread, its
+innermost lines first.
 
 On the loop only the beat runs. Each finding is counted, and logged at the first, tenth, hundredth … time. A loop is reported as
 slow if half of all beats wait for a fifth of the limit, even if the loop is never blocked for the whole limit.

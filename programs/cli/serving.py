@@ -1,10 +1,8 @@
 """Runs a server process: catches signals before anything starts, prints READY once, and stops in order.
 
-::
-
-    signals caught ─▶ start ─▶ READY ─▶ wait ──SIGTERM, SIGINT, SIGHUP──▶ stop ─▶ 0
-                        │                └───── store fenced ──────────▶ stop ─▶ StoreFencedError (5)
-                        └─ a signal while starting: what has started is stopped ─▶ 0
+SIGTERM, SIGINT and SIGHUP stop the server, and the process exits with code 0. A signal during the start has the same effect:
+the parts that have started are stopped. If the store is fenced, the server stops, and the process exits with code 5
+(``StoreFencedError``).
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Connections of browsers, with time limits. If there are too many connections, the connection that has been silent for longest
-is closed.
+"""Connections of browsers, with time limits and limits of their number.
 
-=======================================  ==============================================================================
-incomplete request                       the connection is closed 20 s after the request, or the connection, began
-answer that the browser does not read    the connection is closed after 30 s without progress
-512 connections open                     the connection that has been silent for longest is closed for a new one
-128 requests in progress                 a connection that does not send or read is closed; if there is none: 503
-=======================================  ==============================================================================
+* A connection is closed if a request is incomplete 20 s after the request, or the connection, began.
+* A connection is closed if the browser reads nothing of an answer for 30 s.
+* If 512 connections are open, the connection that has been silent for longest is closed for a new connection.
+* If 128 requests are in progress, a connection whose browser does not send or read is closed for a new request. If there is no
+  connection to close, the new request is answered with 503.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Checks before every page: the requested host name, the origin of forms, and the security headers of answers.
 
-=================  ================================================================================================
-DNS rebinding      ``Host`` is localhost, an IP address, or a name of ``console.host_names``; else 421
-forged forms       ``Origin`` is the console's and ``Sec-Fetch-Site`` is ``same-origin``; else 403. Plus a token (web.py)
-markup             a policy without inline scripts and styles, beside templates that escape everything
-framing, sniffing  refused by headers
-floods             heads of more than 32 KiB: 431; forms are bounded where they are read (web.py)
-=================  ================================================================================================
+* Against DNS rebinding, ``Host`` must be localhost, an IP address, or a name of ``console.host_names``. Other requests get 421.
+* Against forged forms, a form must come from a page of the console, according to the headers ``Sec-Fetch-Site`` and
+  ``Origin``. Other forms get 403. A form also contains a token (:mod:`.web`).
+* Against foreign markup, the security policy of every answer forbids inline scripts and styles. The templates escape every
+  value.
+* Against framing and sniffing of types, every answer has headers that forbid both.
+* Against floods, a request whose query and headers have more than 32 KiB gets 431. The length of forms is limited where forms
+  are read (:mod:`.web`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The framework of all pages: the visitor, the form, and the rendered template.
 
-::
-
-    Guard ─▶ route ─▶ page(handler): who is it? ──nobody, and accounts are required──▶ /login
-                          └─▶ handler(visitor) ─▶ template, where every value is escaped
+A request passes the guard (:mod:`.guard`) and the route of its page. If the brokers require accounts and the visitor has not
+logged in, the answer leads to ``/login``. Otherwise the page's handler gets the visitor, and renders a template, in which every
+value is escaped.
 """
 
 from __future__ import annotations

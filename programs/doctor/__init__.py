@@ -1,13 +1,11 @@
 """Checks, explains, compares, copies and rebuilds stores that no broker has open.
 
-=============  ==========================================================================
-files          the files of a store, mapped read-only
-walk           walks the commit log in pieces: records, blanks, damage, the unused end
-verify         checks every record, unit, slot and configuration file
-explain        explains a position, a message or a key, and what a broker would do at its start
-rebuild        rebuilds queues and index from the log
-salvage        copies all undamaged records, also after damaged parts, to a new store
-compare        compares two stores
-export         writes messages as JSON lines or Parquet
-=============  ==========================================================================
+* :mod:`.files`: the files of a store, mapped read-only.
+* :mod:`.walk` walks the commit log in pieces: records, blanks, damage, the unused end.
+* :mod:`.verify` checks every record, unit, slot and configuration file.
+* :mod:`.explain` explains a position, a message or a key, and what a broker would do at its start.
+* :mod:`.rebuild` rebuilds queues and index from the log.
+* :mod:`.salvage` copies all undamaged records, also after damaged parts, to a new store.
+* :mod:`.compare` compares two stores.
+* :mod:`.export` writes messages as JSON lines or Parquet.
 """

@@ -1,10 +1,8 @@
 """Starts brokers as processes, and restarts brokers whose processes end.
 
-::
-
-    start ─▶ READY ─▶ serves ──ends, whatever the reason──▶ pause (1 s, doubled up to 30 s) ─▶ start
-      │                  │
-      └ fails, the first time: nothing is started     stop: SIGTERM to all, then SIGKILL to what is left after 60 s
+If a broker's process ends, for whatever reason, the broker is started again after a pause. The pause is 1 s, and is doubled up
+to 30 s if the broker ends again soon. If the first start of a broker fails, all brokers are stopped. At the stop, the processes
+get SIGTERM, and processes that still run after 60 s get SIGKILL.
 """
 
 from __future__ import annotations
