@@ -35,7 +35,7 @@ class ConsumerFilters(Protocol):
 
 
 class CalcBitMap:
-    """A dispatcher that sets ``bit_map`` of each request whose topic is filtered by properties. Loop thread.
+    """A dispatcher that sets ``bit_map`` of each request whose topic is filtered by properties. For the loop thread only.
 
     It runs before the consume queues, which store the bit map. It is the only dispatcher that changes requests. The same
     records with the same filters give the same bit maps.

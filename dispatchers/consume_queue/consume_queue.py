@@ -1,7 +1,7 @@
 """A consume queue (``ConsumeQueue`` of RocketMQ): the places of the messages of one queue of a topic in the commit log.
 
 The unit of queue offset n is at byte ``n * 20``, see :mod:`flintmq.core.record.queue_unit`. Queue files are mapped sparse, and
-backed by disk in steps as they grow. Loop thread.
+backed by disk in steps as they grow. For the loop thread only.
 
 See docs/internals/store-format.md, Consume queue.
 """
@@ -31,7 +31,7 @@ FILLER: Final = UNIT.pack(0, FILLER_SIZE, 0)
 
 
 class ConsumeQueue:
-    """The consume queue of one queue of a topic: units of 20 bytes, in files. Loop thread."""
+    """The consume queue of one queue of a topic: units of 20 bytes, in files. For the loop thread only."""
 
     __slots__ = ("ext", "files", "max_physical_offset_bytes", "min_logic_offset_bytes", "queue_id", "topic")
 

@@ -8,7 +8,7 @@ unit. If the next unit does not fit into the file, the size ``-1`` ends the file
 The loss of extension files loses no messages: if an extension unit cannot be read, its message passes the filter, and the
 client filters the message. But a position must not be reused while the consume queue has its address, or a message would be
 filtered by another message's tag. So the consume queue determines the end of the extension files
-(:meth:`ConsumeQueueExt.end_after`), and the bytes after this end are zeroed. Loop thread.
+(:meth:`ConsumeQueueExt.end_after`), and the bytes after this end are zeroed. For the loop thread only.
 
 See docs/internals/store-format.md, Consume queue extension.
 """

@@ -54,7 +54,8 @@ def make_consume_queues(folder: StoreFolder) -> ConsumeQueueTable:
 
 
 class ConsumeQueueTable:
-    """The essential dispatcher ``consume_queue``: all consume queues of a store. Loop thread; :meth:`flush` on any thread.
+    """The essential dispatcher ``consume_queue``: all consume queues of a store. For the loop thread only, except
+    :meth:`flush`, which any thread may call.
 
     Ordinary and committed records get a unit; prepared and rolled back records do not. See
     :class:`flintmq.core.kernel.ports.ConsumeQueues`.

@@ -34,7 +34,8 @@ IndexEntry = tuple[int, int, int]
 
 
 class IndexFile:
-    """A file of the index (``IndexFile`` of RocketMQ). Entries are numbered from 1; entry 0 is unused. Loop thread."""
+    """A file of the index (``IndexFile`` of RocketMQ). Entries are numbered from 1; entry 0 is unused. For the loop thread
+    only."""
 
     def __init__(self, disk: Disk, path: Path, slots: int, entries: int, *, create: bool) -> None:
         self.path = path

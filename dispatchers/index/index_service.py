@@ -62,7 +62,7 @@ def make_index(folder: StoreFolder) -> IndexService:
 
 
 class IndexService:
-    """The built-in index, which the dispatcher ``index`` uses unless a plugin replaces it. Loop thread."""
+    """The built-in index, which the dispatcher ``index`` uses unless a plugin replaces it. For the loop thread only."""
 
     def __init__(
         self,

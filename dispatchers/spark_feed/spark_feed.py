@@ -51,8 +51,8 @@ class Landing(Protocol):
         ...
 
     def offer(self, end_offset_bytes: int) -> None:
-        """Report to the landing zone that all records below a physical offset are dispatched. Loop thread; the report is
-        ignored if too many reports wait."""
+        """Report to the landing zone that all records below a physical offset are dispatched. For the loop thread only. The
+        report is ignored if too many reports wait."""
         ...
 
     def committed(self) -> int | None:
@@ -70,7 +70,8 @@ class Landing(Protocol):
 
 
 class SparkFeed:
-    """A dispatcher that reports the end of each batch to the feed and the landing zone. It is optional. Loop thread.
+    """A dispatcher that reports the end of each batch to the feed and the landing zone. It is optional. For the loop thread
+    only.
 
     It runs after the consume queues. It publishes the store's position, which moves when all dispatchers have processed a
     batch, so that a reader finds a queue unit for each record.
