@@ -78,7 +78,7 @@ def bind_model(mapping: RawMapping, model: type[M], prefix: str) -> M:
 
 
 def bind_field(node: RawNode, hint: Any, field: attrs.Attribute[Any], key: str) -> Any:
-    """Return the value of a node, converted to the type of a field and checked.
+    """Return a value as written in a source of settings, converted to the type of a field and checked.
 
     Args:
         node: the value as written.

@@ -110,7 +110,7 @@ def make_backup(
     Raises:
         DamagedLogError: the log is damaged; the previous backup is unchanged.
         StoreLockedError: another process makes a backup in the folder.
-        StoreFormatError: there is no store, or the folder has a backup of another store. Names the remedy.
+        StoreFormatError: there is no store, or the folder has a backup of another store. The error names the remedy.
         StoreError: a file cannot be read or written.
     """
     with _locked(plan):
@@ -177,7 +177,7 @@ class _Backup:
         log's files are elsewhere or lost.
 
         Raises:
-            DamagedLogError: the log ends earlier. Names the remedy.
+            DamagedLogError: the log ends earlier. The error names the remedy.
         """
         source, root = self._source, self._plan.store
         named, end = source.named_end(), source.end
@@ -200,7 +200,7 @@ class _Backup:
         """Return the log files of the previous backup that the new backup keeps.
 
         Raises:
-            StoreFormatError: the store does not continue the previous backup. Names the remedy.
+            StoreFormatError: the store does not continue the previous backup. The error names the remedy.
         """
         before, source, target = self._before, self._source, self._plan.target
         if before is None or not before.log:

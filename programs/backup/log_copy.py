@@ -176,7 +176,7 @@ def check_continues(source: Source, last: LoggedFile, where: Path) -> None:
     """Check that the store still has the last segment of a backup unchanged.
 
     Raises:
-        StoreFormatError: the bytes differ. Names the remedy.
+        StoreFormatError: the bytes differ. The error names the remedy.
     """
     begin = (last.size_bytes - 1) // SEGMENT_BYTES * SEGMENT_BYTES
     there = source.read(last.start_offset_bytes + begin, last.end_offset_bytes)
@@ -196,7 +196,7 @@ def check_kept(target: Path, kept: tuple[LoggedFile, ...]) -> None:
     """Check that a backup still has its log files, and that the newest segment is unchanged.
 
     Raises:
-        DamagedBackupError: a file is missing or too short, or the segment has changed. Names the remedy.
+        DamagedBackupError: a file is missing or too short, or the segment has changed. The error names the remedy.
         StoreError: a file cannot be read.
     """
     for file in kept:
@@ -215,7 +215,7 @@ def last_segment(path: Path, file: LoggedFile) -> bytes:
     """Return the last segment of a file in a backup, which may be incomplete.
 
     Raises:
-        DamagedBackupError: the segment has changed since it was written. Names the remedy.
+        DamagedBackupError: the segment has changed since it was written. The error names the remedy.
         StoreError: the file cannot be read.
     """
     begin = max(0, file.size_bytes - 1) // SEGMENT_BYTES * SEGMENT_BYTES

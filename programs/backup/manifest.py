@@ -129,7 +129,7 @@ def decode_manifest(data: bytes, where: Path) -> Manifest:
     """Return the manifest that the content of ``manifest.json`` encodes. The manifest's paths cannot leave the backup's folder.
 
     Raises:
-        StoreFormatError: the content is damaged or of a later format. Names the file and the remedy.
+        StoreFormatError: the content is damaged or of a later format. The error names the file and the remedy.
     """
     advice = "take an earlier copy of the backup, or make a new one into another folder"
     try:

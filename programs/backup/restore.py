@@ -83,7 +83,7 @@ def restore_backup(
         rebuilding: called with the number of bytes of the log from which queues and index are rebuilt.
 
     Raises:
-        StoreFormatError: the folder is not empty, there is no backup, or the backup is damaged. Names the remedy.
+        StoreFormatError: the folder is not empty, there is no backup, or the backup is damaged. The error names the remedy.
         StoreError: a file cannot be read or written.
     """
     manifest = existing_manifest(plan.backup)

@@ -159,7 +159,8 @@ class Source:
             now_ms: the wall-clock time in ms since 1970, from which the feed's age is computed.
 
         Raises:
-            StoreFormatError: a broker is writing, and neither its feed nor a queue gives a position. Says what to change.
+            StoreFormatError: a broker is writing, and neither its feed nor a queue gives a position. The error says what to
+                change.
             StoreError: a file cannot be read.
         """
         if not is_locked(self.root):

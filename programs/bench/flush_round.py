@@ -71,7 +71,7 @@ class FlushRound:
 
 class Writers:
     """The load of a flush benchmark: a number of writers, each of which puts a batch of messages and waits for the
-    acknowledgement. Loop thread.
+    acknowledgement. For the loop thread only.
 
     Args:
         broker: the broker to load.

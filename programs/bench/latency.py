@@ -68,7 +68,7 @@ class LatencyResult:
 
 
 class _Stamped(LoadConnection):
-    """A connection of the benchmark that sends messages with timestamps. Loop thread."""
+    """A connection of the benchmark that sends messages with timestamps. For the loop thread only."""
 
     def __init__(self, tally: Tally, queues: list[MessageQueue], size_bytes: int, access: Access) -> None:
         super().__init__(tally)
@@ -112,7 +112,7 @@ class _Stamped(LoadConnection):
 
 
 class _Listener(LoadConnection):
-    """A connection of the benchmark that holds a pull request at every queue. Loop thread."""
+    """A connection of the benchmark that holds a pull request at every queue. For the loop thread only."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ FOUND = b'{"code":0,'
 
 
 class Tally:
-    """The counts of requests of all connections of a benchmark run. Loop thread."""
+    """The counts of requests of all connections of a benchmark run. For the loop thread only."""
 
     def __init__(self) -> None:
         self.counting = False

@@ -50,7 +50,7 @@ log = event_log("flintmq.broker")
 
 
 class Assembly:
-    """All objects of one broker that plugins and configuration determine. Loop thread.
+    """All objects of one broker that plugins and configuration determine. For the loop thread only.
 
     Created objects are released through ``held`` in reverse order, even if the assembly fails midway.
 
@@ -64,7 +64,7 @@ class Assembly:
         held: releases the created objects.
 
     Raises:
-        ConfigError, PluginError: the configuration or a plugin is not valid; names the place.
+        ConfigError, PluginError: the configuration or a plugin is not valid; the error names the place.
         StoreError: the store cannot be opened.
     """
 
@@ -168,7 +168,7 @@ class Assembly:
         """Create the request processors, and the connection listeners and RPC hooks of plugins.
 
         Raises:
-            ConfigError, PluginError: a plugin is at fault; names it.
+            ConfigError, PluginError: a plugin is at fault; the error names the plugin.
         """
         self.served.add_parts(self.state.api, self._pools)
         self._port.answers_as_bytes = not self.served.server.hooks.after

@@ -24,7 +24,7 @@ ACL: Final = "acl"
 
 
 class Authenticators:
-    """The active authenticators of one server. Loop thread.
+    """The active authenticators of one server. For the loop thread only.
 
     Args:
         kernel: the plugins.

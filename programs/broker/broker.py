@@ -66,7 +66,7 @@ class Broker(Service):
         disk: the disk that the store reads, writes and syncs.
 
     Raises (at the start):
-        ConfigError, PluginError: the configuration or a plugin is not valid; names the place.
+        ConfigError, PluginError: the configuration or a plugin is not valid; the error names the place.
         StoreError: the store cannot be opened.
         RemotingError: a port is in use.
     """

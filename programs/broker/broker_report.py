@@ -41,7 +41,7 @@ _WHY: Final = {
 
 
 class BrokerReportProcessor(DeclaredProcessor):
-    """Reports the last start, the quarantine and the settings. Loop thread.
+    """Reports the last start, the quarantine and the settings. For the loop thread only.
 
     Args:
         api: the broker.

@@ -142,7 +142,7 @@ class Itself:
 
 
 class InProcessPut:
-    """Stores messages that the broker's own process puts without a socket. Loop thread."""
+    """Stores messages that the broker's own process puts without a socket. For the loop thread only."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state

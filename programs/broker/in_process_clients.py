@@ -50,7 +50,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class InProcessClients:
-    """The broker's side of the connections from its own process. Loop thread.
+    """The broker's side of the connections from its own process. For the loop thread only.
 
     Args:
         state: the broker.

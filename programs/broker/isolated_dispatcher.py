@@ -19,7 +19,7 @@ from flintmq.core.kernel.ports import (
 
 
 class IsolatedDispatcher:
-    """Wraps a dispatcher, and counts its failures for its plugin. Loop thread.
+    """Wraps a dispatcher, and counts its failures for its plugin. For the loop thread only.
 
     An error of an essential dispatcher is raised, and the store stops acknowledging. An optional dispatcher loses the batch on
     which it failed. After ``plugin_failures_max`` failures the dispatcher gets no more batches. The next start of the broker
@@ -68,7 +68,8 @@ class IsolatedDispatcher:
         """Return the physical offset below which the dispatcher has stored all records durably.
 
         None if the dispatcher does not report this offset (:class:`flintmq.core.kernel.ports.SupportsCommitted`). If the call
-        fails, an essential dispatcher stops the start; for an optional one None is returned, and no record is dispatched again.
+        fails, an essential dispatcher stops the start; for an optional dispatcher None is returned, and no record is dispatched
+        again.
         """
         committed: int | None = None
         if isinstance(self._dispatcher, SupportsCommitted):

@@ -30,7 +30,7 @@ _NAMED_MAX: Final = 10
 
 class KeptConsumers:
     """Writes the registrations of consumers after changes, in a thread, and at the stop of the broker. After a start of the
-    broker it restores the registrations for one heartbeat interval. Loop thread.
+    broker it restores the registrations for one heartbeat interval. For the loop thread only.
 
     A restored consumer keeps its share of the queues, even if the consumer never connects again. Therefore its registration is
     restored only for that interval.

@@ -82,7 +82,7 @@ def check_required(config: BrokerConfig, kernel: Kernel) -> None:
     """Check that each plugin that a setting with a non-default value needs is loaded.
 
     Raises:
-        ConfigError: a setting needs a plugin that is not loaded; names the setting and the plugin.
+        ConfigError: a setting needs a plugin that is not loaded; the error names the setting and the plugin.
     """
     registries = kernel.registries
     known = {info.name for info in kernel.describe() if info.enabled}
@@ -131,7 +131,7 @@ class PluginSettings:
         """Check every section of a plugin in the configuration, whether the section is used or not.
 
         Raises:
-            ConfigError: no plugin has the section, or a key or value is not valid; names the line and similar names.
+            ConfigError: no plugin has the section, or a key or value is not valid; the error names the line and similar names.
         """
         models = self.models
         known = [*models, *(name for name in self.loaded.sections if name.startswith("flush.") and not self._flushes)]

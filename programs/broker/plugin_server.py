@@ -52,7 +52,7 @@ _EVENTS: Final = {
 
 
 class Pools:
-    """The bounded queues of waiting requests, each created when its name is first used. Loop thread.
+    """The bounded queues of waiting requests, each created when its name is first used. For the loop thread only.
 
     Args:
         held: ends the threads of the queues.
@@ -109,7 +109,7 @@ class Pools:
 
 
 class PluginServer:
-    """The server of a broker or name server. Errors of plugins' code are counted for the plugins. Loop thread.
+    """The server of a broker or name server. Errors of plugins' code are counted for the plugins. For the loop thread only.
 
     Args:
         kernel: the plugins.
@@ -163,7 +163,7 @@ class PluginServer:
             pools: the queues of requests.
 
         Raises:
-            ConfigError, PluginError: a plugin is at fault; names it.
+            ConfigError, PluginError: a plugin is at fault; the error names the plugin.
         """
         registries, table = self.kernel.registries, self.server.table
         for processor in processors_of(registries, self._at):

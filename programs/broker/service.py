@@ -184,7 +184,7 @@ class Service(ABC):
         other threads.
 
         Raises:
-            FlintError: the service has stopped or stops meanwhile, or its loop does not run.
+            FlintError: the service has stopped or stops during the call, or its loop does not run.
             RefusedError: this is a forked child process (``broker.forked``).
         """
         assert self._loop is not None
@@ -223,7 +223,7 @@ class Service(ABC):
 
 
 class Timers:
-    """The timers of one server. Loop thread.
+    """The timers of one server. For the loop thread only.
 
     Args:
         clock: schedules the timers.

@@ -57,7 +57,7 @@ _CANCELLED_S: Final = 1.0
 
 
 class Services:
-    """The services that plugins registered with ``flintmq_services``, for one broker. Loop thread.
+    """The services that plugins registered with ``flintmq_services``, for one broker. For the loop thread only.
 
     Args:
         kernel: counts failures.
@@ -79,7 +79,7 @@ class Services:
         created before.
 
         Raises:
-            PluginError: a factory fails, or does not return a service; names the plugin.
+            PluginError: a factory fails, or does not return a service; the error names the plugin.
         """
         for entry in self._kernel.registries.services.all():
             made = self._kernel.make(entry, entry.value, self._kernel.context(entry, ApiContext, api=state.api))

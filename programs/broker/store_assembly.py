@@ -47,7 +47,7 @@ FILTER_BITMAP: Final = "filter_bitmap"
 
 
 class StoreAssembly:
-    """Assembles the store of one broker. Loop thread.
+    """Assembles the store of one broker. For the loop thread only.
 
     Args:
         config: the settings of the broker.

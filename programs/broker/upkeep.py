@@ -74,7 +74,7 @@ class NotedTable(Protocol):
 
 
 class NotedTables:
-    """Writes a table of the broker to its file if the table's journal notes changes. Loop thread.
+    """Writes a table of the broker to its file if the table's journal notes changes. For the loop thread only.
 
     Args:
         clock: the clock.
@@ -127,7 +127,7 @@ class NotedTables:
 
 
 class TableKeeper:
-    """Writes consumer offsets, topics and groups at intervals and at the stop. Loop thread.
+    """Writes consumer offsets, topics and groups at intervals and at the stop. For the loop thread only.
 
     Args:
         api: the broker.
@@ -199,8 +199,8 @@ class _Timed:
 
 
 class ClientExpiry(_Timed):
-    """Closes connections of clients without heartbeats, and frees the queues that clients without heartbeats had locked. Loop
-    thread."""
+    """Closes connections of clients without heartbeats, and frees the queues that clients without heartbeats had locked. For
+    the loop thread only."""
 
     def start(self) -> None:
         """Start to check for clients without heartbeats and for expired locks of queues."""
@@ -214,7 +214,7 @@ class ClientExpiry(_Timed):
 
 
 class HeldPulls(_Timed):
-    """Answers held pull requests when their time is up, and when the broker stops. Loop thread."""
+    """Answers held pull requests when their time is up, and when the broker stops. For the loop thread only."""
 
     def start(self) -> None:
         """Start to check for held pull requests whose time is up, and for messages that became visible without a notice to held
@@ -244,7 +244,7 @@ class HeldPulls(_Timed):
 
 
 class Statistics(_Timed):
-    """Samples the broker's counters that requests 28 and 315 return. Loop thread."""
+    """Samples the broker's counters that requests 28 and 315 return. For the loop thread only."""
 
     def start(self) -> None:
         """Start to sample the broker's statistics, the counters of requests 28 and 315, at intervals."""

@@ -26,7 +26,7 @@ class ServedChild:
         start_timeout_s: seconds until the READY line; recovering a large store takes long.
 
     Raises:
-        CommandError: the process did not start; with its error output and exit code.
+        CommandError: the process did not start; the error has the output and the exit code of the process.
     """
 
     def __init__(self, arguments: Sequence[str], *, start_timeout_s: float = START_TIMEOUT_S) -> None:

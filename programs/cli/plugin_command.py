@@ -72,7 +72,7 @@ def load_commands(configured: tuple[PluginRef, ...]) -> dict[str, click.Command]
     """Return the commands of plugins, keyed by name, and warn of plugins and commands that cannot be used.
 
     All plugins are loaded together, which decides between plugins that register the same name. If the common loading fails,
-    each plugin is loaded alone, to find the plugins at fault and to use the commands of the rest.
+    each plugin is loaded alone, to find the plugins at fault and to use the commands of the other plugins.
 
     Args:
         configured: plugins to load in addition to the installed ones.

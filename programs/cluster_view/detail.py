@@ -52,7 +52,7 @@ async def ask_each(
         missing: response codes with which a broker says that it lacks the topic or group.
 
     Returns:
-        The brokers that answered with their answers, and error texts of the others.
+        The brokers that answered with their answers, and error texts of the other brokers.
     """
     answers = await asyncio.gather(*(ask(broker) for broker in brokers), return_exceptions=True)
     found, errors = [], []

@@ -44,7 +44,7 @@ class Supervised:
         return self
 
     def told(self, line: bytes) -> None:
-        """Store the supervisor's message about other brokers: a JSON object like :attr:`down`. Loop thread."""
+        """Store the supervisor's message about other brokers: a JSON object like :attr:`down`. For the loop thread only."""
         self.down = msgspec.json.decode(line, type=dict[str, str])
 
     def alarms(self) -> list[Alarm]:

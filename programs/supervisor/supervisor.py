@@ -34,7 +34,7 @@ PROGRAM: Final = (sys.executable, "-m", "flintmq", "broker")
 
 
 class Supervisor:
-    """Keeps brokers running in separate processes, from ``__aenter__`` to ``__aexit__``. Loop thread only.
+    """Keeps brokers running in separate processes, from ``__aenter__`` to ``__aexit__``. For the loop thread only.
 
     Args:
         plans: the brokers to start.
@@ -95,7 +95,7 @@ class Supervisor:
 
 
 class SupervisedBroker:
-    """A broker's current process and its restarts. Loop thread only.
+    """A broker's current process and its restarts. For the loop thread only.
 
     Args:
         plan: the broker's name and settings.
@@ -142,8 +142,8 @@ class SupervisedBroker:
         """Start the broker's process, and wait until the broker is ready.
 
         Raises:
-            CommandError: the process ended before the broker was ready; names the exit code. The output of the process is on
-                stderr.
+            CommandError: the process ended before the broker was ready; the error names the exit code. The output of the
+                process is on stderr.
         """
         words = [word for setting in self._settings for word in ("--set", setting)]
         supervised = ("--supervised", f"{self.restarts}:{self.last_end}")
