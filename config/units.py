@@ -51,7 +51,7 @@ def parse_integer(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that a text such as ``4096``, ``64KiB`` (1024) or ``10MB`` (1000) names. Case is ignored.
+    """Return the number of bytes that a text such as ``4096``, ``64KiB`` (1024) or ``10MB`` (1000) names. Case is ignored.
 
     Raises:
         ConfigError: the text is not a size.
@@ -88,7 +88,7 @@ def parse_quantity(text: str, unit: Unit | None, *, plain: Unit | None = None) -
     """Return the size or duration that a text names, in a unit; a plain integer if ``unit`` is None.
 
     Raises:
-        ConfigError: the text is not a size, a duration or an integer, as ``unit`` demands.
+        ConfigError: the text does not have the form that ``unit`` requires.
     """
     if unit is None:
         return parse_integer(text)

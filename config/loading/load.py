@@ -1,4 +1,5 @@
-"""Loads the configuration from defaults, a file, the environment and the command line. Later sources override earlier ones."""
+"""Loads the configuration from defaults, a file, the environment and the command line. Later sources override earlier
+sources."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class LoadedConfig:
 
     @property
     def ignored(self) -> tuple[Ignored, ...]:
-        """Return the lines of RocketMQ's files that have no effect in FlintMQ, for a warning at the start."""
+        """Return the lines of RocketMQ's properties files that have no effect in FlintMQ, for a warning at the start."""
         return tuple(entry for layer in self.layers for entry in layer.ignored)
 
     def section(self, name: str, model: type[M]) -> M:
@@ -221,8 +222,8 @@ def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
 
 
 def read_limited(file: Path) -> bytes:
-    """Return the content of a configuration file, but at most one byte more than a YAML configuration may have. Raises
-    ``ConfigError``."""
+    """Return the content of a configuration file; only the beginning if the file is longer than a YAML configuration may be.
+    Raises ``ConfigError``."""
     from flintmq.config.loading.yaml_source import YAML_MAX_BYTES
 
     try:

@@ -186,7 +186,8 @@ def model_schema(model: type[Any], depth: int) -> Schema:
 
 
 def _list(item: Schema, spec: FieldSpec) -> Schema:
-    """Return the JSON Schema of a list. The list may also be written as a text with separators, or as its only item."""
+    """Return the JSON Schema of a list. The list may also be written as a text with separators. A list with one item may be
+    written as this item."""
     scalars = [kind for kind in _kinds(item) if kind in ("integer", "number", "boolean")] if "enum" not in item else []
     made: Schema = {"type": ["array", "string", *scalars, "null"], "items": item}
     made |= {bound: item[bound] for bound in ("minimum", "maximum") if bound in item and scalars}

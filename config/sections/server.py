@@ -1,4 +1,5 @@
-"""Settings of the broker as a server: its identity, its addresses, its name servers, replication; and the name server's."""
+"""Settings of the broker as a server: its identity, its addresses, its name servers, replication. Also the settings of the name
+server."""
 
 from __future__ import annotations
 
