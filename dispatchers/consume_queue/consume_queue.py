@@ -224,7 +224,8 @@ class ConsumeQueue:
             self.files.truncate(end)
 
     def _zero_behind(self, end: int) -> None:
-        """Overwrite the used bytes after a position with zeros, in the file that becomes the consume queue's last file."""
+        """Overwrite the used bytes after a position with zeros, in the consume queue file that contains the position. This file
+        becomes the queue's last file."""
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:

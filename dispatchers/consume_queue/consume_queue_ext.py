@@ -222,8 +222,8 @@ class ResolvingFilter:
         self.matches_properties = message_filter.matches_properties
 
     def matches_tags_code(self, tags_code: int) -> bool:
-        """Return whether a message may match the filter, by the extension unit at its address; True if the extension unit
-        cannot be read."""
+        """Return whether a message may match the filter, according to the extension unit at an address; True if the extension
+        unit cannot be read."""
         if tags_code > MAX_ADDRESS:
             return self._filter.matches_tags_code(tags_code)
         unit = self._ext.get(tags_code)

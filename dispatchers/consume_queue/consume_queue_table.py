@@ -120,7 +120,8 @@ class ConsumeQueueTable:
                 self._put_units(units)
 
     def _put_lives(self, requests: Sequence[DispatchRequest]) -> None:
-        """Add units for records that include deletions of topics, and end the queues of each topic at its deletion."""
+        """Add units for records some of which delete topics, and end the queues of a deleted topic at the record that deletes
+        the topic."""
         begin = 0
         for at, request in enumerate(requests):
             if topic := deleted_topic(request):

@@ -76,8 +76,8 @@ class DelayTimes(msgspec.Struct):
             runs.append((physical_offset_bytes, delay_ms))
 
     def known_from(self, level: int) -> int:
-        """Return the physical offset from which on the delay of a delay level is known; the largest long if the delay is
-        unknown."""
+        """Return the physical offset from which on the delay of a delay level is known; the largest 64-bit integer if the delay
+        is unknown."""
         runs = self.levels.get(level)
         return runs[0][0] if runs else 2**63 - 1
 

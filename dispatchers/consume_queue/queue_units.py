@@ -31,8 +31,8 @@ def visible_rows(columns: RecordColumns) -> Column:
 
 
 def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, int], Column]]:
-    """Yield each queue, as (topic, queue id), that has some of the records given by columns and row numbers, with the row
-    numbers of the queue's records in order."""
+    """Group records, given by columns and row numbers, by their queues. Yield each queue as (topic, queue id), with the row
+    numbers of its records in order."""
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:

@@ -156,7 +156,8 @@ class IndexFile:
         return newest, b"".join(packed)
 
     def _chain_in_bulk(self, entries: index_bulk.EntryColumns) -> tuple[Any, Any, bytes]:
-        """Return the slots that new entries change, ascending, their new values, and the entries' bytes; with numpy."""
+        """Compute with numpy the slots that new entries change, in ascending order, the new values of the slots, and the bytes
+        of the entries."""
         import numpy
 
         count = self.index_count

@@ -342,7 +342,7 @@ class IndexService:
             self._is_complete = False
 
     def committed_below(self, end_offset_bytes: int) -> int | None:
-        """Return the result that :meth:`committed` will have after a cut of the log at a physical offset."""
+        """Return the value that :meth:`committed` will return after the log is cut at a physical offset."""
         kept = [end for end in self.ends if end < end_offset_bytes]
         if self._is_complete and len(kept) == len(self.files):
             return None
@@ -359,7 +359,8 @@ class IndexService:
         """Write the index entries of all gathered records, and sync every changed index file.
 
         Raises:
-            StoreError: a sync failed, now or earlier. A later sync proves nothing, so the next start must not trust the files.
+            StoreError: a sync failed, now or earlier. A later successful sync does not prove that the files are complete, so
+                the next start must not trust the files.
             StoreFullError: the disk has no space.
         """
         self.build()
