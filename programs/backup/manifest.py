@@ -108,7 +108,7 @@ def log_path(target: Path, start_offset_bytes: int) -> Path:
 
 
 def tables_folder(target: Path, number: int) -> Path:
-    """Return the folder with the tables of one backup, within the backup's folder."""
+    """Return the folder, within a backup's folder, that has the tables of the backup with a number."""
     return target / "tables" / str(number)
 
 

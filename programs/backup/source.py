@@ -297,7 +297,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def pread(fd: int, size: int, position: int, path: Path) -> bytes:
-    """Return ``size`` bytes of a file from ``position``. Raises StoreError when the file has fewer, or cannot be read."""
+    """Return ``size`` bytes of a file from ``position``. Raises StoreError if the file has fewer bytes, or cannot be read."""
     pieces = []
     try:
         while size > 0 and (piece := os.pread(fd, size, position)):

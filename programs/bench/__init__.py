@@ -1,1 +1,1 @@
-"""``flintmq bench``: a load generator that is cheap enough to measure the broker and not itself."""
+"""``flintmq bench``: a load generator that needs so little processor time that the broker limits the measured rates."""

@@ -48,7 +48,8 @@ def disk_facts(folder: Path) -> dict[str, Any]:
 
 
 def _block_facts(numbers: str) -> dict[str, Any]:
-    """Return the facts of a block device by its major and minor number; a partition's disk is its parent folder."""
+    """Return facts about the block device with a major and minor number. For a partition, the facts are those of the disk,
+    whose folder in ``/sys`` contains the partition's folder."""
     base = Path("/sys/dev/block") / numbers
     if not base.exists():
         return {"rotational": None, "write_cache": "", "scheduler": ""}

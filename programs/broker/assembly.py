@@ -180,8 +180,8 @@ class Assembly:
         state.producers.close_channel(channel)
 
     def _role_changed(self) -> None:
-        """Prepare the store of a slave that becomes a master for the new master's own messages, before a feature of the broker
-        puts one."""
+        """Prepare the store of a slave that becomes a master, before a feature of the broker puts the new master's first
+        message."""
         if self.state.role.takes_writes:
             self.state.store.number_messages()
             _begin_epoch_if_replicated(self.state)

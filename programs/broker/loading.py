@@ -79,7 +79,7 @@ def load_plugins(
 
 
 def check_required(config: BrokerConfig, kernel: Kernel) -> None:
-    """Check that each plugin that a setting with a non-default value needs is loaded.
+    """Check that the plugins that are needed by settings with non-default values are loaded.
 
     Raises:
         ConfigError: a setting needs a plugin that is not loaded; the error names the setting and the plugin.

@@ -351,10 +351,10 @@ class _Timer:
 
 
 def _checked(wait_s: object) -> float:
-    """Return the seconds until the next call of a third party's timer, from the return value of its work.
+    """Return the seconds until the next call of a third party's timer, from the return value of the timer's function.
 
     Raises:
-        TypeError: the work does not return a valid number of seconds.
+        TypeError: the function does not return a valid number of seconds.
     """
     if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not 0 <= wait_s < math.inf:
         drop(wait_s)

@@ -105,7 +105,8 @@ class Services:
                 self._started.append((entry, service))
 
     async def ready(self) -> None:
-        """Notify the services that have a method ``ready`` that the broker listens. Raises the error of a built-in service."""
+        """Call the method ``ready`` of the services that have this method, because the broker listens now. Raises the error of
+        a built-in service."""
         for entry, service in self._started:
             if isinstance(service, SupportsReady):
                 await self._begin(entry, "ready", service.ready)
@@ -300,7 +301,7 @@ def _told(entry: Registered[ServiceFactory], figures: Mapping[str, object]) -> d
     an answer.
 
     Raises:
-        TypeError: the figures are not a mapping, or there are too many.
+        TypeError: the figures are not a mapping, or there are too many figures.
     """
     if entry.owner.built_in:
         return {str(name): str(value) for name, value in figures.items()}

@@ -165,7 +165,7 @@ class StoreAssembly:
 
 
 def check_dispatchers(registries: Registries, names: Iterable[str]) -> None:
-    """Check that a list of dispatchers contains the essential ones, which may be replaced but not left out. Raises
+    """Check that a list of dispatchers contains the essential dispatchers, which may be replaced but not left out. Raises
     ``PluginError``."""
     plain = {name.rpartition("/")[2] for name in names}
     for essential in registries.dispatchers.essential_names():

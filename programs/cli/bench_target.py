@@ -83,7 +83,8 @@ loop_option = click.option(
 
 
 class Measured(TypedDict):
-    """The options of :func:`measured_options`. The options of a measurement are added in subclasses."""
+    """The values of the options that :func:`measured_options` adds to a command. Subclasses add the options of one kind of
+    measurement."""
 
     namesrv: str | None
     pid: int | None

@@ -70,7 +70,7 @@ def with_client(work: Callable[[ClientInstance], Awaitable[T]]) -> T:
     """Run a function with a client of the name servers in the command line or the environment, and close the client.
 
     Raises:
-        CommandError: no server answers; says what to do.
+        CommandError: no server answers; the error says what to do.
         ConfigError: see :func:`access`.
         RefusedError: a request was refused.
     """

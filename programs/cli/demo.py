@@ -243,7 +243,8 @@ async def _send(
 
 
 async def _queues(producer: Producer) -> tuple[MessageQueue, ...]:
-    """Return the queues of the demo's topic. A name server learns of a new topic shortly after its broker."""
+    """Return the queues of the demo's topic. A name server learns of a new topic shortly after the broker has created the
+    topic."""
     for _ in range(50):
         queues = await producer.queues(TOPIC)
         if len(queues) >= QUEUES:

@@ -140,7 +140,8 @@ def complete(asked: str) -> int:
     """Print a shell's completion function, or the completions of a command line; return the exit code.
 
     Args:
-        asked: the variable's value: ``bash_source`` or ``bash_complete``, and the same for ``zsh`` and ``fish``.
+        asked: the value of the environment variable with which a shell asks for completion: ``bash_source`` or
+            ``bash_complete``, and the same for ``zsh`` and ``fish``.
     """
     from click.shell_completion import get_completion_class, shell_complete
 

@@ -118,7 +118,7 @@ def _body_error(message: MessageExt) -> tuple[str, bool]:
 
 
 def is_utf8(parts: Iterator[bytes]) -> bool:
-    """Return whether the parts of a body are UTF-8 together. The iterator of parts is read to its end."""
+    """Return whether the parts of a body, joined, are valid UTF-8. The iterator of parts is read to its end."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     is_text = True
     for part in parts:

@@ -105,12 +105,13 @@ same meaning (:mod:`flintmq.remoting.client.access`). A process runs one command
 
 
 def access_variable(name: str) -> str:
-    """Return the environment variable with the same meaning as an access option."""
+    """Return the environment variable with the same meaning as an option for name servers, credentials or TLS."""
     return f"FLINT_{name.upper().replace('-', '_')}"
 
 
 def note_access(ctx: object, parameter: Any, value: Any) -> None:
-    """Store the value of an access option in :data:`given_access`, unless the value comes from the environment."""
+    """Store the value of an option for name servers, credentials or TLS in :data:`given_access`, unless the value comes from
+    the environment."""
     text = "1" if value is True else str(value)
     if value and text != os.environ.get(parameter.envvar):
         given_access[parameter.envvar] = text

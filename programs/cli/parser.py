@@ -1,4 +1,4 @@
-"""click's command classes with lazily imported subcommands and a help section for access options.
+"""click's command classes with lazily imported subcommands, and with a help section for the options of credentials and TLS.
 
 A :class:`LazyGroup` names its subcommands in a table. A subcommand's module is imported when the command is called or its help
 is shown, so the module can import whatever it needs at its top.
@@ -35,7 +35,7 @@ class FileTextOption(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help has a section for access options, and whose texts are UTF-8 in every locale."""
+    """A command whose help has a section for the options of credentials and TLS, and whose texts are UTF-8 in every locale."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the command. Raises UsageError for an option's text that is not UTF-8."""
@@ -47,7 +47,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections of a command's help: first its options, then the access options."""
+        """Write the sections of a command's help: first the command's own options, then the options for credentials and TLS."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": [], ACCESS_SECTION: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)

@@ -50,7 +50,7 @@ BROKERS_MAX: Final = 26
 
 
 def serving_options(section: str) -> Callable[[F], F]:
-    """Add the options of all serving commands to a command.
+    """Add the options that ``run``, ``namesrv`` and ``broker`` share to a command.
 
     Args:
         section: the section of the settings ``host`` and ``port``.
@@ -83,7 +83,7 @@ def usable_cores(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
 
 
 class BrokerCount(click.ParamType[int]):
-    """The type of an option for a number of brokers; ``auto`` is one per core that this process may use."""
+    """The type of an option for a number of brokers; ``auto`` means one broker for each core that this process may use."""
 
     name = "count"
 

@@ -1,7 +1,7 @@
 """The outputs of a serving process: stdout, stderr and the log file, each written by a separate thread.
 
-A full pipe, a suspended terminal, or a file on a hanging disk would otherwise block the event loop, which logs, and so every
-client and the process's end.
+Without these threads, a full pipe, a suspended terminal, or a file on a hanging disk would block the event loop when it logs.
+All clients would wait, and the process could not stop.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class _Stream(io.TextIOBase):
 
 
 class ServingOutput:
-    """The outputs of this process while it serves, from :meth:`begin` to :meth:`end`. Main thread, unless noted.
+    """The outputs of this process while it serves, from :meth:`begin` to :meth:`end`. For the main thread only, except methods
+    that say otherwise.
 
     The object is also a plugin of the broker. The plugin's service provides figures and an alarm.
     """

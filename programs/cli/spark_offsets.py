@@ -99,8 +99,8 @@ def _transport(given: Mapping[str, str], stack: contextlib.ExitStack) -> Transpo
 
 
 def _reset(entry: CheckpointEntry, transport: Transport) -> Offset:
-    """Return the offset of ``--reset``: the source's current answer to its option startingOffsets. Raises CommandError if the
-    source and the checkpoint have different transports."""
+    """Return the offset for ``--reset``, at which a new query would begin according to the option startingOffsets. Raises
+    CommandError if the source and the checkpoint have different transports."""
     found = transport.initial("latest")
     _check_same(entry.offset, found)
     return found

@@ -90,7 +90,7 @@ async def broker_detail(admin: AdminClient, row: BrokerView) -> BrokerView:
 
 
 async def report_of(admin: AdminClient, address: str) -> BrokerReport | None:
-    """Return a broker's report; None for a version of FlintMQ without this request."""
+    """Return a broker's report; None if the broker's version does not support the request for a report."""
     try:
         return await admin.broker_report(address)
     except RefusedError as error:

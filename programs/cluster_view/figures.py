@@ -56,9 +56,8 @@ def replication_of(info: Mapping[str, str]) -> dict[str, Any]:
 
 
 def put_latency_99_ms(info: Mapping[str, str]) -> float | None:
-    """Return the 99th percentile of a broker's append times in the last whole minute; None if the broker does not report it.
-
-    Brokers report 0 if nothing was appended. The result for 0 is also None.
+    """Return the 99th percentile of a broker's append times in the last whole minute; None if the broker does not report the
+    percentile, or reports 0, which means that nothing was appended.
     """
     return first(info.get("putLatency99", "")) or None
 

@@ -24,7 +24,8 @@ def kind_of_topic(topic: str, places: Iterable[tuple[str, str]] = ()) -> Kind:
 
     Args:
         topic: the topic's name.
-        places: (broker, cluster) pairs that may hold the topic. Each broker and cluster has system topics with its name.
+        places: (broker, cluster) pairs that may hold the topic. Each broker and each cluster has system topics that are named
+            after it.
     """
     if topic.startswith(RETRY_PREFIX):
         return "retry"

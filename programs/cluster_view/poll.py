@@ -69,7 +69,8 @@ class Pace:
 
 
 class Poller:
-    """Sends requests to one broker at a time, each when its interval has passed. For the loop thread only.
+    """Sends requests to one broker at a time. A request is sent when the interval of its kind has passed. For the loop thread
+    only.
 
     Args:
         admin: the administration client.

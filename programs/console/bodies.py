@@ -157,7 +157,8 @@ def _text(body: bytes, problem: str = "") -> ShownBody | None:
 
 
 def visible(text: str) -> str:
-    """Return text with visible control and direction characters; line feeds and tabs stay."""
+    """Return text in which control characters, and characters that change the direction of writing, are visible; line feeds and
+    tabs stay."""
     return _UNUSUAL.sub(_visible_run, text)
 
 

@@ -90,7 +90,7 @@ class ClusterAccess:
 
         Raises:
             RefusedError: a broker or the name server refuses; :func:`is_denied` says whether because of the account.
-            RemotingError: no name server answers, or no broker.
+            RemotingError: no name server or no broker answers.
         """
         masters = list((await self.admin.masters()).values())[:_ASKED_MAX]
         failure: RemotingError | None = None

@@ -116,7 +116,8 @@ def host_name(host: str) -> str | None:
 def is_same_origin(headers: Headers, scheme: str, host: str) -> bool:
     """Return whether a request that changes something comes from a page of this server.
 
-    Browsers send ``Sec-Fetch-Site`` and ``Origin``. A client that sends neither is not a browser with a page of the console.
+    Browsers send ``Sec-Fetch-Site`` and ``Origin``. A request with neither header does not come from a browser, and the result
+    is false.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site != "same-origin":

@@ -124,8 +124,8 @@ class Confirmation:
 
 
 class Confirmations:
-    """Previews of changes that wait for a confirmation: once, from the same browser, with the same fields. For the loop thread
-    only.
+    """Previews of changes that wait for a confirmation. A preview can be confirmed once, by the browser that shows the preview,
+    with unchanged fields. For the loop thread only.
 
     Args:
         clock: drops previews after 15 minutes.

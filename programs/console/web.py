@@ -42,7 +42,7 @@ _NOT_CONFIRMED: Final = (
 
 
 class FormError(Exception):
-    """A request cannot be fulfilled. The page shows the message, with status 400 or another."""
+    """A request cannot be fulfilled. The page shows the message, with status 400 or another status."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)

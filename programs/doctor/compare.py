@@ -16,8 +16,8 @@ _SHOWN = 20
 
 
 def compare(left: StoreFiles, right: StoreFiles, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-    """Return the differences of two stores from the later of their beginnings on; ``same`` is true if the stores do not
-    differ."""
+    """Return the differences of two stores; ``same`` is true if the stores do not differ. The logs are compared from the later
+    of their two beginnings on."""
     start = max(left.log_start, right.log_start)
     first = None
     common = differing = only_left = only_right = 0

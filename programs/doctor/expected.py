@@ -30,7 +30,7 @@ QueueKey = tuple[str, int]
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
     """Return the dispatch request of a record.
 
-    If a delayed message's delay is not known, the tags code is
+    If a delayed message's delay is not known, the tags code is the placeholder of
     :func:`~flintmq.dispatchers.consume_queue.delay_times.unknown_due`.
     """
     properties = record.properties
@@ -64,7 +64,7 @@ def is_lost(record: Record) -> bool:
 
 @attrs.frozen
 class Gap:
-    """A gap in a consume queue: a record whose queue offset is not the next one of the record's queue."""
+    """A gap in a consume queue: a record whose queue offset is not the next queue offset of the record's queue."""
 
     topic: str
     queue_id: int

@@ -34,7 +34,8 @@ class FileView:
         return len(self.view)
 
     def next_data(self, position: int) -> int:
-        """Return a position at or after ``position`` before which there are only zeros; the view's size if no data follows."""
+        """Return a position at or after ``position`` before which there are only zeros; the size of the mapped file if no data
+        follows."""
         return min(next_data(self.path, position, self.size), self.size)
 
 

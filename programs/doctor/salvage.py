@@ -134,7 +134,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
 
 
 def _mend_ports(raw: bytearray, record: Record) -> None:
-    """Set those ports in a record to 0 that Java readers would refuse. No checksum covers the ports."""
+    """Replace by 0 the ports in a record that Java readers would refuse. No checksum covers the ports."""
     end = _BORN_HOST_AT
     for host, before_bytes in ((record.born_host, 0), (record.store_host, _STORE_TIMESTAMP_BYTES)):
         end += before_bytes + len(host)
@@ -206,7 +206,7 @@ class Renumbering:
         return new
 
     def end_topic(self, topic: str) -> None:
-        """Record that a topic is deleted, so that its queues begin again."""
+        """Record that a topic is deleted, so that queues of a new topic with the same name are numbered on their own."""
         for key in [key for key in self._next if key[0] == topic]:
             del self._next[key], self._steps[key]
 

@@ -120,7 +120,7 @@ def _check_log(
 
 
 def _refused_by_readers(record: Record) -> Iterator[str]:
-    """Yield the errors in those fields of a record that FlintMQ accepts and other readers refuse."""
+    """Yield errors in a record's fields which FlintMQ accepts and other readers refuse."""
     for name, host in (("born", record.born_host), ("store", record.store_host)):
         try:
             check_host(host)

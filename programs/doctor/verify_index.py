@@ -154,7 +154,8 @@ class _Keys:
                 self._report.add(Level.ERROR, self._where, what, REPAIR)
 
     def _find(self, key_hash: int, physical: int) -> int:
-        """Return the number of an entry's key among the keys in the log; -1 if the log does not have the key."""
+        """Return the position of an index entry's key in the sequence of the log's keys; -1 if the log does not have the
+        key."""
         at = self._at
         if 0 <= at < len(self._positions) and (self._hashes[at], self._positions[at]) == (key_hash, physical):
             self._at += 1

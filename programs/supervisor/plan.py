@@ -164,8 +164,8 @@ def _count_for(found: Sequence[str], name: str) -> int:
 
 
 def _remedy(folder: Path, name: str) -> str:
-    """Return, as text, how a single broker's store can become one of several: its files are moved to a subfolder without a
-    store."""
+    """Return an instruction for the user who wants to keep a single broker's store beside other stores: move its files to a
+    subfolder without a store."""
     there = set(stores_in(folder))
     free = next((one for one in broker_names(name, len(string.ascii_lowercase)) if one not in there), None)
     if free is None:

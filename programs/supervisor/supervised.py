@@ -31,8 +31,8 @@ class Supervised:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the plugin of a supervised broker for a text ``RESTARTS:REASON``, which holds the broker's restarts and the
-        reason of the last one."""
+        """Return the plugin of a supervised broker for a text ``RESTARTS:REASON``, which has the number of the broker's
+        restarts and the reason of the last restart."""
         restarts, _, last_end = text.partition(":")
         return cls(int(restarts), last_end)
 

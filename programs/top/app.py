@@ -34,7 +34,8 @@ _OF_THE_TABLES: Final = ("filter", "sort", "pause", "alarms", "system", "clear")
 
 
 class Looks(Protocol):
-    """The source of the displayed data: a :class:`~flintmq.programs.cluster_view.view.ClusterView`, or a test's double."""
+    """The source of the displayed data: a :class:`~flintmq.programs.cluster_view.view.ClusterView`, or a substitute in
+    tests."""
 
     async def overview(self) -> Overview: ...
     async def brokers(self) -> Sequence[BrokerView]: ...

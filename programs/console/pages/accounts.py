@@ -1,4 +1,5 @@
-"""Pages for accounts of brokers with access control and their permissions. The brokers decide who may change them."""
+"""Pages for the accounts of brokers with access control, and for the accounts' permissions. The brokers decide who may change
+accounts."""
 
 from __future__ import annotations
 

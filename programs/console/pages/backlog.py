@@ -78,7 +78,8 @@ async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
 
 
 async def _half(visitor: Visitor) -> tuple[int | None, str]:
-    """Return the maximum number of half messages that can be unsettled, or None with the reason why the number is unknown."""
+    """Return an upper limit of the number of half messages that are neither committed nor rolled back, or None with the reason
+    why the limit is unknown."""
     try:
         stats = await visitor.access.admin.consume_stats(HALF_GROUP, TRANS_HALF_TOPIC)
     except FlintError as error:
