@@ -276,7 +276,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
             max_num: the maximum number of messages from each broker.
             begin_timestamp_ms, end_timestamp_ms: the range of store times, in ms since 1970.
             unique: whether ``key`` is a UNIQ_KEY.
-            keep: called on a thread with each message, before the next broker is asked; its result replaces the message.
+            keep: a function called on a thread with each message, before the next broker is asked; the function's result
+                replaces the message.
         """
         header = QueryMessageRequestHeader(
             topic=topic,
@@ -348,8 +349,8 @@ async def _ask_all(
 async def _at_all(addresses: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
     """Call ``work`` with each server's address, even after calls for earlier addresses have failed.
 
-    The first error is raised at the end. If this is a ``RemotingError`` and the call for another address succeeded, the error's
-    text has the number of failed servers.
+    The first error is raised at the end. If the first error is a ``RemotingError`` and the call for another address succeeded,
+    the error's text has the number of failed servers.
     """
     failures: list[RefusedError | RemotingError] = []
     count = 0

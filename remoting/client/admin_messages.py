@@ -172,7 +172,7 @@ async def read_queue(
     Args:
         admin: the client that sends the requests.
         queue, queue_offset, count: the queue, the queue offset of the first message, and the maximum number.
-        keep: called with each message when it arrives; its result replaces the message.
+        keep: a function called with each message when the message arrives; the function's result replaces the message.
     """
     api = BrokerApi(admin.client, TOOLS_GROUP)
     subscription = SubscriptionData(topic=queue.topic)

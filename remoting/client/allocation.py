@@ -108,10 +108,11 @@ def allocate_nearby(
 def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
     """Return a strategy that reassigns few queues if a member joins or leaves (AllocateMessageQueueConsistentHash).
 
-    The members' shares are uneven. Positions on the ring are the first four bytes of MD5 hashes, as in RocketMQ.
+    Members and queues have positions on a hash ring; a queue belongs to the member at the next position. The members' shares
+    are uneven. A position is the first four bytes of an MD5 hash, as in RocketMQ.
 
     Args:
-        virtual_nodes: the number of positions of each member on the ring.
+        virtual_nodes: the number of positions of each member on the hash ring.
 
     Raises:
         ValueError: ``virtual_nodes`` is less than 1.

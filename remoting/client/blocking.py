@@ -107,7 +107,7 @@ class LoopThread:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the loop runs in this process; a forked process has the object, but not its thread."""
+        """Whether the loop runs in this process; a forked process has the loop's object, but not the loop's thread."""
         return not self.is_of_parent and not self.is_stopped
 
     def stop(self) -> None:

@@ -205,10 +205,11 @@ class BrokerApi(QueueOffsets):
         max_messages: int,
         found: PulledRecords,
     ) -> tuple[PulledRecords, list[MessageExt]]:
-        """Return the answer to a pull with damaged records, and its messages, up to the first undecodable record.
+        """Return the answer to a pull that contains damaged records, and its messages, without the first undecodable record and
+        those after it.
 
-        The queue offset of an undecodable record is known only if no other record was requested. Therefore the answer is cut
-        before the record, and the next pull requests only that record.
+        The queue offset of an undecodable record is known only if a pull requested no other record. If the undecodable record
+        is the first, only this record is requested again, and it is returned as a message with a ``body_error``.
         """
         is_packed = self.client.bodies_stay_packed
         messages = messages_apart(found.records, queue.broker_name, keep_packed if is_packed else Unpacking())
@@ -279,8 +280,8 @@ class BrokerApi(QueueOffsets):
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset of a queue, or None if none is stored.
 
-        Without a stored offset, a broker still answers 0 if the queue still has its first message (RocketMQ's rule). Such a
-        group begins at the first message, whatever its ``consume_from``.
+        For a group without a stored offset, a broker still answers 0 if the queue still has its first message (RocketMQ's
+        rule). The group then begins at the first message, whatever its ``consume_from``.
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._wrap(self.group),

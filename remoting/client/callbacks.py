@@ -17,7 +17,8 @@ function can ignore its cancellation."""
 
 
 class CallbackError(RuntimeError):
-    """A user's function raised an exception that would have ended a task, a thread or the process; see ``__cause__``."""
+    """A user's function raised an exception that would have ended a task, a thread or the process. The exception is
+    ``__cause__``."""
 
 
 @attrs.frozen
@@ -41,7 +42,7 @@ def called(function: Callable[[Any], Any], argument: Any) -> Any:
 def result_of(outcome: Any) -> Any:
     """Return the result of a user's function from the value that :func:`called` returned.
 
-    If the function raised an exception, it is raised as :func:`outcome_of` does.
+    An exception of the function is raised here, or a :class:`CallbackError` in its place if it would end more than this call.
     """
     if not isinstance(outcome, Raised):
         return outcome

@@ -121,7 +121,8 @@ class ConsumeService:
         self._goes_on.set()
 
     def start(self) -> None:
-        """Start the workers. An orderly consumer has none, because the tasks that pull also consume."""
+        """Start the workers, the tasks that consume messages. An orderly consumer has no workers, because its tasks that pull
+        messages also consume them."""
         self._is_ending = False
         # Messages that an earlier close() abandoned are delivered again by their brokers, so their entries are removed.
         self._begun.clear()
@@ -422,7 +423,7 @@ class ConsumeService:
     async def _give_up_slow(self) -> None:
         """Send back messages whose listener call exceeds ``consume_timeout_s``.
 
-        Without this, a listener that never returns would prevent the commit of later offsets in the queue.
+        Without this time limit, a listener that never returns would prevent the commit of later offsets in the queue.
         """
         now_s = self._member.client.clock.monotonic_s()
         for number, (began_s, (held, messages)) in list(self._begun.items()):

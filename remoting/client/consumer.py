@@ -152,8 +152,8 @@ class Consumer(InstanceUser):
         """Stop consuming, commit, leave the group and close the connections. Idempotent.
 
         The method waits up to ``settings.close_timeout_s`` for messages that are being consumed concurrently. Messages not
-        finished by then are abandoned and delivered again. An orderly message is always finished. An iteration ends, and its
-        current message is delivered again.
+        finished by then are abandoned and delivered again. An orderly message is always finished. An ``async for`` loop over
+        the consumer ends, and the loop's current message is delivered again.
 
         Raises:
             RuntimeError: called by this consumer's own listener; the call would wait for that listener to end.

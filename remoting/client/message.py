@@ -320,11 +320,11 @@ def shortened(message: MessageExt, max_bytes: int) -> MessageExt:
 class Unpacking:
     """Decompresses the message bodies of one answer, up to a total size. Call the object with each message in turn.
 
-    Without the limit, an answer of a few kilobytes could expand to gigabytes.
+    Without a limit of the total size, an answer of a few kilobytes could expand to gigabytes.
 
     Args:
-        max_bytes: the maximum total size of the decompressed bodies; None: the maximum size of a single body, which is also the
-            upper limit.
+        max_bytes: the maximum total size of the decompressed bodies; None: the maximum size of a single body. A total size
+            above that maximum is lowered to it.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:

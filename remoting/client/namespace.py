@@ -54,7 +54,8 @@ class Namespace:
     name: str = attrs.field(default="", validator=_checked)
 
     def wrap(self, resource: str) -> str:
-        """Return the name of a topic or group with the namespace; system names and wrapped names are returned unchanged."""
+        """Return the name of a topic or group with the namespace; system names, and names that already have the namespace, are
+        returned unchanged."""
         if not self.name or not resource or _is_system(resource):
             return resource
         prefix, plain = _parted(resource)

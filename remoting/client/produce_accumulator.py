@@ -310,9 +310,11 @@ class ProduceAccumulator:
             del self._lanes[lane.key]
 
     def _parts(self, entries: Sequence[_Entry]) -> Iterator[tuple[Prepared, list[_Entry]]]:
-        """Yield encoded batches of messages, in order and as few as possible, each with the entries of its messages.
+        """Yield encoded batches of waiting messages, in order and as few as possible, each with the :class:`_Entry` objects of
+        its messages.
 
-        Each batch is encoded when it is requested, so that messages whose callers have given up by then are left out.
+        A batch is encoded only when the caller requests the next batch. Messages whose senders have given up by then are left
+        out.
         """
         items: list[tuple[str, BatchItem]] = []
         part: list[_Entry] = []

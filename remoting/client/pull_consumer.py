@@ -125,8 +125,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's stored offset of a queue, or None if none is stored.
 
-        A broker answers 0 for a group without a stored offset if the queue still has its first message (RocketMQ's rule). Such
-        a group begins at the first message, whatever its ``consume_from``.
+        A broker answers 0 for a group without a stored offset if the queue still has its first message (RocketMQ's rule). The
+        group then begins at the first message, whatever its ``consume_from``.
         """
         return await self._api.committed(queue)
 
@@ -138,7 +138,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
             consumer_offset: the offset; None: the queue's position, just past the last message that was polled from it.
 
         Raises:
-            ValueError: an offset without a queue, or a queue that is not assigned without an offset.
+            ValueError: ``consumer_offset`` is given without ``queue``; or ``queue`` is given without ``consumer_offset``, and
+                is not assigned.
         """
         if queue is None:
             if consumer_offset is not None:
@@ -280,7 +281,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
     # --- internals ---
 
     def _replace(self, assigned: dict[MessageQueue, _AssignedQueue]) -> None:
-        """Replace the assigned queues, and stop the queues assigned before. No other task runs meanwhile."""
+        """Replace the assigned queues, and stop the pulls of the queues assigned before. No other task runs before this method
+        returns."""
         for one in self._assigned.values():
             one.stop()
         self._assigned = assigned

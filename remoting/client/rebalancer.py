@@ -115,7 +115,7 @@ class Rebalancer:
                     self._member.troubles.over(topic)
 
     def _is_news(self, topic: str, failure: Exception) -> bool:
-        """Record why a topic's queues could not be assigned, and return whether to log it.
+        """Record the reason why a topic's queues could not be assigned, and return whether to log the reason.
 
         Failures of retry topics are ignored: such a topic exists only after the first retry. A broker that has just started,
         or just got this member's first heartbeat, refuses for a moment to list the members. Such a refusal is logged only if it
@@ -295,7 +295,7 @@ class Rebalancer:
     async def _finished(self, held: ProcessQueue, pull: asyncio.Task[None]) -> bool:
         """Wait until the listener has finished a queue's orderly message; return whether it finished in time.
 
-        The lock of the queue is renewed meanwhile.
+        The lock of the queue is renewed during the wait.
         """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + max(ORDERLY_END_S, self._settings.close_timeout_s)

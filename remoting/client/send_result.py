@@ -70,7 +70,7 @@ def send_result(msg_id: str, queue: MessageQueue, answer: RemotingCommand) -> Se
 
     Args:
         msg_id: the sender's id of the message; for a batch, all ids joined by commas.
-        queue: the queue that the request named; the answer may name another one, in which the message was stored.
+        queue: the queue that the request named; the answer may name another queue, in which the message was stored.
         answer: the answer, with one of the codes in :data:`STORED`.
     """
     header = decode_header(SendMessageResponseHeader, answer.ext_fields)

@@ -1,4 +1,4 @@
-"""Sends prepared messages: chooses the queue, retries at another broker if useful, and returns the result."""
+"""Sends encoded (prepared) messages: chooses the queue, retries at another broker if useful, and returns the result."""
 
 from __future__ import annotations
 
@@ -151,9 +151,10 @@ class Sender:
         raise failure or RemotingTimeoutError(f"a message of {topic} was not sent within {timeout_ms:g} ms")
 
     async def _route_again(self, route: TopicRoute, deadline_s: float) -> TopicRoute:
-        """Fetch a topic's route again for the next attempt, and return it; on failure return ``route``.
+        """Fetch a topic's route again for the next attempt of a send, and return the fetched route; return ``route`` if the
+        fetch fails.
 
-        A new route is fetched because a broker may have a new address.
+        The attempt before may have failed because a broker has a new address.
         """
         left_ms = (deadline_s - self.client.clock.monotonic_s()) * 1000
         if left_ms <= 0:

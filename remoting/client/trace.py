@@ -1,8 +1,8 @@
 """Message traces: records of sends and consumption, written to the trace topic in the Java client's format.
 
 ``mqadmin queryMsgTraceById`` shows the traces of a message. Fields of a line are separated by 0x01, and a line ends with 0x02.
-A message of the trace topic has the lines of many messages; their ids and keys are its keys. See ``AsyncTraceDispatcher`` and
-``TraceDataEncoder`` of RocketMQ.
+A message of the trace topic contains the lines of many traced messages. Its keys are the ids and keys of the traced messages.
+See ``AsyncTraceDispatcher`` and ``TraceDataEncoder`` of RocketMQ.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Tracer:
         self._put(line, msg_id, "")
 
     def consuming(self, messages: Sequence[MessageExt]) -> Consuming:
-        """Trace the start of a listener's call; pass the result to :meth:`consumed` at its end."""
+        """Trace the start of a listener's call. Pass the returned object to :meth:`consumed` when the listener's call ends."""
         traced = [message for message in messages if message.properties.get(TRACE_ON) != "false"]
         begun = Consuming(self._preparer.ids.make(), self._client.clock.now_ms(), traced)
         for message in traced:

@@ -40,7 +40,7 @@ class Troubles:
         Args:
             subject: the topic or broker that fails.
             reason: the error, or its text.
-            may_pass: whether the failure is normal for a short time. It is then first logged when it is reported a second time.
+            may_pass: whether the failure is normal for a short time. If true, the first report of the failure is not logged.
         """
         now_s = self._clock.monotonic_s()
         text = told(reason) if isinstance(reason, Exception) and not isinstance(reason, FlintError) else str(reason)

@@ -70,8 +70,8 @@ class AdminTopicProcessor(StateProcessor):
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic's settings, queues and consumer offsets. The deletion is on disk before the answer is sent.
 
-        After the answer, tools remove the topic's route from name servers. Therefore the broker first waits for registrations
-        under way, which may still have the topic.
+        After the answer, tools remove the topic's route from name servers. Therefore the broker answers only after its
+        registrations under way have ended, because they may still contain the topic.
         """
         check_not_slave(self._api)
         topic = request.header(TopicRequestHeader).topic

@@ -1,4 +1,5 @@
-"""Answers PULL_MESSAGE (11) and client 5's LITE_PULL_MESSAGE (361) at once, or holds them until messages arrive.
+"""Answers pull requests at once, or holds them until messages arrive: PULL_MESSAGE (11), and LITE_PULL_MESSAGE (361) of
+RocketMQ 5's clients.
 
 See docs/internals/protocol.md, Pull.
 """
@@ -43,7 +44,8 @@ _handles_pulls: Final = partial(
 
 
 class PullMessageProcessor:
-    """Answers pull requests, and holds those that find no message until messages arrive. Used only on the event loop's thread.
+    """Answers pull requests. A pull request that finds no message is held until messages arrive. Used only on the event loop's
+    thread.
 
     The class plays the part of RocketMQ's ``PullMessageProcessor``.
     """

@@ -174,7 +174,7 @@ class FastFailure:
 
         Args:
             now_s: time of the read.
-            count: number of sends in it.
+            count: number of send requests in the read.
         """
         self._reads.append((now_s, count, self._append_s if now_s - self._append_end_s < _SOON_S else 0.0))
 
@@ -274,7 +274,8 @@ class SendAnswers:
             owners: the sends with the queue ids of their answers.
             results: the stored unit or the refusal of each send.
             status: the result of the wait. FLUSHED also stands for sends that did not have to wait.
-            began_s: time at which the append began, for sends of earlier turns; 0 for sends of this turn.
+            began_s: time from which the latency of sends is measured that were read in an earlier iteration of the event loop;
+                0 for sends read in this iteration.
         """
         # The broker's settings were changed while the broker runs.
         if self._api.settings.current.broker is not self._broker:
@@ -405,9 +406,9 @@ class SendMessageProcessor:
             self._fast_failure.arrived(self._api.clock.monotonic_s(), len(batch))
 
     def _store_share(self, pending: list[Request], size_bytes: int) -> Iterator[None] | None:
-        """Check send requests, store their messages and answer them.
+        """Check send requests, store their messages and answer the requests.
 
-        If the requests have many bytes, return the steps of this work instead.
+        If the requests have many bytes, return an iterator; each of its steps does a part of the remaining work.
         """
         if not self._api.role.takes_writes:
             self._refuse_all(pending)
@@ -496,8 +497,9 @@ class SendMessageProcessor:
 
         Args:
             messages: the messages.
-            owners: their sends.
-            began_s: time of the read for sends of earlier iterations; 0 for sends of this iteration.
+            owners: the send requests of the messages.
+            began_s: time of the read for sends that were read in an earlier iteration of the event loop; 0 for sends read in
+                this iteration.
         """
         if not messages:
             return
@@ -521,7 +523,8 @@ class SendMessageProcessor:
             self._answer_when_flushed(messages, owners, stored)
 
     def _answer_when_flushed(self, messages: list[Incoming], owners: list[Owner], stored: Stored) -> None:
-        """Answer send requests that need no durability now, and answer the others when the flush waiter has ended."""
+        """Answer at once the send requests that need not wait for a flush. Answer the other send requests when the flush waiter
+        has ended."""
         waiting = [message.wait for message in messages]
         late, results = owners, stored.results
         if not all(waiting):

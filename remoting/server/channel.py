@@ -174,7 +174,8 @@ class ServerChannel(asyncio.Protocol):
             server.process(requests)
 
     def _refuse_frame(self, error: FrameError, asked: Known) -> None:
-        """Answer a frame whose header cannot be read with the error. Answers and one-way requests get no answer."""
+        """Send an error as the answer to a frame whose header cannot be read. Frames that are answers or one-way requests get
+        no answer."""
         log.info(
             "connection.unreadable",
             "%(client)s sent a frame that cannot be read: %(error)s",
@@ -317,7 +318,8 @@ class ServerChannel(asyncio.Protocol):
             self._report_buffered(self._decoder.pending_bytes)
 
     def _report_buffered(self, pending_bytes: int) -> None:
-        """Report to the server how many bytes are buffered for this peer. Up to ``_MUCH_BYTES``, 0 is reported."""
+        """Report to the server how many bytes are buffered for this peer. If the number is at most ``_MUCH_BYTES``, 0 is
+        reported."""
         transport = self._transport
         held_bytes = pending_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
         self._buffer_reported = held_bytes > _MUCH_BYTES

@@ -144,7 +144,7 @@ class HandlerThreads:
     async def close(self, timeout_s: float) -> list[str]:
         """End the pool's threads. Idempotent.
 
-        A thread whose handler does not return in time continues, and is logged and returned.
+        A thread whose handler does not return in time continues. The place where it runs is logged and returned.
 
         Args:
             timeout_s: seconds to wait for running handlers.

@@ -32,7 +32,7 @@ class ServerHooks(msgspec.Struct, frozen=True):
     """Plugins' hooks that a server calls for connections, requests and answers. Used only on the event loop's thread.
 
     The hooks have the roles of RocketMQ's ``ChannelEventListener`` and ``RPCHook``. Only the hooks in :attr:`before` may raise.
-    The code that makes the tuples of hooks catches the exceptions of the others.
+    The code that makes the tuples of hooks catches the exceptions of the other hooks.
     """
 
     connected: tuple[ChannelHook, ...] = ()

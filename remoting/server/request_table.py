@@ -66,7 +66,7 @@ class RequestTable:
             code: the request code.
             handler: the handler, which answers each request through its channel.
             pool: the bounded queue of the requests.
-            may_wait: whether requests may be postponed to a later iteration of the loop if this one takes long.
+            may_wait: whether requests may be postponed to a later iteration of the loop if the current iteration takes long.
         """
         self.handlers.pop(code, None)
         self.batch_handlers[code] = (handler, pool)

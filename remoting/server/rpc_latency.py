@@ -42,7 +42,7 @@ class RpcLatency:
 
     Args:
         found_pulls: returns the number of pull requests that found messages, and the seconds in which these messages were read.
-            Called now, and when the histograms are read.
+            The function is called when this object is created, and when the histograms are read.
     """
 
     def __init__(self, found_pulls: FoundPulls) -> None:
@@ -65,11 +65,11 @@ class RpcLatency:
         return self._by_kind
 
     def note(self, code: int, took_s: float, count: int) -> None:
-        """Keep the latency of successful requests, to count it later together with others.
+        """Keep the latency of successful requests, to count it later together with the latencies of other requests.
 
         The arguments are those of :meth:`add`.
 
-        Counting many latencies together is faster, because the code and the histograms are in the processor's caches then.
+        Counting many latencies together is faster, because the code and the histograms then stay in the CPU's caches.
         """
         self._notes.append((code, took_s, count))
         if len(self._notes) >= NOTES_MAX:

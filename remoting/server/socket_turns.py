@@ -122,7 +122,7 @@ class SocketTransport(asyncio.Transport):
     """The transport of a connection without TLS, over a socket that never blocks. Used only on the event loop's thread.
 
     Args:
-        turns: the turns that report when the socket can be read or written.
+        turns: the :class:`SocketTurns` that reports when the socket can be read or written.
         sock: a connected socket, which is closed with the transport.
         protocol: the protocol, whose methods are called in the same order as by asyncio's own transports.
         peer: host and port to report for the other end, if it is in this process and has no address; else None.
@@ -233,7 +233,8 @@ class SocketTransport(asyncio.Transport):
     def _watch(self) -> None:
         """Set the events of the connection's socket to watch for.
 
-        If no event is wanted, unregister the socket. Otherwise epoll would report the socket's EPOLLHUP again and again.
+        If no event is wanted, unregister the socket, because epoll would report the EPOLLHUP of a registered socket again and
+        again.
         """
         wanted = select.EPOLLOUT if self._unsent else 0
         if not self._is_paused and not self._is_closing:
@@ -333,7 +334,7 @@ class SocketListener:
     Used only on the event loop's thread.
 
     Args:
-        turns: the turns that watch the listening socket and the accepted connections.
+        turns: the :class:`SocketTurns` that watches the listening socket and the accepted connections.
         sock: a bound socket that does not listen yet; it is closed with the listener.
         make_protocol: makes the protocol of a connection.
         backlog: number of connections that may wait to be accepted.
@@ -367,7 +368,7 @@ class SocketListener:
         self._sock.close()
 
     async def wait_closed(self) -> None:
-        """Return at once, because :meth:`close` waits for nothing."""
+        """Return at once, because the listener is closed as soon as :meth:`close` returns."""
 
     def _listen(self) -> None:
         self._retry = None

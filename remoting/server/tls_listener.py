@@ -1,7 +1,8 @@
-"""Accepts connections on a port, and distinguishes TLS from plain ones: the first byte 0x16 begins a TLS handshake.
+"""Accepts connections on a port, and distinguishes TLS connections from plain connections: a TLS handshake begins with the byte
+0x16.
 
-The byte is read with ``MSG_PEEK`` and stays in the socket. Then the connection gets an encrypted or a plain transport with a
-:class:`~flintmq.remoting.server.channel.ServerChannel`. So plain connections are as fast as on a server without TLS.
+The first byte is read with ``MSG_PEEK`` and stays in the socket. Then the connection gets an encrypted or a plain transport
+with a :class:`~flintmq.remoting.server.channel.ServerChannel`. So plain connections are as fast as on a server without TLS.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class TlsListener:
         has_room: returns whether one more connection may be accepted; its argument is the number of connections that have sent
             nothing yet.
         required: whether to close plain connections on this port, even if `tls` accepts them.
-        turns: the turns that read plain connections; None leaves them to asyncio.
+        turns: the ``SocketTurns`` that reads plain connections; None: asyncio reads plain connections.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Frames, headers and bodies as bytes: no socket and no broker is known here."""
+"""Decodes and encodes frames, headers and bodies. The modules of this package use neither sockets nor a broker."""

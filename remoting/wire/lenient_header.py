@@ -3,10 +3,11 @@
 RocketMQ reads a header with fastjson 1.2 (``RemotingSerializable.decode``), which accepts more than JSON: names without quotes,
 single quotes, comments, extra commas, ``+28``, numbers as text and text as numbers, and names in another case. Before that,
 Java decodes the bytes: bytes that are not UTF-8 become U+FFFD. A lone half of a surrogate pair is sent on as ``?``. This module
-reads such headers in the same way. Usual headers are decoded by ``decode_json_header`` and do not reach it.
+reads such headers in the same way. Usual headers are decoded by ``decode_json_header`` and do not reach this module.
 
 Two readers are tried. The first is Python's :mod:`json`, which is fast and accepts broken texts and raw control characters. The
-second is :mod:`flintmq.core.io.fastjson`. The number of characters that cost a step is limited, which bounds the time.
+second is :mod:`flintmq.core.io.fastjson`. The number of values in a header is limited, which bounds the time for reading the
+header.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ def _read(text: str) -> Any:
 
 
 def _smart(name: str) -> str:
-    """Return the name of a JSON member as fastjson compares it with a field's name if no name matches exactly."""
+    """Return the name of a JSON member without ``_`` and ``-`` and in lower case. fastjson compares this form with the names of
+    fields if no name matches exactly."""
     return name.replace("_", "").replace("-", "").lower()
 
 

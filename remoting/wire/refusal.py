@@ -1,4 +1,4 @@
-"""Functions that return the refusals for failed requests; each has a reason id."""
+"""Functions that return the refusals for failed requests. Each refusal has the id of its reason."""
 
 from __future__ import annotations
 
