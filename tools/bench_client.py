@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Compares FlintMQ's client with RocketMQ's Java client: the same load on one broker, in turn, and the ratio of each round.
+"""Compares FlintMQ's client with RocketMQ's Java client: both put the same load on one broker in turn, round after round.
 
     tools/bench_client.py --client ../shared/peer/bench.sh [--rounds 3] [--rows send-8,consume-lists] [-n HOST:PORT] [--json]
 
-Without ``-n`` a FlintMQ is started as the broker. Processor time is that of the client's process. FlintMQ's client measures its
-own after a warm-up. The Java client's is the difference between a long run and a short one: it leaves out the start of its
-virtual machine, and most of its compiling.
+Without ``-n`` a FlintMQ is started as the broker. The result of a row is the median of the rounds' ratios. The measured
+processor time is that of the client's process. FlintMQ's client measures its processor time after a warm-up. The Java client's
+processor time is the difference between a long run and a short run, which leaves out the start of the virtual machine and most
+of its compiling.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def compare(words: argparse.Namespace) -> None:
 def one_round(
     words: argparse.Namespace, name: str, name_server: str, topic: str, number: int
 ) -> tuple[Figures, Figures]:
-    """Return FlintMQ's client's figures and the Java client's; in every second round the Java client is measured first."""
+    """Return the figures of FlintMQ's client and of the Java client in one round. Every second round measures the Java client
+    first."""
     sides = [lambda: ours(words, name, name_server, topic), lambda: theirs(words, name, name_server, topic)]
     if number % 2:
         second, first = sides[1](), sides[0]()
@@ -94,14 +96,15 @@ def one_round(
 
 
 def ours(words: argparse.Namespace, name: str, name_server: str, topic: str) -> Figures:
-    """Return the figures of one run of FlintMQ's client."""
+    """Return the rate and the processor time per message of one run of FlintMQ's client."""
     target = topic if name.startswith("consume") else fresh_topic("clients")
     options = ("--namesrv", name_server, "--topic", target, "--seconds", str(words.seconds), "--count", str(BACKLOG))
     return said([sys.executable, str(LOAD), name, *options, "--size", str(SIZE_BYTES), "--loop", words.loop])
 
 
 def theirs(words: argparse.Namespace, name: str, name_server: str, topic: str) -> Figures:
-    """Return the figures of the Java client: the rate of a long run; the processor time by which it exceeds a short one."""
+    """Return the figures of the Java client: the rate of a long run, and the processor time per message that a long run uses in
+    addition to a short run."""
     is_consumer = name.startswith("consume")
 
     def run(share: float) -> dict[str, Any]:
@@ -136,7 +139,8 @@ def said(command: Sequence[str]) -> dict[str, Any]:
 
 
 def compared(name: str, rounds: Sequence[tuple[Figures, Figures]]) -> dict[str, Any]:
-    """Return the medians of both clients over all rounds, and of the ratios within a round."""
+    """Return the median figures of FlintMQ's and the Java client over all rounds, and the medians of the ratios of the
+    rounds."""
     row: dict[str, Any] = {"row": name, "rounds": len(rounds)}
     for figure in ("rate", "cpu_us"):
         row[figure] = {
@@ -148,7 +152,7 @@ def compared(name: str, rounds: Sequence[tuple[Figures, Figures]]) -> dict[str, 
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows as a table in Markdown."""
+    """Return the rows of the comparison as a table in Markdown."""
     lines = [
         "| row | FlintMQ, messages/s | Java | ratio | FlintMQ, CPU µs | Java | ratio |",
         "|---|---:|---:|---:|---:|---:|---:|",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compare the processor time of the hot path before and after: ``tools/bench_commits.py COMMIT [--rounds 7] [--json]``.
+"""Compares the hot path's processor time in a commit and the checkout: ``tools/bench_commits.py COMMIT [--rounds 7] [--json]``.
 
-Each round runs ``tests/benchmarks/hot_path.py`` of the commit and of the checkout, one after the other, and every second round
-in the other order. A ratio is the checkout's time over the commit's. The rows have the ratio of the least times of all rounds,
-the median of the ratios within a round, and their geometric mean with its 95 % confidence interval.
+Each round runs ``tests/benchmarks/hot_path.py`` of the commit and of the checkout, one after the other; every second round runs
+the checkout first. A ratio is the checkout's time divided by the commit's. A row has the ratio of the least times of all
+rounds, the median of the ratios of all rounds, and the geometric mean of these ratios with its 95 % confidence interval.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def measure(before_root: Path, after_root: Path, rounds: int) -> tuple[list[Stages], list[Stages]]:
-    """Return the times of the stages in each round, of the commit and of the checkout."""
+    """Return, for each round, the processor times of the hot path's stages in the commit and in the checkout."""
     before: list[Stages] = []
     after: list[Stages] = []
     sides = [(before_root, before), (after_root, after)]
@@ -63,7 +63,7 @@ def measure(before_root: Path, after_root: Path, rounds: int) -> tuple[list[Stag
 
 
 def hot_path(root: Path) -> Stages:
-    """Return the times of the stages in one run of a checkout's benchmark."""
+    """Run the benchmark of the hot path in a checkout once, and return the processor time of each stage."""
     with tempfile.TemporaryDirectory(prefix="flintmq-path-") as folder:
         (Path(folder) / "flintmq").symlink_to(root)
         command = [sys.executable, str(root / "tests" / "benchmarks" / "hot_path.py"), "--json"]
@@ -74,7 +74,8 @@ def hot_path(root: Path) -> Stages:
 
 
 def compared(before: list[Stages], after: list[Stages]) -> dict[str, Stages]:
-    """Return, by stage, the least time before and after in µs, and the ratios after / before."""
+    """Return, for each stage of the hot path, the least times of the commit and of the checkout in µs, and the ratios of the
+    checkout's times to the commit's."""
     rows = {}
     for name in before[0].keys() & after[0].keys():
         pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares FlintMQ with other brokers that speak RocketMQ: the same load on all, in turn, and the ratios of each round.
+"""Compares FlintMQ with other brokers of RocketMQ's protocol: all get the same load in turn, and each round gives ratios.
 
     tools/bench_compare.py --against HOST:9876 --against-pid PID [--rows send-4x8,consume] [--json]
 
@@ -31,13 +31,13 @@ ROW_NAMES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare two brokers. Returns the exit code."""
+    """Compare the brokers that the command line names with FlintMQ. Returns the exit code."""
     words = parser().parse_args(arguments)
     return finished(lambda: compare(words))
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the options, which ``tools/against_java.sh`` passes on."""
+    """Return the parser of the command line; ``tools/against_java.sh`` passes its options on to this command."""
     made = argparse.ArgumentParser("bench_compare.py", description=(__doc__ or "").partition("\n")[0])
     made.add_argument("--against", metavar="HOST:PORT", help="the name server of the other broker")
     made.add_argument("--against-pid", type=int, metavar="PID", help="the other broker's process")
@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def compare(words: argparse.Namespace) -> None:
-    """Measure every chosen row on both brokers and print the ratios."""
+    """Measure every chosen row on FlintMQ and the other brokers, and print the ratios."""
     chosen = _rows(words.rows, bool(words.client))
     other = None
     if words.against is not None:
@@ -146,7 +146,7 @@ def _own_start(settings: Sequence[str]) -> Iterator[str]:
 
 
 def _stop_other(other: Side | None, stop: str) -> None:
-    """Stop the other broker before the row that starts it."""
+    """Stop the other broker, because the row to be measured starts the broker again."""
     if other is not None and stop:
         with contextlib.suppress(FlintError), started_by("true", stop, other.name_server):
             pass

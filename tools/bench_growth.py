@@ -3,9 +3,10 @@
 
     tools/bench_growth.py [--messages 10000000] [--topics 1000] [--connections 1000] [--rounds 3] [--seconds 1.5]
 
-There are two FlintMQ brokers, each a process with its own store. One holds only what the measurements store. The other is given
-connections, then topics, then messages. After each of these the same rows are measured on both brokers in turn, and the ratio
-of the processor time per message is taken within each round. Prints one line of JSON for each row; a ratio of 1 is no growth.
+Runs two FlintMQ brokers, each a process with its own store. The first broker holds only the messages of the measurements. The
+second broker also gets connections, then topics, then messages. After each of these steps the same rows are measured on both
+brokers in turn. A ratio is the second broker's processor time per message divided by the first broker's, in one round. Prints
+one line of JSON for each row; a ratio of 1 means no growth.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Row = Callable[[ServedChild], Awaitable[float]]
 
 
 def send(connections: int, inflight: int, seconds: float, batch: int = 1) -> Row:
-    """Return a row: the broker's processor time per message sent, in µs."""
+    """Return a function that sends messages to a broker and returns the broker's processor time per message, in µs."""
     bench = BenchSettings(
         bench="send",
         topic="Growth",
@@ -63,7 +64,7 @@ def send(connections: int, inflight: int, seconds: float, batch: int = 1) -> Row
 
 
 async def consume(broker: ServedChild) -> float:
-    """Return the broker's processor time per message pulled, in µs, of a backlog that was stored just before."""
+    """Store a backlog of messages, pull them, and return the broker's processor time per pulled message, in µs."""
     topic = f"GrowthC{time.time_ns()}"
     bench = BenchSettings(bench="send", topic=topic, connections=2, inflight=8, size_bytes=BODY_BYTES, batch=64)
     await run_bench(attrs.evolve(bench, count=BACKLOG, warmup_s=0.0), broker.namesrv, None)
@@ -72,7 +73,8 @@ async def consume(broker: ServedChild) -> float:
 
 
 def spread(topics: list[str], seconds: float) -> Row:
-    """Return a row: the broker's processor time per message sent, in µs, if each send in flight has another topic."""
+    """Return a function that returns the broker's processor time per sent message, in µs, if all sends in flight have different
+    topics."""
 
     async def measure(broker: ServedChild) -> float:
         async with AdminClient([broker.namesrv]) as admin:
@@ -103,7 +105,7 @@ def spread(topics: list[str], seconds: float) -> Row:
 
 
 async def compare(what: str, rows: dict[str, tuple[Row, Row]], ours: list[ServedChild], rounds: int) -> None:
-    """Measure rows on both brokers in turn, and print them; each row has one function for each broker."""
+    """Measure rows on two brokers in turn, and print a line for each row. A row has one measuring function for each broker."""
     for name, (plain, grown) in rows.items():
         pairs = []
         for number in range(rounds):

@@ -4,9 +4,10 @@
     tools/bench_memory.py [--topics 1000] [--queues 8] [--connections 1000] [--groups 1000] [--messages 1000000]
 
 Starts ``flintmq run`` with the default settings and gives it one kind of thing after the other: topics, a message in each
-queue, connections, groups with offsets, messages. Memory is the process's own (``Pss_Anon`` of /proc/PID/smaps_rollup), without
-the page cache. Prints one line of JSON for each kind, with the growth divided by the count. A single thing cannot be measured
-so: the first of a kind costs more, and pools of the interpreter grow in steps of a quarter of a MiB.
+queue, connections, groups with offsets, messages. The measured memory is the broker process's own (``Pss_Anon`` of
+/proc/PID/smaps_rollup), without the page cache. Prints one line of JSON for each kind of thing, with the growth divided by the
+number of things. The cost of a single thing cannot be measured: the first thing of a kind costs more, and pools of the
+interpreter grow in steps of a quarter of a MiB.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ SETTLE_S = 2.0
 
 
 def own_kib(pid: int) -> int:
-    """Return the process's own memory, in KiB."""
+    """Return the memory of a process that it shares with no other process and no file, in KiB."""
     found = re.search(r"^Pss_Anon:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1])
 
 
 def used_kib(folder: Path) -> int:
-    """Return the disk space that a folder's files take, without holes, in KiB."""
+    """Return the disk space that the files of a folder occupy, in KiB; holes in sparse files do not count."""
     return sum(path.stat().st_blocks for path in folder.rglob("*") if path.is_file()) // 2
 
 
 class Meter:
-    """Prints the growth of a broker's memory and disk space since the last row."""
+    """Prints rows with the growth of a broker's memory and disk space since the previous row."""
 
     def __init__(self, broker: ServedChild, store: Path) -> None:
         self._broker, self._store = broker, store
@@ -61,7 +62,7 @@ class Meter:
         }
 
     async def row(self, what: str, count: int) -> None:
-        """Wait until the broker is at rest, and print a row."""
+        """Wait until the broker is at rest, and print a row: the growth since the previous row, divided by ``count``."""
         await asyncio.sleep(SETTLE_S)
         now = self._now()
         grown = {name: now[name] - self._last[name] for name in now}
@@ -75,7 +76,7 @@ class Meter:
 
 
 async def side_by_side(work: Callable[[int], Awaitable[object]], count: int) -> None:
-    """Call a function for each number, at most 64 at a time."""
+    """Call an asynchronous function with each number below ``count``; at most 64 calls run at the same time."""
     turns = asyncio.Semaphore(64)
 
     async def one(number: int) -> None:
@@ -86,7 +87,7 @@ async def side_by_side(work: Callable[[int], Awaitable[object]], count: int) -> 
 
 
 async def measure(broker: ServedChild, store: Path, wanted: argparse.Namespace) -> None:
-    """Measure a broker with each kind of thing, and print a row for each kind."""
+    """Give a broker topics, messages, offsets and connections, and print a row with the cost of each kind of thing."""
     meter = Meter(broker, store)
     await meter.row("at rest", 1)
     topics, queues = [f"Memory{number}" for number in range(wanted.topics)], wanted.queues

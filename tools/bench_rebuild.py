@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Measures how fast queues and index are rebuilt: by the broker's own loop, in one process, in several, and on Spark.
+"""Measures how fast queues and index are rebuilt: by the broker's own code, in one process, in several processes, and on Spark.
 
     tools/bench_rebuild.py WORK [--records 2000000] [--rounds 3] [--workers 2] [--engines loop,inline,process,spark]
 
-Makes a stopped store in WORK: bodies of 128 bytes, 8 topics of 4 queues, tags, keys and unique keys, log files of 128 MiB. Each
-round runs every engine once, one after the other, into a new folder. ``loop`` is what a broker's start does without numpy, one
-record after the other; ``repair`` is what it does with numpy. All results are compared byte by byte with those of ``loop``.
-Spark's session is started once, before the rounds, and the time of its start is a separate figure. Then one line of JSON is
-printed: medians of seconds and of CPU seconds (children and Java too), records a second, and ratios to ``loop``.
+Makes the store of a stopped broker in WORK: bodies of 128 bytes, 8 topics of 4 queues, tags, keys and unique keys, log files of
+128 MiB. Each round runs every engine once, one after the other, into a new folder. The engine ``loop`` rebuilds as a broker's
+start does without numpy, one record after the other; ``repair`` rebuilds as a broker's start does with numpy. The results of
+all engines are compared byte by byte with those of ``loop``. Spark's session is started once, before the rounds, and the time
+of its start is a separate figure. Then one line of JSON is printed: medians of seconds and of CPU seconds (children and Java
+too), records a second, and ratios to ``loop``.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def fill(root: Path, records: int) -> None:
 
 
 def bare_copy(root: Path, target: Path) -> None:
-    """Make a copy of a store's log alone, by a link to each log file. Links suffice, because nobody writes to the files."""
+    """Make a store that has only the log of another store, by a hard link to each log file. Links suffice, because no program
+    writes to the log files."""
     shutil.rmtree(target, ignore_errors=True)
     (target / "commitlog").mkdir(parents=True)
     for path in sorted((root / "commitlog").iterdir()):
@@ -85,14 +87,14 @@ def bare_copy(root: Path, target: Path) -> None:
 
 
 def cpu_s(java: int | None) -> float:
-    """Return the CPU seconds of this process, of its children that have ended, and of Java and its workers."""
+    """Return the CPU seconds of this process, of its children that have ended, and of Spark's Java process with its workers."""
     times = os.times()
     total = times.user + times.system + times.children_user + times.children_system
     return total + (tree_cpu_s(java) if java else 0.0)
 
 
 def tree_cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process and its descendants, ended ones included."""
+    """Return the CPU seconds of a process and its descendants, including descendants that have ended."""
     tick = os.sysconf("SC_CLK_TCK")
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -117,7 +119,8 @@ def by_the_broker(root: Path, target: Path, records: int, *, numpy: bool) -> Non
 
 
 def same(one: Path, other: Path) -> bool:
-    """Return whether two stores have the same queues, and the same contents of index files, whose names may differ."""
+    """Return whether two stores have the same queues, and the same contents of index files. The names of index files may
+    differ."""
     queues = [
         sorted(p.relative_to(root) for p in (root / "consumequeue").rglob("*") if p.is_file()) for root in (one, other)
     ]

@@ -3,10 +3,11 @@
 
     tools/bench_replication.py [--peer ../shared/peer] [--rounds 5] [--seconds 3] [--fill-mib 256]
 
-For each kind of broker (FlintMQ; with ``--peer``, the kit that starts it, also RocketMQ) a master alone and a ``sync_master``
-with a slave are given the same load in turn, round after round. All flush asynchronously, and run on one machine: the figures
-leave out the network. Then a slave is started with an empty store beside a master that had none. Prints one line of JSON for
-each row; a ratio is that of the two masters in one round.
+Measures FlintMQ, and with ``--peer`` (the folder of the kit that starts RocketMQ) also RocketMQ. A master without a slave and a
+``sync_master`` with a slave get the same load in turn, round after round. All brokers flush asynchronously and run on one
+machine, so the figures do not include a network. Then a slave with an empty store is started and catches up with a master.
+Prints one line of JSON for each row. A ratio is the rate of the ``sync_master`` divided by the rate of the master without a
+slave, in one round.
 """
 
 from __future__ import annotations
@@ -54,14 +55,15 @@ class Server:
     store: Path
 
     def holds_bytes_at(self, position: int) -> bool:
-        """Return whether there is anything but zeros in the 8 bytes at a position of the log's first file."""
+        """Return whether the 8 bytes at a position of the log's first file contain a byte other than zero."""
         with contextlib.suppress(FileNotFoundError), (self.store / "commitlog" / f"{0:020d}").open("rb") as file:
             return any(os.pread(file.fileno(), 8, position))
         return False
 
 
 def free_base() -> int:
-    """Return a free port whose neighbours are free, too: RocketMQ also takes the port two below and the next one."""
+    """Return a free port such that the port two below and the next port are free, too. RocketMQ's broker uses all three
+    ports."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
@@ -71,7 +73,7 @@ def free_base() -> int:
 
 
 class FlintKind:
-    """FlintMQ's brokers, each with a name server in its process."""
+    """Starts FlintMQ brokers for the measurement, each with a name server in its process."""
 
     name = "FlintMQ"
 
@@ -89,7 +91,7 @@ class FlintKind:
 
 
 class JavaKind:
-    """RocketMQ's brokers; their name servers are FlintMQ's, in this process."""
+    """Starts RocketMQ brokers for the measurement. Their name servers are FlintMQ name servers in this process."""
 
     name = "RocketMQ 4.9.7"
 
@@ -123,7 +125,8 @@ Kind = FlintKind | JavaKind
 
 
 async def log_end(server: Server) -> int:
-    """Return the end of a broker's log by its own figure; RocketMQ has none until it has counted for some seconds."""
+    """Return the end of a broker's log, which is one of the broker's runtime figures. RocketMQ reports its runtime figures only
+    some seconds after its start."""
     client = AdminClient(server.name_server)
     try:
         deadline_s = time.monotonic() + PATIENCE_S
@@ -138,7 +141,7 @@ async def log_end(server: Server) -> int:
 
 
 def until(slave: Server, position: int) -> float:
-    """Wait until a slave's log has something at a position; return the time, on the monotonic clock."""
+    """Wait until a slave's log has bytes other than zeros at a position; return the time of the monotonic clock."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not slave.holds_bytes_at(position):
         if time.monotonic() > deadline_s:
@@ -166,7 +169,7 @@ def say(**row: object) -> None:
 async def acknowledgements(
     kind: Kind, alone: Server, master: Server, slave: Server, options: argparse.Namespace
 ) -> None:
-    """Measure the same load on a master alone and on a master that waits for its slave."""
+    """Measure the same load on a master without a slave and on a master that waits for its slave."""
     for what, (connections, inflight) in LOADS.items():
         bench = load(connections, inflight, options.seconds)
         figures: dict[str, list[float]] = {}
@@ -198,7 +201,7 @@ async def acknowledgements(
 
 
 async def catching_up(kind: Kind, master: Server, work: Path, options: argparse.Namespace) -> None:
-    """Measure how an empty slave catches up with a master that has a log."""
+    """Measure how fast slaves with empty stores copy the log of a master."""
     count = options.fill_mib * 1024 * 1024 // (BODY_BYTES + 200)
     bench = attrs.evolve(load(4, 4, 1), batch=32, warmup_s=0.0, count=count)
     await run_bench(bench, master.name_server, master.pid)

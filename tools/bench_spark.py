@@ -3,11 +3,11 @@
 
     tools/bench_spark.py WORK [--records 2000000] [--rounds 3] [--master 'local[2]']
 
-Makes a stopped store in WORK (bodies of 128 bytes, 8 topics of 4 queues, some 100 bytes of properties, log files of 128 MiB),
-and a Parquet copy of it by Spark (snappy). Each round runs every case once, one after the other. Then one line of JSON is
-printed, with medians of seconds and of CPU seconds (Java and Python workers together), and of the rounds' ratios: `parquet /
-flintmq` for scans (above 1: FlintMQ is faster), `count() / count() of one column`, `one topic / all` for the read of one topic
-of the eight. Rows go to Spark's noop sink: every column is computed and nothing is written.
+Makes the store of a stopped broker in WORK (bodies of 128 bytes, 8 topics of 4 queues, some 100 bytes of properties, log files
+of 128 MiB), and a Parquet copy of it by Spark (snappy). Each round runs every case once, one after the other. Then one line of
+JSON is printed, with medians of seconds and of CPU seconds (Java and Python workers together), and of the rounds' ratios:
+`parquet / flintmq` for scans (above 1: FlintMQ is faster), `count() / count() of one column`, `one topic / all` for the read of
+one topic of the eight. Rows go to Spark's noop sink: every column is computed and nothing is written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 
 
 def record_type() -> np.dtype[Any]:
-    """Return the type of a record: all have one layout, so an array can hold a million of them."""
+    """Return the numpy type of the log's records. All records of the store have the same layout, so an array can hold a million
+    records."""
     key_at, tag_at, keys_at = PROPERTIES.index(b"0"), PROPERTIES.index(b"Tag") + 3, PROPERTIES.index(b"key0") + 3
     return np.dtype(
         [
@@ -55,7 +56,7 @@ def record_type() -> np.dtype[Any]:
 
 
 def digits(numbers: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
-    """Return numbers as text of a fixed width."""
+    """Return an array of numbers as texts of a fixed width, with leading zeros."""
     powers = 10 ** np.arange(min(width, 18) - 1, -1, -1, dtype=np.int64)
     text = np.full((len(numbers), width), ord("0"), np.uint8)
     text[:, width - len(powers) :] += (numbers[:, None] // powers % 10).astype(np.uint8)
@@ -63,7 +64,7 @@ def digits(numbers: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
 
 
 def make_store(root: Path, records: int) -> None:
-    """Make a store like that of a stopped broker."""
+    """Make the log files and the consume queues of a store, as a stopped broker leaves them."""
     kind = record_type()
     size = kind.itemsize
     per_file = (FILE_BYTES - 8) // size
@@ -101,7 +102,7 @@ def make_store(root: Path, records: int) -> None:
 
 
 def add_units(root: Path, log: np.ndarray[Any, Any]) -> None:
-    """Write the records' units to one file for each queue, after the units that it has."""
+    """Append the consume queue units of records to a file of their queue, the file ``all``."""
     for topic in range(TOPICS):
         for queue_id in range(QUEUES):
             mine = log[(log["topic"] == b"topic%d" % topic) & (log["queue_id"] == queue_id)]
@@ -116,7 +117,7 @@ def add_units(root: Path, log: np.ndarray[Any, Any]) -> None:
 
 
 def split_queue(folder: Path) -> None:
-    """Split that file into queue files of the usual size, the last one with zeros behind its units."""
+    """Split a queue's file ``all`` into queue files of the usual size. The last file is filled with zeros after its units."""
     raw = (folder / "all").read_bytes()
     (folder / "all").unlink()
     for start in range(0, len(raw), QUEUE_FILE_BYTES):
@@ -130,7 +131,7 @@ def hash_of(tag: str) -> int:
 
 
 def tree_cpu_s() -> float:
-    """Return the CPU seconds of all processes below this one, ended ones included."""
+    """Return the CPU seconds of all descendants of this process, including descendants that have ended."""
     tick = os.sysconf("SC_CLK_TCK")
     parents, used = {}, {}
     for entry in Path("/proc").iterdir():
@@ -187,7 +188,7 @@ def cases(spark: Any, store: Path, parquet: Path) -> dict[str, Callable[[], obje
 
 
 def micro_batch_floor_ms(spark: Any, store: Path) -> float:
-    """Return the median time of a micro-batch of a thousand messages, in ms."""
+    """Return the median time that a streaming query takes for a micro-batch of a thousand messages, in ms."""
     checkpoint = store.parent / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "1000", "subscribe": "topic0", "columns": THREE}
@@ -201,8 +202,8 @@ def micro_batch_floor_ms(spark: Any, store: Path) -> float:
 
 
 def of_rounds(name: str, above: list[tuple[float, float]], below: list[tuple[float, float]]) -> dict[str, float]:
-    """Return the medians of the rounds' ratios, of seconds and of CPU seconds: other work of the machine changes both sides of
-    a round."""
+    """Return the medians of the rounds' ratios of two cases, for seconds and for CPU seconds. Ratios within a round are used,
+    because other work of the machine affects both cases of a round."""
     rounds = list(zip(above, below, strict=True))
     return {
         name: round(statistics.median(one[0] / other[0] for one, other in rounds), 3),

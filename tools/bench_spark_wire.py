@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures reading messages with Spark over the wire against reading the same broker's files.
+"""Compares reading a broker's messages with Spark over the network with reading the broker's files.
 
     tools/bench_spark_wire.py WORK [--records 1000000] [--rounds 3] [--master 'local[2]'] [--stock]
 
-Makes a store in WORK as tools/bench_spark.py does, and starts a FlintMQ broker on it, with larger answers than by default
-(``--stock``: with the default ones). Each round reads everything once in each way, into Spark's noop sink. Then one line of
-JSON is printed, with medians of seconds and of CPU seconds (Spark's and the broker's), and ``files/wire``: the speed over
-the wire as a share of that of the files.
+Makes a store in WORK as tools/bench_spark.py does, and starts a FlintMQ broker with this store. The broker returns more
+messages in an answer than by default, or with ``--stock`` the default number. Each round reads all messages once over the
+network and once from the files, into Spark's noop sink. Then one line of JSON is printed, with medians of seconds and of CPU
+seconds (Spark's and the broker's), and ``files/wire``: the time for the files divided by the time over the network.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def broker(store: Path, *, stock: bool) -> ServedChild:
 
 
 async def create_topics(namesrv: str) -> None:
-    """Create the topics: the store that was made has no list of topics."""
+    """Create the topics of the store at its broker, because the store was made without a table of topics."""
     async with AdminClient(namesrv) as admin:
         for number in range(TOPICS):
             await admin.create_topic(f"topic{number}", queues=QUEUES)

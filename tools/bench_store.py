@@ -3,11 +3,11 @@
 
     tools/bench_store.py WORK [--peer ../shared/peer] [--gib 1] [--rounds 3]
 
-Needs the peer kit (RocketMQ, with its jars fetched) and Java. In WORK the kit's client fills the Java broker with batches of 1
-KiB messages with keys. The broker is killed, and its store is copied for every start: both brokers always start on the same
-bytes. Each round measures one broker, then the other. Then one line of JSON is printed: medians, and ratios Java / FlintMQ
-(above 1: FlintMQ is faster). The time of a start is that from the process's start to its ready line, the Java virtual machine's
-start included.
+Needs the peer kit (RocketMQ, with its jars fetched) and Java. The kit's client fills the Java broker, whose store is in WORK,
+with batches of 1 KiB messages with keys. The Java broker is killed, and its store is copied for the measurements, so that both
+brokers start with the same bytes. Each round measures the Java broker, then FlintMQ. Then one line of JSON is printed: medians,
+and ratios Java / FlintMQ (above 1: FlintMQ is faster). The time of a start ends with the broker's ready line; it includes the
+start of the Java virtual machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DERIVED = ("consumequeue", "index")
 
 
 class Bench:
-    """One store, and the Java broker and FlintMQ on copies of it."""
+    """Runs the Java broker and FlintMQ on copies of one store."""
 
     def __init__(self, work: Path, peer: Path, gib: float) -> None:
         self.work = work
@@ -60,7 +60,8 @@ class Bench:
         return done.stdout
 
     def fill(self) -> None:
-        """Make the store that is copied, unless it is there from an earlier run."""
+        """Fill the Java broker and kill it, to make the store that the measurements copy. Do nothing if an earlier run has made
+        this store."""
         if self.store.exists():
             return
         made = self.work / "making"
@@ -73,7 +74,8 @@ class Bench:
         made.rename(self.store)
 
     def await_port(self) -> None:
-        """Wait until the port is free: a killed process of many threads holds it until its maps are unmapped."""
+        """Wait until the broker's port is free. A killed process with many threads holds the port until its memory maps are
+        unmapped."""
         deadline_s = time.monotonic() + 60
         while not all(is_free(near) for near in range(self.port - 2, self.port + 2)):
             if time.monotonic() > deadline_s:
@@ -81,7 +83,8 @@ class Bench:
             time.sleep(0.05)
 
     def fresh(self) -> Path:
-        """Make a copy of the killed store, whose bytes are in the page cache after it, for both brokers."""
+        """Make a new copy of the killed broker's store, and return the copy's folder. The page cache then contains the copy,
+        whichever broker is measured."""
         shutil.rmtree(self.copy, ignore_errors=True)
         shutil.rmtree(self.copy.with_name(self.copy.name + ".run"), ignore_errors=True)
         subprocess.run(["cp", "-r", "--sparse=always", str(self.store), str(self.copy)], check=True)
@@ -90,8 +93,8 @@ class Bench:
 
     @contextmanager
     def java(self, *, kill: bool = False) -> Iterator[tuple[float, float]]:
-        """Run the Java broker on the copy of the store; yield the seconds until it was ready, and its processor time until
-        then."""
+        """Run the Java broker on the copy of the store. Yield the seconds that the broker took to start, and the processor time
+        of the start."""
         self.await_port()
         started = json.loads(self.kit("broker.sh", self.copy, self.port, "ASYNC_FLUSH"))
         try:
@@ -101,7 +104,8 @@ class Bench:
 
     @contextmanager
     def flint(self, *, kill: bool = False) -> Iterator[tuple[float, float]]:
-        """Run FlintMQ on the copy; yield the seconds until it was ready, and its processor time until then."""
+        """Run FlintMQ on the copy of the store. Yield the seconds that FlintMQ took to start, and the processor time of the
+        start."""
         self.await_port()
         words = [sys.executable, "-m", "flintmq", "broker", "-n", self.namesrv, "--store", str(self.copy)]
         begin_s = time.perf_counter()
@@ -120,7 +124,7 @@ class Bench:
             process.stdout.close()
 
     def round(self, which: str) -> dict[str, float]:
-        """Return all measurements of one broker."""
+        """Measure one broker on a new copy of the store: its starts, its look-ups and a rebuild. Return the figures."""
         broker = self.java if which == "java" else self.flint
         self.fresh()
         with broker(kill=True) as after_crash:
@@ -141,7 +145,8 @@ class Bench:
 
 
 async def look_up(namesrv: str, count: int) -> dict[str, float]:
-    """Return medians over the wire, one request at a time: of queries by key (code 12) and of searches by time (code 29)."""
+    """Return the median times of two requests to a broker, sent one at a time: queries by key (code 12) and searches by time
+    (code 29)."""
     chance = random.Random(1)
     async with AdminClient([namesrv]) as admin:
         stats = {}
@@ -173,7 +178,7 @@ async def look_up(namesrv: str, count: int) -> dict[str, float]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that are free together with their neighbours (VIP, replication)."""
+    """Return free ports of this machine whose neighboring ports, for VIP and replication, are free, too."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(12_000, 30_000, 8)

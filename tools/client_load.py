@@ -3,8 +3,9 @@
 
     tools/client_load.py ROW --namesrv HOST:PORT --topic T [--seconds S] [--count N]
 
-Prints one line of JSON: messages a second, and the processor time of this process for each of them, both after a warm-up. Rows
-are ``send-N`` and ``linger-N`` with N sends in flight, ``oneway``, ``batch`` of 32, ``consume`` and ``consume-lists``.
+Prints one line of JSON: messages per second, and the processor time of this process per message. A warm-up is not measured. ROW
+is the kind of load: ``send-N`` or ``linger-N`` with N sends in flight, ``oneway``, ``batch`` (of 32 messages), ``consume`` or
+``consume-lists``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WARMUP_S = 1.0
 
 
 class Meter:
-    """Counts messages and their processor time, from :meth:`begin` on."""
+    """Counts messages, and measures the processor time that this process uses for them, from the call of :meth:`begin` on."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -37,7 +38,7 @@ class Meter:
         self.messages, self._began_s, self._cpu_s = 0, time.monotonic(), cpu_s()
 
     def report(self) -> dict[str, float]:
-        """Return the rate, and the processor time of a message in microseconds."""
+        """Return the messages per second, and the processor time per message in microseconds."""
         seconds = time.monotonic() - self._began_s
         spent_us = (cpu_s() - self._cpu_s) * 1e6
         return {"rate": round(self.messages / seconds), "cpu_us": round(spent_us / max(1, self.messages), 3)}
@@ -50,7 +51,8 @@ def cpu_s() -> float:
 
 
 async def produce(words: argparse.Namespace) -> dict[str, float]:
-    """Send messages for ``words.seconds`` seconds; the row's name gives the number of tasks that send."""
+    """Send messages for ``words.seconds`` seconds after a warm-up, and return the rate and the processor time per message. The
+    name of the row contains the number of sending tasks."""
     kind, _, in_flight = words.row.partition("-")
     message = Message(words.topic, bytes(words.size))
     async with Producer("bench", words.namesrv, linger_ms=0 if kind == "linger" else None) as producer:
@@ -77,7 +79,8 @@ async def produce(words: argparse.Namespace) -> dict[str, float]:
 
 
 async def consume(words: argparse.Namespace) -> dict[str, float]:
-    """Consume a backlog of ``words.count`` messages; the first tenth is the warm-up."""
+    """Consume a backlog of ``words.count`` messages, and return the rate and the processor time per message. The first tenth of
+    the messages is the warm-up."""
     meter, done = Meter(), asyncio.Event()
     warm = words.count // 10
     is_warm = False
@@ -108,7 +111,7 @@ async def consume(words: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    """Put the load of one row on the broker."""
+    """Put the load that the command line names on the broker, and print the figures."""
     parser = argparse.ArgumentParser("client_load.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("row", help="send-N, linger-N, oneway, batch, consume or consume-lists")
     parser.add_argument("--namesrv", required=True, metavar="HOST:PORT")

@@ -1,1 +1,1 @@
-"""The measurements of ``tools/bench_compare.py``."""
+"""The measurements of ``tools/bench_compare.py``, which compares FlintMQ with other brokers."""

@@ -1,4 +1,4 @@
-"""The cost of a put without a socket: the embedding API, batches of 100."""
+"""Measures the processor time of storing messages without a socket: batches of 100 messages, with the embedding API."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ BATCH = 100
 
 
 async def put_us(seconds: float, size_bytes: int, folder: Path | None = None) -> float:
-    """Return the processor time of one put message in µs, with checks, append, queues and index. The function is not async,
-    because it waits for nothing."""
+    """Return the processor time per stored message in µs, for the checks, the append, the queues and the index. The measured
+    calls of ``Broker.put`` are not awaited."""
     store = Path(tempfile.mkdtemp(prefix="flintmq-bench-put-", dir=folder))
     try:
         overrides = [*QUIET, f"store.path={store / 'store'}"]

@@ -1,6 +1,7 @@
-"""Load by other programs: the Java client, and a generator in C that costs next to nothing.
+"""Runs load on a broker by other programs: by the Java client, and by a generator in C that uses little processor time.
 
-Both are commands that the caller names; they are given addresses and print one line of JSON at the end.
+The caller gives the commands of the client and the generator. Each command gets addresses as options or arguments, and prints
+one line of JSON at its end.
 
 * The *client* takes ``produce``, ``consume`` or ``e2e`` with ``--namesrv H:P`` and options like ``--threads``; it prints
   ``messages``, ``msgs_per_s``, ``latency_ms``, ``errors`` (the peer kit's ``bench.sh``).
@@ -34,11 +35,11 @@ of messages of the second run, which takes the requested time."""
 
 
 def run_client(command: str, words: Sequence[str], name_server: str, pid: int | None) -> dict[str, float | None]:
-    """Return the figures of one run of the client; the broker's processor time is that of the whole run, with warm-up and
-    connecting.
+    """Return the figures of one run of the Java client. The broker's processor time is measured over the whole run, including
+    the warm-up and the opening of connections.
 
     Raises:
-        RemotingError: the command cannot be run, or prints nothing.
+        RemotingError: the client's command cannot be run, or prints nothing.
         FlintError: the client counted errors.
     """
     before_s = process_cpu_s(pid) if pid is not None else 0.0
@@ -68,12 +69,13 @@ def run_generators(
     seconds: float,
     pid: int | None,
 ) -> dict[str, float | None]:
-    """Return the figures of one run of about ``seconds``, with one generator for each port, all at the same time.
+    """Return the figures of one run of load generators for about ``seconds`` seconds. One generator for each port runs, all at
+    the same time.
 
-    The rate is the sum over all generators, the quantiles are those of the slowest one.
+    The rate is the sum over all generators; each latency quantile is that of the slowest generator.
 
     Raises:
-        RemotingError: the command cannot be run.
+        RemotingError: the generator's command cannot be run.
         FlintError: sends were refused.
     """
     words = [[*shlex.split(command), str(port), str(connections), str(inflight)] for port in ports]
@@ -100,7 +102,7 @@ def run_generators(
 
 
 async def generator_ports(name_server: str) -> list[int]:
-    """Return the port of each broker, for the generators; create their topic first."""
+    """Create the topic to which the load generators send, and return the port of each broker that has the topic."""
     client = ClientInstance(name_server)
     try:
         settings = BenchSettings(bench="send", topic=GENERATOR_TOPIC, queues=4)

@@ -1,7 +1,9 @@
-"""The rows of ``tools/bench_compare.py``: two or three brokers in turn, round after round, and the ratios of each round.
+"""Measures the rows of ``tools/bench_compare.py``: each round measures two or three brokers in turn, and gives ratios of their
+figures.
 
-A row is a function that measures one broker once and returns figures by name. :data:`ROWS` says which figures are compared, and
-:data:`MORE_IS_BETTER` of which more is better. The generator's own cost is a figure like any other.
+A row has a function that measures one broker once and returns figures by name. :data:`ROWS` says which figures are compared.
+More is better only for the figures in :data:`MORE_IS_BETTER`. The processor time of the program that makes the load is one of
+the figures.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class Setting:
 
 @attrs.frozen
 class RowSpec:
-    """A row in the table of the comparison: one measurement of all brokers."""
+    """A row in the table of the comparison: a measurement that is made with each broker."""
 
     name: str
     title: str
@@ -115,7 +117,8 @@ def _send(connections: int, inflight: int, batch: int = 1) -> Callable[[Setting,
 
 
 def _consume(setting: Setting, side: Side) -> Figures:
-    """Measure the consumption of a new backlog, because a backlog that is read repeatedly would be in every cache."""
+    """Store a new backlog of messages, and measure how fast it is consumed. A backlog that was read before would be in
+    caches."""
     topic = f"{TOPIC}C{time.time_ns()}"
     bench = BenchSettings(bench="send", topic=topic, connections=2, inflight=8, size_bytes=SIZE_BYTES, batch=64)
     backlog = min(BACKLOG, int(50_000 * setting.seconds) or 1)
@@ -125,7 +128,7 @@ def _consume(setting: Setting, side: Side) -> Figures:
 
 
 def _client(*words: str) -> Callable[[Setting, Side], Figures]:
-    """Return a row of the Java client's sends."""
+    """Return the function of a row that measures sends of the Java client."""
 
     def measure(setting: Setting, side: Side) -> Figures:
         timing = ("--seconds", f"{setting.seconds:g}", "--warmup", f"{setting.warmup_s:g}", "--topic", TOPIC)
@@ -135,7 +138,7 @@ def _client(*words: str) -> Callable[[Setting, Side], Figures]:
 
 
 def _client_backlog(setting: Setting, side: Side) -> Figures:
-    """Measure how the Java push consumer reads a new backlog from its beginning."""
+    """Store a new backlog of messages, and measure how fast the Java push consumer reads it from its beginning."""
     topic = ("--topic", fresh_topic(f"{TOPIC}B"))
     fill = ("produce", "--mode", "batch", "--batch", "32", "--threads", "2", "--size", str(SIZE_BYTES))
     run_client(setting.client, (*fill, "--count", str(CLIENT_BACKLOG), *topic), side.name_server, None)
@@ -206,8 +209,8 @@ def _memory(setting: Setting, side: Side) -> Figures:
 
 
 def memory_mib(pid: int) -> dict[str, float | None]:
-    """Return the resident memory of a process and its descendants, in MiB; mapped files count in ``rss_mib`` while they are in
-    the page cache. Raises OSError."""
+    """Return the resident memory of a process and its descendants, in MiB; ``rss_mib`` includes the resident pages of mapped
+    files. Raises OSError."""
     keys = {"VmRSS": "rss_mib", "RssAnon": "anonymous_mib"}
     found = dict.fromkeys(keys.values(), 0.0)
     for process in processes_of(pid):
@@ -278,9 +281,11 @@ class Row:
     """Reason why some figures of the row were not measured."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return one line of JSON: medians of all figures, and of the rounds' ratios, with the intervals of the ratios' means.
+        """Return the row as a document for JSON: the median of each figure, the median of the ratios of all rounds, and the
+        interval of the mean ratio.
 
-        ``ratio`` is FlintMQ's to the other broker's, ``ratio_also`` FlintMQ's to the third one's.
+        ``ratio`` is FlintMQ's figure divided by the other broker's; ``ratio_also`` is FlintMQ's figure divided by the third
+        broker's.
         """
         found: dict[str, Any] = {"bench": "compare", "row": self.spec.name, "rounds": len(self.measured["ours"])}
         if self.why_not:
@@ -298,7 +303,8 @@ class Row:
 
 
 def geometric_means(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return the geometric means of the ratios of all rows of the Java client's sends, by figure; empty without such rows."""
+    """Return, for each figure, the geometric mean of the ratios in all rows that measure sends of the Java client. The result
+    is empty if no such row was measured."""
     documents = [row.as_json() for row in rows if row.spec.needs_client and row.spec.figures == _CLIENT]
     found: dict[str, Any] = {}
     for name in ("rate", "p50_ms", "p99_ms", "broker_cpu_us"):
@@ -310,7 +316,8 @@ def geometric_means(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _ratio(called: str, ours: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
-    """Return the ratio of FlintMQ's figures to another side's, and its interval; empty where one of them lacks a round."""
+    """Return the median ratio of FlintMQ's figures to another broker's, and the ratio's interval. The result is empty if one of
+    the brokers has no figure for a round."""
     pairs = [a / b for a, b in zip(ours, others, strict=False) if b > 0] if len(ours) == len(others) else []
     if not pairs:
         return {}
@@ -326,7 +333,7 @@ def _values(rounds: Sequence[Figures], name: str) -> list[float]:
 
 
 def compare_row(spec: RowSpec, setting: Setting, compared: Mapping[str, Side], rounds: int) -> Row:
-    """Measure one row on the brokers in turn; the order is reversed in every second round.
+    """Measure one row on the brokers in turn. Each round begins with the next broker.
 
     If a broker cannot be measured in this row, the row has the reason instead of figures.
     """
@@ -349,7 +356,7 @@ def compare_row(spec: RowSpec, setting: Setting, compared: Mapping[str, Side], r
 
 @contextlib.contextmanager
 def started_by(command: str, stop: str, name_server: str) -> Any:
-    """Run a broker that one command starts and another one stops.
+    """Run a broker: one command starts the broker, and another command stops it.
 
     Raises:
         RemotingError: a command fails.
