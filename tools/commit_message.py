@@ -14,7 +14,7 @@ SUBJECT_MAX_CHARACTERS = 72
 
 
 def faults(message: str) -> list[str]:
-    """Return the faults of a message, each as a sentence."""
+    """Return the faults of a commit message, each as a sentence."""
     subject, *rest = [line for line in message.splitlines() if not line.startswith("#")] or [""]
     if subject.startswith(("Merge ", "Revert ", "fixup! ", "squash! ")):
         return []
@@ -31,7 +31,7 @@ def faults(message: str) -> list[str]:
 
 
 def main() -> int:
-    """Print the faults of the message in the file that the command line names, and return the exit code."""
+    """Print the faults of the commit message in the file that the command line names, and return the exit code."""
     found = faults(Path(sys.argv[1]).read_text("utf-8"))
     for fault in found:
         print(f"commit message: {fault}", file=sys.stderr)

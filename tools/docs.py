@@ -1,7 +1,7 @@
 """Writes the pages of docs/ that are derived from the code: ``python tools/docs.py`` (``--check`` only compares).
 
-The settings come from the models, the hooks from their specs, the request codes from what handlers declare. A test runs the
-check: it fails when a page differs from the code.
+The page of settings is derived from the configuration's models, the page of hooks from the hook specifications, and the page of
+request codes from the declarations of request handlers. A test runs ``--check``, and fails if a page differs from the code.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ def hooks() -> str:
 
 
 def answered_by() -> tuple[dict[int, str], set[int]]:
-    """Return the broker's processor of each code, and the codes that the name server answers."""
+    """Return the name of the broker's processor for each request code, and the request codes that the name server answers."""
     broker, name_server = declared_by_server()
     return {code: name for code, (name, _one) in broker.items()}, set(name_server)
 
 
 def declared_by_server() -> tuple[dict[int, tuple[str, RequestDeclaration]], dict[int, tuple[str, RequestDeclaration]]]:
-    """Return the processor's name and the declaration of each code, of the broker and of the name server."""
+    """Return, for each request code of the broker and of the name server, the processor's name and the code's declaration."""
     broker = processors_of(Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin())).registries, "broker")
     name_server = processors_of(Kernel.assemble((), name_server_plugins()).registries, "nameserver")
     found = (
@@ -130,7 +130,7 @@ def access_of(declared: RequestDeclaration) -> str:
 
 
 def tested_by() -> dict[int, str]:
-    """Return one file of tests for each code that a test names: the nearest to the processors."""
+    """Return a test file for each request code that a test file names. Test files in folders ``processors`` are preferred."""
     tests = DOCS.parent / "tests"
     files = sorted(tests.rglob("test_*.py"), key=lambda file: ("processors" not in file.parts, file.as_posix()))
     found: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""Finds every alarm in the code of the built-in features: id and key. For the test of docs/alarms.md."""
+"""Finds every alarm in the code of the built-in features, with its id and key, for the test of docs/alarms.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_SERVING = ("testing/", "programs/scaffold/templates/")
 
 @attrs.frozen(order=True)
 class Found:
-    """One place where an alarm is made."""
+    """One place in the code that makes an alarm."""
 
     id: str
     """Id of the alarm; empty if the code does not contain the id as a literal."""
@@ -27,13 +27,13 @@ class Found:
 
 
 def alarms(root: Path) -> list[Found]:
-    """Return every place below a checkout where an alarm is made, by id."""
+    """Return every place in the code of a checkout that makes an alarm, sorted by the alarm's id."""
     modules = parsed(root, FOLDERS, NOT_SERVING, holding=["Alarm("])
     return sorted(found for name, module in modules for found in _of_module(module, name))
 
 
 def sections(page: str) -> list[str]:
-    """Return the ids that have a section in the text of docs/alarms.md, in its order."""
+    """Return the ids of the alarms that have a section in the text of docs/alarms.md, in the order of the sections."""
     heads = (line.removeprefix("### ") for line in page.splitlines() if line.startswith("### "))
     return [head.strip("`") for head in heads]
 

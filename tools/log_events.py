@@ -1,4 +1,4 @@
-"""Finds every call that writes a log line: its id, text, level and fields. For docs/log-events.md and its test."""
+"""Finds every call that writes a log line, with the line's id, text, level and fields, for docs/log-events.md and its test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLACE: Final = re.compile(r"%(?:\((\w+)\))?[-+ #0-9.]*([a-zA-Z%])")
 
 @attrs.frozen(order=True)
 class Line:
-    """One call of a logger."""
+    """A call in the code that writes a log line."""
 
     event: str
     """The id of the log line; empty if the code does not contain the id as a literal."""
@@ -48,18 +48,18 @@ class Line:
 
     @property
     def unnamed(self) -> str:
-        """The text with places like ``%s``, which the fields fill in their order."""
+        """The text of the log line with placeholders like ``%s``, which are filled with the fields in their order."""
         return _NAME.sub("%", self.text)
 
 
 def lines(root: Path) -> Iterator[Line]:
-    """Yield every call of a logger below a checkout."""
+    """Yield every call in the code of a checkout that writes a log line."""
     for name, module in parsed(root, without=("core/log_events.py",), holding=[f".{method}(" for method in LEVELS]):
         yield from lines_of(module, name)
 
 
 def loggers(root: Path) -> set[tuple[str, str]]:
-    """Return the names of the loggers that the package asks for, each with the function that returns it."""
+    """Return the names of all loggers that the package uses, each with the name of the function that returns the logger."""
     return {
         (maker, made)
         for name, module in parsed(root, without=("core/log_events.py",), holding=_MAKERS)
@@ -70,7 +70,7 @@ def loggers(root: Path) -> set[tuple[str, str]]:
 
 
 def lines_of(module: ast.Module, name: str) -> Iterator[Line]:
-    """Yield the calls of loggers in a module."""
+    """Yield the calls in a module that write a log line."""
     nodes = list(ast.walk(module))
     logs = {
         ast.unparse(target)

@@ -1,7 +1,7 @@
 """Find code that reads the machine's time or randomness, or starts a thread, outside the modules that may do so.
 
-A simulation decides the time, the random numbers, and when the work of a thread is done. Code that asks the machine instead
-makes two runs with one seed differ. ``tools/tidy.py`` runs the rule.
+A simulation decides the time, the random numbers, and when the work of a thread is done. If code asks the machine instead of
+the simulation, two runs with one seed differ. ``tools/tidy.py`` applies this rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ contain the names, too."""
 
 
 def machine_reads(sources: Sources) -> set[str]:
-    """Return the names by which modules ask the machine for time, chance or threads, as ``path:name``."""
+    """Return the uses of the machine's time, random numbers or threads by modules that may not use them, as ``path:name``."""
     return {
         f"{path}:{name}"
         for path in sources.modules

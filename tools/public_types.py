@@ -1,8 +1,8 @@
 """Checks the types of public names with pyright, which many editors run; ``tools/typecheck.sh`` calls it.
 
-First it checks the calls of ``tests/support/typed_client.py``, then how many names of each public module have a declared type
-(``pyright --verifytypes``): type checkers infer the other types, perhaps differently. Without pyright or Node.js it prints
-that, and checks nothing.
+First the calls in ``tests/support/typed_client.py`` are checked. Then the share of names with a declared type is measured for
+each public module (``pyright --verifytypes``), because type checkers may infer different types for the other names. Without
+pyright or Node.js, nothing is checked, and a line says so.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ type."""
 
 
 def missing() -> str:
-    """Return why pyright cannot run here; "" where it can."""
+    """Return the reason why pyright cannot run on this machine; empty if pyright can run."""
     if importlib.util.find_spec("pyright") is None:
         return "pyright is not installed (pip install -e '.[dev]')"
     return "" if shutil.which("node") else "there is no Node.js, which pyright runs on"
 
 
 def pyright(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run pyright on a checkout; the package lies in its folder .overlay."""
+    """Run pyright on a checkout. The checkout's folder .overlay contains the package as ``flintmq``."""
     return subprocess.run(
         [sys.executable, "-m", "pyright", *arguments],
         cwd=root,

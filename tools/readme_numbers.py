@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the table of numbers in README.md: medians of several whole comparisons with RocketMQ, and the intervals of the ratios.
+"""Makes the table of numbers in README.md: medians over several comparisons with RocketMQ, and the intervals of the ratios.
 
     tools/readme_numbers.py [--runs 5] [--write]
 
-One run calls ``tools/against_java.sh``, which starts brokers, once with ASYNC_FLUSH and once with SYNC_FLUSH. Each run starts
-them anew: runs also differ in what chance decides at a start, while the rounds of one run do not. A run takes some ten minutes;
-it needs Java 17, a C compiler, the peer kit, and a machine without other work.
+A run is one comparison: it calls ``tools/against_java.sh``, which starts the brokers, once with ASYNC_FLUSH and once with
+SYNC_FLUSH. Each run starts new brokers, because chance at the start of a broker affects all rounds of a run. A run takes some
+ten minutes. It needs Java 17, a C compiler, the peer kit, and a machine without other work.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ as ``async send-4x64``."""
 
 @attrs.frozen
 class Line:
-    """A line of the table: one figure of one row, or the mean of several rows' ratios."""
+    """A line of the table in README.md: one figure of one row of the comparison, or the mean of the ratios of several rows."""
 
     title: str
     figure: str
@@ -105,7 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(rounds: int, seconds: float) -> Run:
-    """Start the brokers, and return the results of one run of all rows. Raises ``CalledProcessError``."""
+    """Compare FlintMQ and RocketMQ once in all rows, and return the results keyed by flush and row. Raises
+    ``CalledProcessError``."""
     found: dict[str, Mapping[str, Any]] = {}
     for flush in ("async", "sync"):
         rows = sorted({row for line in LINES if line.flush == flush for row in line.rows})
@@ -118,7 +119,8 @@ def measure(rounds: int, seconds: float) -> Run:
 
 
 def table(runs: Sequence[Run]) -> list[str]:
-    """Return the lines of the table: for each figure the medians over the runs, and the ratio with its 95 % interval.
+    """Return the lines of the table in README.md: for each figure the medians over all runs, and the ratio with its 95 %
+    interval.
 
     Raises:
         ValueError: a run did not measure a figure.
@@ -139,7 +141,8 @@ def table(runs: Sequence[Run]) -> list[str]:
 
 
 def _pair(line: Line, run: Run) -> tuple[float, float]:
-    """Return FlintMQ's and RocketMQ's figure in one run; of several rows the geometric mean of the ratios, and 1."""
+    """Return FlintMQ's and RocketMQ's figure in one run. For a line with several rows, return the geometric mean of their
+    ratios, and 1."""
     found = []
     for row in line.rows:
         entry = run.get(f"{line.flush} {row}", {}).get(line.key, {})
@@ -152,12 +155,13 @@ def _pair(line: Line, run: Run) -> tuple[float, float]:
 
 
 def _number(value: float) -> str:
-    """Return a number with three significant digits; from 100 on as a whole one, with commas."""
+    """Return a number as text with three significant digits; from 100 on as a whole number with commas."""
     return f"{value:,.0f}" if value >= 100 else f"{float(f'{value:.3g}'):g}" if value >= 10 else f"{value:.2f}"
 
 
 def with_table(text: str, lines: Sequence[str]) -> str:
-    """Return README.md with its table of numbers replaced. Raises ``ValueError`` where it has none."""
+    """Return the text of README.md with new lines in its table of numbers. Raises ``ValueError`` if the text has no such
+    table."""
     found = re.search(r"^\| row \| figure \| FlintMQ \|.*?(?=^\n)", text, re.M | re.S)
     if found is None:
         raise ValueError("README.md has no table that begins with '| row | figure | FlintMQ |'")

@@ -1,7 +1,7 @@
-"""The pages about the client library and the command line, made of docstrings and the commands' help; ``tools/docs.py`` writes
-them.
+"""Makes the reference pages of the client library and the command line from docstrings and help texts, for ``tools/docs.py``.
 
-They are Markdown files, not the output of a plugin of the site's generator: like all pages, they can be read in the repository.
+The reference pages are Markdown files, not the output of a plugin of the site's generator, so that they can also be read in the
+repository.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def cli_reference() -> str:
 
 
 def _class(one: type) -> Iterator[str]:
-    """Yield the lines about a class: how it is made, its docstring, its values, its methods."""
+    """Yield the lines about a class: its signature, its docstring, its fields and its methods."""
     made = "" if issubclass(one, Exception) and not inspect.isfunction(one.__init__) else one.__name__
     fields = _told_in(one)
     if made and not _is_choice(one) and not getattr(one, "_is_protocol", False):
@@ -118,7 +118,7 @@ def _is_choice(one: type) -> bool:
 
 
 def _members(one: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties of a class, its own first, in the order in which they are defined."""
+    """Yield the public methods and properties of a class in the order of their definition; inherited members come last."""
     seen = set()
     for owner in one.__mro__:
         if owner.__module__.startswith("flintmq"):
@@ -134,7 +134,7 @@ def _members(one: type) -> Iterator[tuple[str, Any]]:
 
 
 def _signature(name: str, one: Any) -> Iterator[str]:
-    """Yield the lines of a signature: one line, or a line for each parameter where it is long."""
+    """Yield a signature as a block of Markdown. A long signature has a line for each parameter."""
     signature = inspect.signature(one)
     taken = [parameter for parameter in signature.parameters.values() if parameter.name != "self"]
     parameters = [_parameter(parameter) for parameter in taken]
@@ -164,7 +164,7 @@ def _written(annotation: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return an annotation or a default as an author would write it."""
+    """Return an annotation or a default value as source code has it, without module names and addresses of objects."""
     # A member of an enumeration, shown as <Enum.NAME: value>, is replaced by Enum.NAME.
     text = re.sub(r"<(?:\w+\.)*(\w+\.\w+): [^>]*>", r"\1", text)
     text = re.sub(r"<[^>]*? object at 0x[0-9a-f]+>", "…", text)
@@ -174,7 +174,8 @@ def _plain(text: str) -> str:
 
 
 def _told_in(one: Any) -> dict[str, str]:
-    """Return the string under each value of a class or module in its source, by the value's name."""
+    """Return the description of each public attribute of a class or module: the string below the attribute in the source, keyed
+    by the attribute's name."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(one))).body
     except (OSError, TypeError):
@@ -256,7 +257,8 @@ def _inline(text: str) -> str:
 def _commands(
     group: click.Group, context: click.Context, words: str = "flintmq"
 ) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command with its words, in the order of the help."""
+    """Yield every command of the command line with its full name, such as ``flintmq config schema``, in the order of the
+    help."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
@@ -266,7 +268,7 @@ def _commands(
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield the lines of a help text; a paragraph that keeps its lines there is a code block here."""
+    """Yield the lines of a command's help text as Markdown. A paragraph whose line breaks click keeps becomes a code block."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             yield from ["", "```text", *paragraph.splitlines()[1:], "```"]

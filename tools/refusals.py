@@ -1,4 +1,4 @@
-"""Finds every refusal in the code that serves: reason id, response code, message, key. For docs/refusals.md and its test."""
+"""Finds every refusal in the code of servers, with its reason id, code, message and key, for docs/refusals.md and its test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_SERVING = ("remoting/client/", "testing/", "programs/cli/", "programs/bench/
 
 @attrs.frozen(order=True)
 class Refusal:
-    """One place where a request is refused."""
+    """One place in the code that refuses a request."""
 
     reason: str | None
     """Reason of the refusal; None if the code does not contain the reason as a literal."""
@@ -31,7 +31,8 @@ Wrapper = tuple[ast.FunctionDef, ast.Call]
 
 
 def refusals(root: Path) -> list[Refusal]:
-    """Return every refusal below a checkout, by reason. A function with a parameter ``reason`` counts wherever it is called."""
+    """Return every refusal in the code of a checkout, sorted by reason. Each call of a refusing function with a parameter
+    ``reason`` counts as a refusal."""
     refusing = dict(parsed(root, SERVING, NOT_SERVING, holding=["RefusedError("]))
     of_module = {name: _wrappers(module) for name, module in refusing.items()}
     public = {name: one for found in of_module.values() for name, one in found.items() if not name.startswith("_")}
@@ -68,7 +69,8 @@ def _of_module(module: ast.Module, name: str, wrappers: dict[str, Wrapper]) -> I
 
 
 def _assigned(scope: ast.AST, before_line: int) -> dict[str, ast.expr]:
-    """Return the value of each plain name at a line: the nearest assignment above it, in the innermost function around it."""
+    """Return the values that variables have at a line of the code, keyed by name. The value of a variable is that of the
+    nearest assignment above the line, in the innermost function around the line."""
     around = [
         function
         for function in ast.walk(scope)
@@ -117,7 +119,7 @@ def _bound(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.expr]:
 
 
 def _text(node: ast.expr, names: dict[str, ast.expr]) -> str:
-    """Return a text, with ``…`` in place of each inserted value."""
+    """Return the text that an expression makes, with ``…`` in place of each inserted value that is not known."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.Name) and node.id in names:

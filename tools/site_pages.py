@@ -1,8 +1,8 @@
-"""The hook of MkDocs (``mkdocs.yml``): it adds pages outside docs/ to the site, and the files that pages link to.
+"""The hook of MkDocs (``mkdocs.yml``), which adds pages outside docs/ to the site, and files that pages link to.
 
-The pages of docs/ link to the files of the repository by relative paths, which also work in the repository. Here each such link
-leads to a page with the file's text, or to a page with a folder's files; no host is named. A link to a file that does not exist
-is unchanged, and the strict build fails on it. It also fails on a snippet for which ``tests/snippets.toml`` has no entry
+The pages of docs/ link to the files of the repository by relative paths. On the site, each of these links leads to a page with
+the text of the file, or to a page with the list of a folder's files. A link to a file that does not exist is unchanged, and
+makes the strict build fail. A snippet without an entry in ``tests/snippets.toml`` makes the build fail, too
 (``tools/snippets.py``).
 """
 
@@ -33,8 +33,8 @@ _logger: Final = logging.getLogger("mkdocs.hooks.flintmq")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages outside docs/, and warn of snippets without an entry in ``tests/snippets.toml``. MkDocs calls this once a
-    build."""
+    """Add the pages outside docs/, and warn of snippets without an entry in ``tests/snippets.toml``. MkDocs calls this function
+    once for each build."""
     from mkdocs.structure.files import File, InclusionLevel
 
     for problem in SnippetList.read().problems():
@@ -48,7 +48,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_rest: Any) -> str:
-    """Return a page whose links lead to pages of the site. MkDocs calls this for each page."""
+    """Return the Markdown of a page with links that lead to pages of the site. MkDocs calls this function for each page."""
     inside = page.file.src_uri
     if inside.startswith("source/"):
         return markdown
@@ -57,10 +57,10 @@ def on_page_markdown(markdown: str, *, page: Any, **_rest: Any) -> str:
 
 
 def site_path(path: str, root: Path = ROOT) -> str | None:
-    """Return the path on the site of a file or folder of the repository; None where that does not exist.
+    """Return the path on the site of a file or folder of the repository; None if the file or folder does not exist.
 
     Args:
-        path: relative to the repository's root, without dots.
+        path: the path of the file or folder, relative to the repository's root and normalized.
         root: the repository's folder.
     """
     there = root / path
@@ -78,17 +78,17 @@ def site_path(path: str, root: Path = ROOT) -> str | None:
 
 
 def base_of(path: str, root: Path = ROOT) -> str:
-    """Return the folder to which the links of a page about a file or folder are relative."""
+    """Return the folder to which the links in a file of the repository are relative; for a folder, the folder itself."""
     return path if (root / path).is_dir() else posixpath.dirname(path)
 
 
 def rewritten(markdown: str, base: str, inside: str, root: Path = ROOT) -> str:
-    """Return a page with links that work on the site, and in the form that Python-Markdown needs to render it as other viewers
-    do.
+    """Return the Markdown of a page for the site. Links lead to pages of the site, and lists and tables have the form that
+    Python-Markdown needs.
 
     Args:
         markdown: the page.
-        base: the folder of the repository to which its links are relative.
+        base: the folder of the repository to which the page's links are relative.
         inside: the page's path on the site.
         root: the repository's folder.
     """
@@ -106,8 +106,8 @@ def rewritten(markdown: str, base: str, inside: str, root: Path = ROOT) -> str:
 
 
 def linked(root: Path = ROOT) -> dict[str, str]:
-    """Return the files that pages link to outside docs/ and the root's pages, and the files that these link to: path in the
-    repository, keyed by path on the site."""
+    """Return the files outside docs/ to which pages link, directly or through other files. The pages of the repository's root
+    are left out. The result has paths in the repository, keyed by path on the site."""
     waiting = [*ROOT_PAGES, *(path.relative_to(root).as_posix() for path in sorted((root / "docs").rglob("*.md")))]
     found: dict[str, str] = {}
     while waiting:
@@ -122,7 +122,8 @@ def linked(root: Path = ROOT) -> dict[str, str]:
 
 
 def shown(path: str, root: Path = ROOT) -> str:
-    """Return the page about a file or folder: Markdown unchanged, other files as code, a folder as its README or a list."""
+    """Return the Markdown of a page that shows a file or folder of the repository. A Markdown file is shown unchanged, any
+    other file as code, and a folder as its README or as a list of its files."""
     there = root / path
     if there.is_dir() and not (there / "README.md").exists():
         names = (f"{one.name}/" if one.is_dir() else one.name for one in sorted(there.iterdir()))
@@ -136,8 +137,8 @@ def shown(path: str, root: Path = ROOT) -> str:
 
 
 def _as_python_markdown(text: str) -> Iterator[str]:
-    """Yield lines in the form that Python-Markdown needs: a blank line before a list, four spaces before an inner list,
-    unescaped pipes in the code of cells."""
+    """Yield the lines of a Markdown text in the form that Python-Markdown needs: with a blank line before a list, four spaces
+    before an inner list, and unescaped pipes in the code of table cells."""
     before, in_list = "", False
     for line in text.splitlines(keepends=True):
         item = _ITEM.match(line)
@@ -159,7 +160,8 @@ def _links(markdown: str) -> Iterator[str]:
 
 
 def _pieces(markdown: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of a page in order, each with whether it is a code block."""
+    """Split a Markdown page into code blocks and the text between them. Yield each piece, and whether the piece is a code
+    block."""
     end = 0
     for block in _FENCE.finditer(markdown):
         yield markdown[end : block.start()], False

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Count the sizes that the architecture limits.
+"""Counts lines, files, functions and classes of the package, and the modules that a message flows through.
 
     tools/size.py [BEFORE [AFTER]] [--json]
 
-BEFORE and AFTER are commits. Without a commit the checkout is counted. With one commit, the commit is compared with the
-checkout; with two, they are compared with each other.
+BEFORE and AFTER are commits. Without a commit, only the counts of the checkout are printed. With one commit, the commit is
+compared with the checkout; with two, they are compared with each other.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _PATH: Final = re.compile(r"[\w/]+\.py")
 
 
 def counts(sources: Sources, architecture: str) -> dict[str, float]:
-    """Return the counts by name.
+    """Return the counts of a source (lines, files, functions, classes and more), keyed by name.
 
     Args:
         sources: the source that is counted.
-        architecture: the text of its ARCHITECTURE.md, which names the files that a message flows through.
+        architecture: the text of ARCHITECTURE.md, which names the files that a message flows through.
     """
     found = [node for path in sources.modules for _name, node in definitions(sources.tree(path))]
     lengths = [length(node) for node in found if isinstance(node, Function)]
@@ -66,14 +66,14 @@ def counts(sources: Sources, architecture: str) -> dict[str, float]:
 
 
 def flow_files(sources: Sources, architecture: str) -> set[str]:
-    """Return the modules that ARCHITECTURE.md names in its section on the way of a message."""
+    """Return the paths of the modules that the section "How a message flows" of ARCHITECTURE.md names."""
     section = _FLOW.search(architecture)
     named = _PATH.findall(section[1]) if section else []
     return {path for path in named if path in sources.names.values()}
 
 
 def main() -> int:
-    """Print the counts of sizes, and how the counts have changed."""
+    """Print the counts of the checkout or of the commits that the command line names, side by side."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="the commit before, and the one after")
     parser.add_argument("--json", action="store_true", help="print an object for each")

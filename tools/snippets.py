@@ -1,9 +1,9 @@
-"""The snippets of the pages: blocks in ``sh``, ``console``, ``python``, ``yaml`` and ``sql``, and the test that runs each of
-them.
+"""Finds the snippets of the documentation's pages, and which test runs each snippet. A snippet is a code block in ``sh``,
+``console``, ``python``, ``yaml`` or ``sql``.
 
-``tests/snippets.toml`` is the one list of them: pages whose snippets ``tests/test_docs.py`` runs unchanged, pages whose
-snippets another test runs, and single snippets that no test runs, each with the reason. The site is not built while a snippet
-is in none of the three.
+``tests/snippets.toml`` lists pages whose snippets ``tests/test_docs.py`` runs unchanged, pages whose snippets another test
+runs, and single snippets that no test runs, each with the reason. The build of the site fails if a snippet is in none of the
+three lists.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LANGUAGES: Final = frozenset({"sh", "console", "python", "yaml", "sql"})
 
 @attrs.frozen
 class Snippet:
-    """A code block of a page."""
+    """A snippet: a code block of a page of the documentation."""
 
     page: str
     """Path in the repository of the page that contains the snippet."""
@@ -42,7 +42,7 @@ class Snippet:
 
 @attrs.frozen
 class SnippetList:
-    """The contents of ``tests/snippets.toml``."""
+    """The contents of ``tests/snippets.toml``, which says which test runs each snippet of the documentation."""
 
     run: tuple[str, ...]
     """Pages whose snippets ``tests/test_docs.py`` runs unchanged."""
@@ -53,7 +53,7 @@ class SnippetList:
 
     @classmethod
     def read(cls, path: Path = LIST) -> SnippetList:
-        """Return the list of snippets that a file like ``tests/snippets.toml`` contains."""
+        """Read a file in the format of ``tests/snippets.toml``, and return its contents."""
         read = tomllib.loads(path.read_text("utf-8"))
         return cls(tuple(read["run"]), read["elsewhere"], read["not_run"])
 
@@ -62,7 +62,8 @@ class SnippetList:
         return snippet.page in self.run and snippet.first_line not in self.not_run.get(snippet.page, {})
 
     def problems(self, root: Path = ROOT) -> Iterator[str]:
-        """Yield a message for each snippet without an entry, and for each entry that fits no snippet."""
+        """Yield a message for each snippet of the pages without an entry in ``tests/snippets.toml``, and for each entry that
+        fits no snippet or names a missing file."""
         for page in pages(root):
             found = list(snippets(root, page))
             reasons = self.not_run.get(page, {})
@@ -80,16 +81,16 @@ class SnippetList:
 
 
 def pages(root: Path = ROOT) -> list[str]:
-    """Return the pages that users read, by path in the repository: those of the root and of docs/."""
+    """Return the paths of the Markdown pages in the repository's root and in docs/, relative to the repository's root."""
     return sorted(path.relative_to(root).as_posix() for path in [*root.glob("*.md"), *(root / "docs").rglob("*.md")])
 
 
 def snippets(root: Path, page: str) -> Iterator[Snippet]:
-    """Yield the blocks of a page that are in one of the languages.
+    """Yield the code blocks of a page that are in one of the languages :data:`LANGUAGES`.
 
     Args:
         root: the repository's folder.
-        page: the page's path in it.
+        page: the page's path in the repository.
     """
     fence, language, begin, block = "", "", 0, list[str]()
     for number, line in enumerate((root / page).read_text("utf-8").splitlines(), 1):

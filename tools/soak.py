@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
-"""Run everything at once for a while, and compare the resources in use at the end with those at the beginning.
+"""Runs servers under mixed load for a while, and compares the resources that they use at the end with those at the beginning.
 
     tools/soak.py [--minutes 60] [--names 4000] [--folder DIR] [--json]
 
-A name server, a master and its slave run as separate processes on loopback, with small log files and with retention.
-Producers and consumers use topics that exist all the time. Meanwhile other topics and groups are created, used, deleted and
-created again under their old names. The slave is killed and paused. Rude peers send broken frames, register filters and groups
-that do not exist, and do not read their answers. Then everything that was created is deleted, and the processes are measured
-again.
-
-The soak ends with 1 if an acknowledged message was not delivered, if a message of a deleted topic was delivered, if ``store
-verify`` finds damage, or if descriptors, maps, files, offsets or memory exceed those of the beginning by more than their
-bounds.
+A name server, a master and its slave run as separate processes on loopback, with small log files and with retention. Producers
+and consumers use topics that exist during the whole soak test. At the same time, other topics and groups are created, used,
+deleted and created again under their old names. The slave is killed and paused. Peers that break the protocol's rules send
+broken frames, register filters and groups that do not exist, and do not read their answers. At the end, all created topics and
+groups are deleted, and the processes are measured again. The exit code is 1 if an acknowledged message was not delivered, if a
+message of a deleted topic was delivered, if ``store verify`` finds damage, or if a process uses more descriptors, maps, files,
+offsets or memory than at the beginning, by more than a bound.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ _runs = itertools.count()
 
 @attrs.define
 class Seen:
-    """The messages and errors that the clients saw."""
+    """The messages and errors that the clients of the soak test saw."""
 
     acknowledged: dict[bytes, float] = attrs.Factory(dict)
     delivered: Counter[bytes] = attrs.Factory(Counter)
@@ -103,7 +101,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process and wait for its READY line.
+        """Start the server's process and wait for its READY line.
 
         Raises:
             RuntimeError: the process ended without a READY line.
@@ -133,7 +131,8 @@ class Server:
             self.process.stdout.close()
 
     def measures(self) -> dict[str, int]:
-        """Return descriptors, maps, threads and memory of the process, and files, queues and offsets of its store."""
+        """Return the numbers of the server's descriptors, maps and threads, its memory, and the numbers of files, queues and
+        offsets in its store."""
         assert self.process is not None
         proc = Path("/proc") / str(self.process.pid)
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
@@ -160,7 +159,7 @@ def _entries(path: Path, table: str) -> int:
 
 
 def free_port(width: int) -> int:
-    """Return a port such that it, the next ``width - 1`` ports and the port - 2 are free at this moment."""
+    """Return a free port such that the ``width - 1`` ports after it and the port two below it are free, too."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.ExitStack() as stack:
@@ -176,7 +175,8 @@ def free_port(width: int) -> int:
 
 
 async def send_for_ever(seen: Seen, address: str, number: int) -> None:
-    """Send plain, delayed and transactional messages to the topics that always exist, each with a different body."""
+    """Send plain, delayed, batched and transactional messages to topics of the soak test until cancelled. Each message has a
+    different body."""
     run, body_number = next(_runs), 0
     async with (
         Producer(f"soak-{number}", address) as plain,
@@ -202,7 +202,8 @@ async def send_for_ever(seen: Seen, address: str, number: int) -> None:
 
 @contextlib.contextmanager
 def note_errors(seen: Seen, what: str):  # type: ignore[no-untyped-def]
-    """Count an error and continue the soak, because servers are killed during it."""
+    """Count an error of a client, and suppress its exception: errors are expected, because servers are killed during the soak
+    test."""
     try:
         yield
         seen.counts[what] += 1
@@ -213,7 +214,8 @@ def note_errors(seen: Seen, what: str):  # type: ignore[no-untyped-def]
 
 
 async def consume_for_ever(seen: Seen, address: str, topic: str) -> None:
-    """Consume a topic that always exists; one message in fifty is refused at first, and comes again by the retry topic."""
+    """Consume a topic of the soak test until cancelled. Two per cent of the messages are sent back at the first delivery, and
+    come again through the retry topic."""
 
     def listener(message: MessageExt) -> ConsumeResult:
         if message.reconsume_times == 0 and random.random() < 0.02:
@@ -229,7 +231,7 @@ async def consume_for_ever(seen: Seen, address: str, topic: str) -> None:
 
 
 async def use_names(seen: Seen, address: str, worker: int, names: int) -> None:
-    """Create, use and delete topics and groups, under a few names that are used again and again."""
+    """Create, use and delete topics and groups until cancelled. New topics and groups get the names of deleted ones."""
     life = 0
     async with AdminClient(address) as admin, Producer(f"names-{worker}", address, retries=0) as producer:
         kept: list[tuple[str, str]] = []
@@ -269,7 +271,7 @@ async def drop(seen: Seen, admin: AdminClient, pair: tuple[str, str]) -> None:
 
 
 async def read_one_life(seen: Seen, address: str, group: str, topic: str, life: int) -> None:
-    """Read a topic from its beginning and commit; note as wrong each message of an earlier topic of this name."""
+    """Read a topic from its beginning and commit. Record each message of a deleted topic with the same name as a fault."""
     async with PullConsumer(group, address) as consumer:
         await consumer.assign(topic, consume_from=FROM_FIRST)
         found: list[bytes] = []
@@ -305,7 +307,7 @@ async def trouble_the_slave(seen: Seen, slave: Server) -> None:
 
 
 async def rude_peer(seen: Seen, port: int, number: int) -> None:
-    """Do rude things, one after the other, on connections that are left in any state."""
+    """Open connections to a server, and send a malformed or excessive request on each. Connections are aborted in any state."""
     chance = random.Random(number)
     acts: list[Callable[[asyncio.StreamWriter, random.Random], None]] = [
         _garbage, _half_a_frame, _filters, _offsets, _many_pulls, _huge_length,
@@ -376,7 +378,8 @@ def _many_pulls(writer: asyncio.StreamWriter, chance: random.Random) -> None:
 async def soak(
     options: argparse.Namespace, folder: Path, servers: list[Server], ports: tuple[int, int]
 ) -> tuple[Seen, dict[str, dict[str, dict[str, int]]]]:
-    """Return the messages and errors that the clients saw, and the figures of each server at the beginning and at the end."""
+    """Run the soak test. Return the messages and errors that the clients saw, and the resources of each server at the beginning
+    and at the end."""
     seen = Seen()
     _, _, slave = servers
     address = f"127.0.0.1:{ports[0]}"
@@ -429,7 +432,8 @@ async def soak(
 
 
 async def delete_groups(seen: Seen, address: str, master: str) -> None:
-    """Delete the groups of rude peers, also groups that a pull created again after their deletion."""
+    """Delete the consumer groups that clients of the soak test have created, also groups that a pull created again after their
+    deletion."""
     async with AdminClient(address) as admin:
         for group in await admin.group_configs(master):
             if group.startswith(("rude", "group")):
@@ -438,7 +442,7 @@ async def delete_groups(seen: Seen, address: str, master: str) -> None:
 
 
 async def settle(seen: Seen) -> None:
-    """Wait until every acknowledged message is delivered, and long enough for channels to expire."""
+    """Wait until every acknowledged message is delivered, and until the broker has closed idle channels."""
     began = time.monotonic()
     while time.monotonic() < began + 4 * SETTLE_S and seen.acknowledged.keys() - seen.delivered.keys():  # noqa: ASYNC110 - for processes
         await asyncio.sleep(1)
@@ -446,7 +450,7 @@ async def settle(seen: Seen) -> None:
 
 
 def faults(seen: Seen, measures: dict[str, dict[str, dict[str, int]]]) -> list[str]:
-    """Return a line of text for each fault that the soak has found."""
+    """Return a line of text for each fault that the soak test has found."""
     lost = seen.acknowledged.keys() - seen.delivered.keys()
     found = [f"acknowledged and not delivered: {len(lost)}, {sorted(lost)[:5]}"] if lost else []
     found += [f"wrong message: {text}" for text in seen.wrong[:10]]
@@ -469,7 +473,7 @@ def say(options: argparse.Namespace, text: str) -> None:
 
 
 def main() -> int:
-    """Run the soak; return 0 if there is no fault."""
+    """Run the soak test, and print its result; return 0 if it has found no fault, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--names", type=int, default=4000, help="number of names that are used in turn")

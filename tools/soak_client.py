@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Soaks the client library: random calls of several clients against a broker that is killed, paused and cut every few seconds.
+"""Soak test of the client library: clients make random calls to a broker that is killed, paused or cut every few seconds.
 
     tools/soak_client.py [--minutes 120] [--clients 8] [--round-seconds 30] [--seed N] [--json]
 
-The clients are of every class, asynchronous and synchronous, with several calls under way at a time; asynchronous calls are
-also cancelled. Some clients are closed in the middle of a fault. After each round the broker works without faults, and it is
-checked that
+The clients are of every class, asynchronous and synchronous. Each client makes several calls at the same time; some
+asynchronous calls are cancelled. Some clients are closed during a fault. After each round the broker works without faults, and
+the soak test checks that
 
-* each acknowledged message is stored, each committed transaction has become a message and no rolled-back one has, and each
-  consumer group was given every acknowledged message;
-* each call ended within its timeout and a margin, and raised only what its documentation names;
-* no thread and no task is left, and memory, objects and descriptors are at the level of the first rounds.
+* each acknowledged message is stored, each committed transaction has become a message, no rolled-back transaction has become a
+  message, and each consumer group has received every acknowledged message;
+* each call ended within its timeout and a margin, and raised only exceptions that its documentation names;
+* closed clients have left no thread and no task, and memory, objects and descriptors have not grown since the first rounds.
 
 Faults are printed on stderr as soon as they are found, and make the exit code 1. The broker and the proxy before it run in
 another process.
@@ -70,7 +70,7 @@ WAYS: Final = ("plain", "batch", "orderly", "iterated", "handler-a", "handler-b"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Soak the client. Returns the exit code."""
+    """Run the soak test that the command line describes. Returns the exit code."""
     parser = argparse.ArgumentParser("soak_client.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=120.0, metavar="M", help="length of the soak")
     parser.add_argument("--clients", type=int, default=8, metavar="N", help="clients open at a time")
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def soak(words: argparse.Namespace) -> int:
-    """Run rounds until the time is over, and report. Returns the exit code."""
+    """Run rounds of the soak test until its time is over, and print the report. Returns the exit code."""
     observed = Observed()
     log = logging.getLogger("flintmq")
     log.addHandler(LogCounter(observed))
@@ -119,7 +119,7 @@ async def _watched_from_inside(observed: Observed) -> None:
 def report(
     words: argparse.Namespace, observed: Observed, rounds: Sequence[dict[str, Any]], troubles: dict[str, int]
 ) -> None:
-    """Print the report of the soak."""
+    """Print the report of the soak test: calls, faults and measurements."""
     found = {
         "python": platform.python_version(),
         "seed": words.seed,
@@ -145,7 +145,7 @@ def report(
 
 
 class Broker:
-    """The troubled broker, as its parent sees it."""
+    """The process of the broker that causes faults, controlled through its standard input and output."""
 
     def __init__(self, process: asyncio.subprocess.Process, name_server: str) -> None:
         self._process = process
@@ -157,7 +157,7 @@ class Broker:
         self._process.stdin.write(b"trouble\n")
 
     async def calm(self) -> dict[str, int]:
-        """Make the broker's process end the faults; return the number of times that each fault has happened since the start."""
+        """Make the broker's process end the faults; return how often each kind of fault has happened since the start."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"calm\n")
@@ -171,7 +171,8 @@ class Broker:
 
 @contextlib.asynccontextmanager
 async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
-    """Start the process of the broker and its proxy; at the end, wait until the process has ended."""
+    """Run the process of the troubled broker and its proxies during a ``with`` block, and wait for the process's end after the
+    block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(TROUBLED_BROKER), str(folder), str(seed), stdin=PIPE, stdout=PIPE
     )
@@ -192,7 +193,8 @@ async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
 
 
 class Round:
-    """A topic and groups for one round, clients that use them during faults, and the checks after them. Loop thread only."""
+    """One round of the soak test: new topics and groups, clients that use them during faults, and the checks after the faults.
+    Loop thread only."""
 
     def __init__(
         self, words: argparse.Namespace, observed: Observed, broker: Broker, folder: Path, number: int
@@ -207,7 +209,8 @@ class Round:
         self._deck: list[Kind] = []
 
     async def run(self, seconds: float) -> dict[str, Any]:
-        """Use clients for ``seconds``, then check. Returns the figures of the round."""
+        """Use clients during faults for ``seconds``, then check the messages without faults. Returns the figures of the
+        round."""
         ledger, before = self._ledger, self._observed.total
         async with AdminClient(self._broker.name_server) as admin:
             for topic in (ledger.topic, ledger.transaction_topic):
@@ -236,9 +239,8 @@ class Round:
             await self._live(self._deal(), world, min(left_s, self._chance.uniform(*LIFE_S)))
 
     def _deal(self) -> Kind:
-        """Return the next kind of client: every kind has a turn before one comes again.
-
-        Producers come first: a round in which nobody sends checks nothing.
+        """Return the next kind of client to use. Each kind of client is used once before any kind is used again. Producers come
+        first, because a round without sent messages checks nothing.
         """
         if not self._deck:
             self._deck = list(self._kinds)
@@ -247,7 +249,7 @@ class Round:
         return self._deck.pop()
 
     async def _live(self, kind: Kind, world: World, seconds: float) -> None:
-        """Make a client, use it for ``seconds`` by several callers, and close it while they still call it."""
+        """Make a client, let several tasks call it for ``seconds``, and close the client while these tasks still call it."""
         client = kind.make(world, self._chance)
         await self._perform(kind, Call("start", client.start, LONG_S))
         if kind.name.startswith("Consumer,"):
@@ -308,7 +310,8 @@ class Round:
     # --- checks at the end of a round ---
 
     async def _check_stored(self, world: World) -> int:
-        """Check the messages of the round that the broker has stored. Returns the number of messages."""
+        """Check that the broker has stored each acknowledged message and each committed transaction of the round. Returns the
+        number of stored messages."""
         ledger = self._ledger
         async with (
             PullConsumer(f"soak-check-{ledger.name}", world.name_server) as reader,
@@ -333,7 +336,7 @@ class Round:
         return len(stored) + len(in_transactions)
 
     async def _read(self, reader: PullConsumer, topic: str) -> set[bytes]:
-        """Return the words of all messages of a topic."""
+        """Return the first word of the body of each message of a topic; the word identifies the message."""
         found: set[bytes] = set()
         for queue in await reader.queues(topic):
             at, end = await reader.min_offset(queue), await reader.max_offset(queue)
@@ -344,7 +347,8 @@ class Round:
         return found
 
     async def _check_delivered(self, way: str, world: World) -> None:
-        """Let one more member take the rest of its group's messages, and check that the group was given everything."""
+        """Let an additional member of a group consume the group's remaining messages, and check that the group received every
+        acknowledged message."""
         ledger, group = self._ledger, group_of(way, self._ledger)
         if group not in ledger.delivered:
             # No client of this round consumed messages in the way that `way` names.
@@ -365,13 +369,14 @@ class Round:
 
 
 async def awaited(work: Callable[[], Any]) -> Any:
-    """Call a function of an asynchronous client, which may also be a plain one."""
+    """Call a function of an asynchronous client, and return its result. The function may be a plain function or a coroutine
+    function."""
     result = work()
     return await result if hasattr(result, "__await__") else result
 
 
 async def in_thread(work: Callable[[], Any]) -> Any:
-    """Call a function in a new thread."""
+    """Call a function in a new thread, and wait for its result without blocking the event loop."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -392,7 +397,8 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 
 def all_stacks(kind: Kind) -> str:
-    """Return the stacks of all threads, for a call that hangs in one; empty for an asynchronous client."""
+    """Return the stacks of all threads that run calls of synchronous clients, for the report of a call that hangs. The text is
+    empty for an asynchronous client."""
     if not kind.is_waiting:
         return ""
     frames = sys._current_frames()

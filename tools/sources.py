@@ -29,10 +29,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Sources:
-    """Text and syntax trees of Python files, by path relative to the repository's root.
+    """Texts and syntax trees of the package's Python files, keyed by the file's path relative to the repository's root.
 
     Args:
-        texts: the files' texts by path, those of ``tests/`` included.
+        texts: the texts of the files, keyed by path; files in ``tests/`` are included.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -47,7 +47,7 @@ class Sources:
 
     @classmethod
     def of_checkout(cls, root: Path = ROOT) -> Sources:
-        """Return the Python files of a checkout."""
+        """Return the texts and syntax trees of a checkout's Python files."""
         paths = [
             root / "__init__.py",
             *(path for folder in (*FOLDERS, "tests") for path in (root / folder).rglob("*.py")),
@@ -56,8 +56,8 @@ class Sources:
 
     @classmethod
     def of_commit(cls, commit: str, root: Path = ROOT) -> Sources:
-        """Return the Python files of a commit, with its ARCHITECTURE.md. Raises CalledProcessError if the commit does not
-        exist."""
+        """Return the texts and syntax trees of a commit's Python files; the texts include ARCHITECTURE.md. Raises
+        CalledProcessError if the commit does not exist."""
         command = ["git", "-C", str(root), "archive", commit]
         packed = subprocess.run(command, check=True, capture_output=True).stdout
         texts = {}
@@ -69,18 +69,18 @@ class Sources:
         return cls(texts)
 
     def tree(self, path: str) -> ast.Module:
-        """Return a file's syntax tree."""
+        """Return the syntax tree of the file with a path."""
         if path not in self._trees:
             self._trees[path] = ast.parse(self.texts[path])
         return self._trees[path]
 
     def lines(self, path: str) -> int:
-        """Return the number of lines of a file."""
+        """Return the number of lines of the file with a path."""
         return self.texts[path].count("\n")
 
     def imports(self, path: str) -> set[str]:
-        """Return the paths of the package's modules that a file imports, also in functions, but not those only for type
-        checkers."""
+        """Return the paths of the package's modules that a file imports, also within functions. Imports under
+        ``if TYPE_CHECKING`` do not count."""
         if path not in self._imports:
             self._imports[path] = self._find_imports(path)
         return self._imports[path]
@@ -104,11 +104,11 @@ class Sources:
 
     @functools.cached_property
     def graph(self) -> dict[str, set[str]]:
-        """Return the modules that each module imports."""
+        """Return the paths of the modules that each module of the package imports, keyed by the importing module's path."""
         return {path: self.imports(path) for path in self.modules}
 
     def cycles(self) -> list[list[str]]:
-        """Return the groups of modules that import one another, each sorted."""
+        """Return the groups of modules that import one another, directly or through others. Each group is sorted."""
         groups = {frozenset(self._mutual(path)) for path in self.modules}
         return sorted(sorted(group) for group in groups if len(group) > 1)
 
@@ -134,13 +134,13 @@ class Sources:
 def parsed(
     root: Path, folders: Iterable[str] = FOLDERS, without: tuple[str, ...] = (), holding: Iterable[str] = ("",)
 ) -> Iterator[tuple[str, ast.Module]]:
-    """Yield the path and syntax tree of each module of a checkout that holds one of some texts.
+    """Yield the path and syntax tree of each module of a checkout whose source contains one of the given texts.
 
     Args:
         root: the checkout.
         folders: the folders of the checkout that are searched.
-        without: the beginnings of paths that are left out.
-        holding: the texts; a module with none of them is not parsed, which saves most of the time.
+        without: modules whose paths begin with one of these strings are left out.
+        holding: the texts; a module that contains none of the texts is not parsed, which saves most of the time.
     """
     for folder in folders:
         for path in sorted((root / folder).rglob("*.py")):
@@ -158,7 +158,7 @@ def module_name(path: str) -> str:
 
 
 def statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements directly inside a node; expressions, most of a tree, are skipped."""
+    """Yield the statements directly inside a node of a syntax tree. Expressions, which are most of a tree, are skipped."""
     for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
         yield from part.body
     for name in ("body", "orelse", "finalbody"):
@@ -167,7 +167,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _run_statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """Yield all statements inside a node, without statements that only type checkers see."""
+    """Yield all statements inside a node of a syntax tree, except those under ``if TYPE_CHECKING``."""
     for part in statements(node):
         yield part
         if isinstance(part, ast.If) and "TYPE_CHECKING" in ast.unparse(part.test):
@@ -179,7 +179,7 @@ def _run_statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function | ast.ClassDef]]:
-    """Yield the functions and classes of a module with their qualified names, those inside others too."""
+    """Yield all functions and classes of a module with their qualified names, including nested ones."""
     for node in statements(tree):
         if isinstance(node, Function | ast.ClassDef):
             yield prefix + node.name, node
@@ -189,7 +189,7 @@ def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function
 
 
 def length(node: Function | ast.ClassDef) -> int:
-    """Return the number of lines of a definition."""
+    """Return the number of lines of a function's or class's definition."""
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 

@@ -16,19 +16,22 @@ _DOTTED: Final = re.compile(r"flintmq(?:\.\w+)+")
 
 
 def untested_modules(sources: Sources) -> set[str]:
-    """Return the modules without a mirrored test for which the table names no test that reaches them."""
+    """Return the modules without a test: a module has no test at the mirrored path, and ``tests/tested_by.toml`` names no test
+    that uses the module."""
     table = read_table()
     return {path for path in without_mirror(sources) if not is_tested(sources, path, table.get(path))}
 
 
 def read_table() -> dict[str, str]:
-    """Return the test of each module that has none at the mirrored path."""
+    """Return the contents of ``tests/tested_by.toml``: the path of a test for each module without a test at the mirrored path,
+    keyed by the module's path."""
     found = tomllib.loads(TABLE.read_text("utf-8"))
     return {f"{folder}/{name}.py": test for folder, names in found.items() for name, test in names.items()}
 
 
 def write_table(sources: Sources) -> None:
-    """Update the table: right entries stay, others are replaced by the nearest test."""
+    """Update ``tests/tested_by.toml``. Correct entries stay; missing and wrong entries are replaced by the nearest test of the
+    module."""
     table = read_table()
     folders: dict[str, dict[str, str]] = defaultdict(dict)
     for path in without_mirror(sources):
@@ -43,7 +46,7 @@ def write_table(sources: Sources) -> None:
 
 
 def mirror(path: str) -> str:
-    """Return the mirrored path of a module's test."""
+    """Return the mirrored path of a module's test: ``tests/FOLDER/test_MODULE.py`` for ``FOLDER/MODULE.py``."""
     return f"tests/{PurePosixPath(path).parent}/test_{PurePosixPath(path).stem}.py"
 
 
@@ -53,7 +56,8 @@ def without_mirror(sources: Sources) -> list[str]:
 
 
 def is_tested(sources: Sources, path: str, test: str | None) -> bool:
-    """Return whether a test reaches a module, or lies in the mirrored folder and names it, as tests of commands do."""
+    """Return whether a test uses a module, directly or through other modules. A test in the mirrored folder that contains the
+    module's name counts, too: tests of commands do not import the commands."""
     if test is None or test not in sources.texts:
         return False
     beside = PurePosixPath(test).parent == PurePosixPath(mirror(path)).parent
@@ -66,8 +70,8 @@ def _names(sources: Sources, test: str, path: str) -> bool:
 
 @functools.cache
 def _used(sources: Sources, test: str) -> frozenset[str]:
-    """Return the modules that a test and the ``conftest.py`` of its folders import, and the modules that ``flintmq``
-    itself exports."""
+    """Return the modules that a test and the ``conftest.py`` files of its folders import. A test with ``import flintmq`` uses
+    all modules that the package itself exports."""
     found = set(sources.imports(test))
     for folder in PurePosixPath(test).parents:
         if f"{folder}/conftest.py" in sources.texts:
@@ -79,7 +83,8 @@ def _used(sources: Sources, test: str) -> frozenset[str]:
 
 @functools.cache
 def _reached(sources: Sources, test: str) -> frozenset[str]:
-    """Return the modules that a test uses, directly or through others; a module named in a string counts as imported."""
+    """Return the modules that a test uses, directly or through other modules. A module that is named in a string counts as
+    imported."""
     found = set(_used(sources, test))
     left = list(found)
     while left:
@@ -92,12 +97,13 @@ def _reached(sources: Sources, test: str) -> frozenset[str]:
 
 @functools.cache
 def _named(sources: Sources, path: str) -> frozenset[str]:
-    """Return the modules whose dotted names occur in a file."""
+    """Return the paths of the modules whose dotted names occur in the text of a file."""
     return frozenset(sources.names[name] for name in _DOTTED.findall(sources.texts[path]) if name in sources.names)
 
 
 def find_test(sources: Sources, path: str) -> str | None:
-    """Return the test that is nearest to a module by its folder, then by its imports, then by its name."""
+    """Return the test of a module that is nearest to the module by its folder, then by its imports, then by its name. The
+    result is None if no test uses the module."""
     importers = {other for other in sources.modules if path in sources.graph[other]}
     words = set(PurePosixPath(path).stem.split("_"))
 
@@ -113,7 +119,7 @@ def find_test(sources: Sources, path: str) -> str | None:
 
 
 def _distance(test: str, path: str) -> int:
-    """Return the number of folders between a test and the mirrored path."""
+    """Return the number of folders between a test and the mirrored path of a module's test."""
     folders, own = test.split("/")[1:-1], path.split("/")[:-1]
     common = 0
     while common < min(len(folders), len(own)) and folders[common] == own[common]:

@@ -2,9 +2,9 @@
 """Check the package's source against its rules of form: ``tools/tidy.py`` prints the violations, ``--shrink`` updates its
 lists.
 
-``tests/not_yet_tidy.toml`` lists the violations that are allowed for now; ``--shrink`` removes entries that hold the rule by
-now, and never adds one. ``tests/tested_by.toml`` names the test of each module whose test does not lie at the mirrored path;
-``--shrink`` replaces missing or stale entries. ``tests/test_tidy.py`` checks the same rules.
+``tests/not_yet_tidy.toml`` lists the violations that are allowed for now. ``--shrink`` removes the entries that no longer
+violate their rule, and never adds an entry. ``tests/tested_by.toml`` names the test of each module whose test does not lie at
+the mirrored path; ``--shrink`` replaces missing or stale entries. ``tests/test_tidy.py`` checks the same rules.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _PAGE: Final = re.compile(rf"(?<![\w/.])(?:{_FOLDERS})/[\w/.-]+\.(?:md|py|sh|tom
 
 
 def long_files(sources: Sources) -> set[str]:
-    """Return the Python files that have more lines than allowed."""
+    """Return the paths of the Python files that have more lines than a file may have."""
     return {path for path in sources.modules if sources.lines(path) > FILE_LINES_MAX}
 
 
 def long_functions(sources: Sources) -> set[str]:
-    """Return the functions that have more lines than allowed, as ``path:name``."""
+    """Return the functions that have more lines than a function may have, as ``path:name``."""
     return {
         f"{path}:{name}"
         for path in sources.modules
@@ -67,7 +67,7 @@ def long_functions(sources: Sources) -> set[str]:
 
 
 def large_classes(sources: Sources) -> set[str]:
-    """Return the classes that have more methods than allowed, as ``path:name``."""
+    """Return the classes that have more methods than a class may have, as ``path:name``."""
     return {
         f"{path}:{name}"
         for path in sources.modules
@@ -77,17 +77,18 @@ def large_classes(sources: Sources) -> set[str]:
 
 
 def import_cycles(sources: Sources) -> set[str]:
-    """Return modules that import one another in a circle; imports in functions count."""
+    """Return the modules that import one another in a circle; imports within functions count."""
     return {path for group in sources.cycles() for path in group}
 
 
 def banned_phrases(sources: Sources) -> set[str]:
-    """Return the files that contain a phrase of :data:`PHRASES`."""
+    """Return the paths of the files that contain a phrase of :data:`PHRASES`."""
     return {path for path in sources.modules if PHRASES.search(sources.texts[path])}
 
 
 def leaning_docstrings(sources: Sources) -> set[str]:
-    """Return functions, classes and modules whose docstring begins in the middle of a thought, as ``path:name``."""
+    """Return the functions, classes and modules whose docstring begins with a pronoun or another word of :data:`LEANING`, as
+    ``path:name``."""
     found = set()
     for path in sources.modules:
         for name, node in [("", sources.tree(path)), *definitions(sources.tree(path))]:
@@ -110,7 +111,7 @@ def verbless_docstrings(sources: Sources) -> set[str]:
 
 
 def dangling_references(sources: Sources) -> set[str]:
-    """Return cross-references that lead to no definition, as ``path:target``."""
+    """Return the cross-references in docstrings that lead to no definition, as ``path:target``."""
     symbols = Symbols(sources)
     return {
         f"{path}:{target}"
@@ -122,7 +123,7 @@ def dangling_references(sources: Sources) -> set[str]:
 
 
 def missing_pages(sources: Sources) -> set[str]:
-    """Return pages and files that a comment or string of the source names and that do not exist, as ``path:page``."""
+    """Return the missing pages and files that comments or strings of the source name, as ``path:page``."""
     found = set()
     for path in sources.modules:
         if all((ROOT / page).exists() for page in _PAGE.findall(sources.texts[path])):
@@ -135,7 +136,8 @@ def missing_pages(sources: Sources) -> set[str]:
 
 
 def roles_from_configuration(sources: Sources) -> set[str]:
-    """Return modules that read the role of a broker from its configuration, which only has the role at the start."""
+    """Return the modules that read a broker's role from the configuration although they may not. The role can change while the
+    broker runs."""
     return {path for path in sources.modules if not _MAY_READ_ROLE.match(path) and any(_reads_role(sources.tree(path)))}
 
 
@@ -155,7 +157,7 @@ def _reads_role(tree: ast.AST) -> Iterator[bool]:
 
 
 def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield the pairs of target and value of an assignment, also of one with several targets."""
+    """Yield each target of an assignment with its value; an assignment of a tuple has several targets."""
     for target in node.targets:
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             yield from zip(target.elts, node.value.elts, strict=False)
@@ -181,7 +183,7 @@ RULES: Final[Mapping[str, Callable[[Sources], set[str]]]] = {
 
 
 class Symbols:
-    """The names that modules and classes define, with the names that they import or inherit."""
+    """The names in all modules and classes of the package: the names that they define, import or inherit."""
 
     def __init__(self, sources: Sources) -> None:
         self._members: dict[str, set[str]] = defaultdict(set)
@@ -214,7 +216,7 @@ class Symbols:
         Args:
             target: the reference as it is written, without its role.
             path: the file.
-            scope: the class or function with the docstring, empty for the module's.
+            scope: the name of the class or function whose docstring contains the reference; empty for the module's docstring.
         """
         module = module_name(path)
         if target.startswith("flintmq.") or target == "flintmq":
@@ -258,7 +260,7 @@ class Symbols:
 
 
 def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Yield the names that statements define at their level, also those under a condition."""
+    """Yield the names that the statements of a module or class define, also under conditions."""
     for node in body:
         if isinstance(node, Function | ast.ClassDef):
             yield node.name
@@ -273,7 +275,7 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _aliases(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str, str]]:
-    """Yield the names that a module imports anywhere, each with the name it stands for."""
+    """Yield each name that a module imports, with the dotted name of the imported object. Imports within functions count."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -288,13 +290,14 @@ def _aliases(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str
 
 
 def _is_foreign(target: str) -> bool:
-    """Return whether a target is a name of Python's own library."""
+    """Return whether the target of a cross-reference belongs to Python's standard library."""
     top, _, _rest = target.partition(".")
     return hasattr(builtins, top) or (top in sys.stdlib_module_names and importlib.util.find_spec(top) is not None)
 
 
 def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield every string that stands alone, with the name of the definition around it: docstrings, and those of attributes."""
+    """Yield each docstring of a module, and each string under an attribute, with the name of the class or function that
+    contains it."""
     for scope, node in [("", tree), *definitions(tree)]:
         for part in _own(node):
             if (
@@ -316,12 +319,12 @@ def _own(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def read_exceptions() -> dict[str, set[str]]:
-    """Return the allowed exceptions to each rule, keyed by rule."""
+    """Return the violations that ``tests/not_yet_tidy.toml`` allows for now, keyed by rule."""
     return {rule: set(names) for rule, names in tomllib.loads(EXCEPTIONS.read_text("utf-8")).items()}
 
 
 def shrink(sources: Sources) -> None:
-    """Remove the exceptions that no longer violate their rule from the list; new violations are not added."""
+    """Remove the entries that no longer violate their rule from ``tests/not_yet_tidy.toml``. New violations are not added."""
     allowed = read_exceptions()
     lines = [
         "# What breaks a rule of tools/tidy.py and is allowed to for now. tools/tidy.py --shrink removes what holds."
@@ -333,7 +336,8 @@ def shrink(sources: Sources) -> None:
 
 
 def main() -> int:
-    """Print the violations that are not listed, and the listed ones that hold the rule; or update the lists."""
+    """Print the violations that are not listed, and the listed entries that are no violations any more. With ``--shrink``,
+    update the lists. Return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--shrink", action="store_true", help="update the lists")
     sources = Sources.of_checkout()

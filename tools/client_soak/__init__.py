@@ -1,1 +1,2 @@
-"""Parts of tools/soak_client.py: the broker and its faults, the calls, and their results."""
+"""Parts of tools/soak_client.py, a soak test of the client library: the broker with its faults, the clients' calls, and the
+results."""

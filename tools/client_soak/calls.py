@@ -1,5 +1,5 @@
-"""The calls of the soak. Each class of client, asynchronous or synchronous, has a function that makes a client and a function
-that chooses a call.
+"""The calls that clients make in the soak test. For each class of client, asynchronous or synchronous, one function makes a
+client and another function chooses its next call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLOSE_S: Final = 20.0
 
 
 class PlannedError(Exception):
-    """The exception that listeners of the soak raise on purpose."""
+    """The exception that listeners of the soak test raise on purpose."""
 
 
 @attrs.frozen
@@ -53,9 +53,9 @@ class Call:
 
     Args:
         name: the call's name in the report.
-        work: makes the call; its result is awaited if it is awaitable.
+        work: a function that makes the call; the function's result is awaited if it is awaitable.
         bound_s: the time within which the call must end.
-        done: is given the call's result, unless it raised.
+        done: a function that is called with the call's result if the call raised no exception.
         expected: exceptions that the call may raise besides ``FlintError``.
     """
 
@@ -68,7 +68,7 @@ class Call:
 
 @attrs.frozen
 class Kind:
-    """A class of client, asynchronous or synchronous, and a way of using it."""
+    """A class of client, asynchronous or synchronous, with functions that make a client and choose its calls."""
 
     name: str
     is_waiting: bool
@@ -78,7 +78,7 @@ class Kind:
 
 
 def kinds() -> list[Kind]:
-    """Return every kind of client of the soak, asynchronous and synchronous."""
+    """Return every kind of client that the soak test uses, asynchronous and synchronous."""
     made: list[Kind] = []
     for face, is_waiting in ((loop_face, False), (waiting_face, True)):
         suffix = " (sync)" if is_waiting else ""
@@ -158,7 +158,7 @@ def _makes_transactions(face: Any, is_waiting: bool) -> Callable[[World, random.
 
 
 def transaction_group(ledger: Ledger) -> str:
-    """Return the producer group that the broker asks about a round's transactions."""
+    """Return the name of the producer group that the broker asks about the transactions of a round of the soak test."""
     return f"soak-transactions-{ledger.name}"
 
 
@@ -200,7 +200,8 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
 
 
 def settings_of(way: str, world: World) -> ConsumerSettings:
-    """Return the settings of a group, also for its last member, which takes the messages that the others have left."""
+    """Return the settings of the members of a consumer group in the soak test, also of the member that consumes the remaining
+    messages at the end of a round."""
     return ConsumerSettings(
         consume_from="CONSUME_FROM_FIRST_OFFSET",
         message_model="BROADCASTING" if way == "broadcast" else "CLUSTERING",
@@ -218,7 +219,7 @@ def settings_of(way: str, world: World) -> ConsumerSettings:
 
 
 def group_of(way: str, ledger: Ledger) -> str:
-    """Return the name of the consumer group for the consumers of one kind."""
+    """Return the name of the consumer group to which all consumers of one kind belong in a round."""
     return f"soak-{way}-{ledger.name}"
 
 
@@ -243,7 +244,7 @@ def _makes_consumer(face: Any, way: str) -> Callable[[World, random.Random], Any
 
 
 def _listener(world: World, group: str, chance: random.Random, *, is_waiting: bool) -> Callable[[MessageExt], Any]:
-    """Return a listener that mostly consumes, and sometimes raises, asks for a later delivery, or takes its time."""
+    """Return a listener that consumes most messages, and sometimes raises an exception, asks for a later delivery, or waits."""
 
     def outcome(message: MessageExt) -> ConsumeResult:
         world.ledger.heard(group, [message])

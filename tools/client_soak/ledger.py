@@ -1,4 +1,4 @@
-"""A record of the acknowledgements and deliveries that the clients of a round received, for the checks that the two agree."""
+"""A record of the acknowledgements and deliveries that clients received in a round of the soak test. A check compares them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from flintmq.client import Message, MessageExt, TransactionState
 
 
 class Ledger:
-    """Notes the acknowledgements, deliveries and decisions of a round. Thread-safe: a change is one operation of a set.
+    """Records the acknowledgements, the deliveries and the decisions about transactions in a round of the soak test.
+    Thread-safe: each change is one operation of a set or a dictionary.
 
     Args:
-        name: the round's name; the names of topics and groups end with it.
+        name: the round's name, which is the end of the names of the round's topics and groups.
     """
 
     def __init__(self, name: str) -> None:
@@ -36,7 +37,8 @@ class Ledger:
         self._numbers = itertools.count()
 
     def message(self, chance: random.Random, topic: str = "") -> Message:
-        """Return a new message: a few bytes or a few thousand, some of them compressed by the client."""
+        """Return a new message, whose body has a few bytes or a few thousand bytes. The client compresses some of the long
+        bodies."""
         body = b"%s/%d " % (self.name.encode(), next(self._numbers)) + bytes(chance.choice((0, 20, 200, 5_000)))
         key = body.split(b" ", 1)[0].decode()
         return Message(topic or self.topic, body, tags=chance.choice(("a", "b", "")), keys=key)
@@ -50,9 +52,9 @@ class Ledger:
         self.delivered[group].update(word_of(message) for message in messages)
 
     def check(self, message: MessageExt) -> TransactionState:
-        """Return the decision about a transaction that a broker checks, UNKNOWN while there is none.
+        """Return the decision about a transaction that a broker checks; UNKNOWN while the transaction is undecided.
 
-        A transaction whose local part was never called is rolled back once all calls have ended: the broker would ask about it
+        A transaction that is still undecided after all calls have ended is rolled back, because the broker would ask about it
         in all later rounds.
         """
         if self.is_over:
@@ -60,15 +62,15 @@ class Ledger:
         return self.decided.get(word_of(message), TransactionState.UNKNOWN)
 
     async def check_later(self, message: MessageExt) -> TransactionState:
-        """Return the result of :meth:`check`, for asynchronous clients."""
+        """Return the decision about a transaction as :meth:`check` does, for asynchronous clients."""
         return self.check(message)
 
     def committed(self) -> set[bytes]:
-        """Return the transactions that must become messages."""
+        """Return the transactions whose messages consumers must receive, each as the first word of its message's body."""
         return {word for word in self.ended if self.decided[word] is TransactionState.COMMIT}
 
     def rolled_back(self) -> set[bytes]:
-        """Return the transactions that must never become messages."""
+        """Return the transactions whose messages no consumer may receive, each as the first word of its message's body."""
         return {word for word, state in list(self.decided.items()) if state is TransactionState.ROLLBACK}
 
 

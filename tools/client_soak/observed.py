@@ -1,4 +1,4 @@
-"""Counts, faults and measurements of a soak."""
+"""Counts of calls, faults, and measurements of this process in a soak test of the client library."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ executors of event loops, and the thread that waits for the broker's process."""
 
 @attrs.define
 class CallFigures:
-    """The number of times that a call was made, and its results."""
+    """How often clients made one kind of call, how often it failed or was cancelled, and the longest duration."""
 
     count: int = 0
     failed: int = 0
@@ -50,7 +50,7 @@ class CallFigures:
 
 
 class Observed:
-    """Counts the calls and faults of a soak. Thread-safe."""
+    """Counts the calls and faults of a soak test. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Observed:
             figures.longest_s = max(figures.longest_s, round(elapsed_s, 3))
 
     def fault(self, what: str, detail: str = "") -> None:
-        """Count a fault by its text, and print it the first time."""
+        """Count a fault, which its text identifies, and print the fault the first time."""
         with self._lock:
             self.faults[what] += 1
             is_new = what not in self.details
@@ -80,7 +80,7 @@ class Observed:
             warn(what)
 
     def logged(self, text: str) -> None:
-        """Count a log line by its text without values."""
+        """Count a log line; lines that differ only in their values are the same line."""
         with self._lock:
             self.log_lines[text] += 1
 
@@ -92,7 +92,8 @@ class Observed:
 
 
 class LogCounter(logging.Handler):
-    """Counts warnings; an error with an exception that no listener raised on purpose is a fault."""
+    """A log handler that counts the log lines with warnings and errors. A line with an exception that no listener raised on
+    purpose is a fault."""
 
     def __init__(self, observed: Observed) -> None:
         super().__init__(logging.WARNING)
@@ -107,7 +108,7 @@ class LogCounter(logging.Handler):
 
 
 def watch_loop(loop: asyncio.AbstractEventLoop, name: str, observed: Observed) -> None:
-    """Count each error that the loop reports, such as an exception that was never retrieved, as a fault."""
+    """Count each error that an event loop reports as a fault, such as an exception that was never retrieved."""
 
     def report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         failure = context.get("exception")
@@ -128,10 +129,10 @@ class Measured:
 
 
 async def measure(observed: Observed) -> Measured:
-    """Measure the process while no client is open; threads and tasks that are left are faults.
+    """Measure this process while no client is open. Threads and tasks that clients have left behind are counted as faults.
 
     Raises:
-        TimeoutError: the loop of all synchronous clients does not answer any more, which is a fault, too.
+        TimeoutError: the event loop of all synchronous clients does not answer any more. This is counted as a fault, too.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -158,7 +159,7 @@ async def measure(observed: Observed) -> Measured:
 
 
 async def _left() -> list[str]:
-    """Return the threads and tasks that no client may leave behind."""
+    """Return the threads and tasks of this process that closed clients have left behind."""
     threads = [f"thread {one.name}" for one in threading.enumerate() if not one.name.startswith(KEPT_THREADS)]
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     names = [f"task {task.get_name()} of {getattr(task.get_coro(), '__qualname__', '?')}" for task in tasks]
@@ -175,7 +176,8 @@ async def _on_shared_loop() -> int:
 
 
 def check_flat(rounds: Sequence[Measured], observed: Observed) -> None:
-    """Compare the first third of the rounds after the warm-up with the last third."""
+    """Compare the measurements of the first rounds after the warm-up with those of the last rounds, and count growth as a
+    fault."""
     counted = rounds[WARMUP_ROUNDS:]
     if len(counted) < 3:
         return

@@ -1,8 +1,9 @@
 """A broker behind a proxy, in a separate process, that causes faults for its clients on command.
 
-It prints ``READY namesrv=HOST:PORT`` when the broker serves. Then it reads words, one a line. ``trouble`` begins the faults.
-``calm`` ends them and starts the broker anew; the answer is ``CALM`` and how often each fault has happened, as JSON. The
-process ends with its input. It is not the clients' process, because that one's memory, descriptors and threads are counted.
+The process prints ``READY namesrv=HOST:PORT`` when the broker serves. Then it reads commands, one a line. ``trouble`` begins
+the faults. ``calm`` ends the faults and restarts the broker; the answer is ``CALM`` and the count of each kind of fault, as
+JSON. The process ends at the end of its input. The clients run in another process, because their memory, descriptors and
+threads are measured.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ SETTINGS: Final = (
 
 
 class Proxy:
-    """Forwards connections to a port. It can end connections, refuse new ones, delay their bytes, and cut a frame in two."""
+    """A proxy that forwards connections to a port. The proxy can end connections, refuse new connections, delay bytes, and end
+    a connection in the middle of a frame."""
 
     def __init__(self) -> None:
         self.target_port = 0
@@ -59,13 +61,13 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
-        """Start to listen for connections; return the port of the proxy."""
+        """Start to listen for connections at a free port; return the port."""
         self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def close(self) -> None:
-        """Stop listening for connections."""
+        """Stop the proxy from listening for connections."""
         assert self._server is not None
         self._server.close()
 
@@ -114,7 +116,7 @@ class Proxy:
 
 
 class TroubledBroker:
-    """A broker with its name server, the proxies before them, and the faults."""
+    """A broker with a name server, a proxy in front of each of the two servers, and the faults that the soak test causes."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -137,7 +139,7 @@ class TroubledBroker:
         }
 
     async def start(self) -> None:
-        """Start the proxies and the broker."""
+        """Start the broker with its name server, and the proxies in front of both servers."""
         self._broker_port = await self._broker_proxy.start()
         self.namesrv_port = await self._name_server_proxy.start()
         await self._start_broker()
@@ -160,12 +162,12 @@ class TroubledBroker:
         self._broker_proxy.target_port, self._name_server_proxy.target_port = port, namesrv_port
 
     def begin_trouble(self) -> None:
-        """Make a fault every few seconds from now on."""
+        """Start to cause a fault of the broker every few seconds, until :meth:`calm`."""
         self._is_calm.clear()
         self._troubles = asyncio.create_task(self._make_trouble(), name="trouble")
 
     async def calm(self) -> None:
-        """End the fault that is under way, and start the broker anew, so that it holds no lock of a client that has ended."""
+        """Stop causing faults, and restart the broker, so that the broker holds no lock of a client that has ended."""
         self._is_calm.set()
         if self._troubles is not None:
             await self._troubles
@@ -251,7 +253,8 @@ class TroubledBroker:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at, below the range of ephemeral ports: the broker binds it seconds later."""
+    """Return a free port below the range of ephemeral ports. No outgoing connection can use the port before the broker binds
+    it."""
     while True:
         port = random.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -259,7 +262,7 @@ def free_port() -> int:
 
 
 async def serve(folder: Path, seed: int) -> None:
-    """Execute the commands on standard input until its end."""
+    """Run the broker with its proxies, and execute the commands on standard input until the end of the input."""
     words = StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
     broker = TroubledBroker(folder, seed)
