@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 class Choices:
     """Makes every decision of one run of a simulation. Not thread-safe.
 
-    A decision is a number below a bound. The decision 0 is the ordinary one (the callback that came first, no delay, no fault).
-    A run whose decisions are all 0 is therefore the run of an ordinary event loop.
+    A decision is a number below a bound. The decision 0 is the ordinary decision: the callback that came first, no delay, no
+    fault. A run whose decisions are all 0 is therefore the run of an ordinary event loop.
 
     Args:
-        seed: makes the decisions that are not recorded.
-        recorded: the first decisions, from an earlier run; all later ones are 0. None: the seed makes every decision.
+        seed: makes every decision if ``recorded`` is None.
+        recorded: the first decisions, from an earlier run; all later decisions are 0. None: the seed makes every decision.
     """
 
     def __init__(self, seed: int = 0, recorded: Sequence[int] | None = None) -> None:
@@ -48,7 +48,7 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
     decisions at the end are left out.
 
     Args:
-        fails: runs with these decisions, and returns whether the run failed as before.
+        fails: a function that runs the simulation with the given decisions, and returns whether the run failed as before.
         made: the decisions of the run that failed.
         tries: the maximum number of calls of ``fails``.
     """

@@ -34,8 +34,8 @@ runs."""
 class ManualClock(SystemClock):
     """A :class:`flintmq.core.io.clock.Clock` for tests, which the test moves. Not thread-safe.
 
-    Only readers of this clock see its time. The periodic work of a server runs in the time of its event loop;
-    :class:`VirtualClock` moves both.
+    Only code that reads this clock sees its time. The periodic work of a server uses the time of the server's event loop;
+    :class:`VirtualClock` also runs the periodic work.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
@@ -95,7 +95,8 @@ class VirtualClock(ManualClock):
         return work
 
     def take(self, work: _Work) -> bool:
-        """Remove work that now runs or is cancelled from the clock's work. Return whether the work was still waiting."""
+        """Remove an item of work from the clock, because the work now runs or is cancelled. Return whether the work was still
+        waiting."""
         with self._lock:
             waited = work in self._works
             self._works.discard(work)
@@ -113,7 +114,8 @@ class VirtualClock(ManualClock):
         Raises:
             ConfigError: the text is not a duration.
             ValueError: the duration is negative.
-            RuntimeError: the caller runs on an event loop whose work this call would wait for, or that loop does not run.
+            RuntimeError: the caller runs on an event loop for whose work this call would wait; or an event loop with due work
+                does not run.
         """
         duration_ms = _duration_ms(duration)
         with self._moving:
@@ -153,8 +155,8 @@ class VirtualClock(ManualClock):
         return changed
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Call ``rest_s`` of all work of an event loop that has this function. Return whether the due time of any work has
-        changed."""
+        """Ask the waiting work of an event loop for its due times, by calls of ``rest_s``. Return whether any due time has
+        changed. Work without ``rest_s`` keeps its due time."""
         changed = False
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]

@@ -25,9 +25,9 @@ REPLICATION: Final = ("ha.enable=true", "ha.reconnect_interval_ms=50", "ha.sync_
 class EmbeddedCluster:
     """Brokers and a name server in this process, from ``__enter__`` to ``__exit__``. Thread-safe.
 
-    ``cluster["broker-a"]`` is a master, ``cluster.slaves("broker-a")`` are the slaves that copy it. Each is an
-    :class:`~flintmq.testing.embedded.EmbeddedBroker`: a test can stop and start it, and script its faults, without touching the
-    others.
+    ``cluster["broker-a"]`` is a master, ``cluster.slaves("broker-a")`` are the slaves that copy this master. Each is an
+    :class:`~flintmq.testing.embedded.EmbeddedBroker`: a test can stop and start each broker separately, and script faults of
+    one broker.
 
     Args:
         folder: the parent of the stores' folders.
@@ -38,7 +38,7 @@ class EmbeddedCluster:
         with_faults: see :class:`~flintmq.testing.embedded.EmbeddedBroker`.
 
     Raises (at ``__enter__``):
-        ConfigError, PluginError, StoreError, RemotingError: a broker does not start; those that did are stopped.
+        ConfigError, PluginError, StoreError, RemotingError: a broker does not start; the brokers that had started are stopped.
     """
 
     def __init__(

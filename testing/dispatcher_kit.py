@@ -7,8 +7,8 @@ From a test of your plugin::
     def test_the_dispatcher_passes_the_dispatcher_kit():
         check_dispatcher(MyDispatcher, observe=lambda dispatcher: list(dispatcher.rows))
 
-``observe`` returns the data that the dispatcher has derived, comparable with ``==``. Without it the kit can only check that
-dispatching does not raise, and that the dispatcher does not change its input.
+``observe`` returns the data that the dispatcher has derived, comparable with ``==``. Without ``observe`` the kit can only check
+that dispatching does not raise, and that the dispatcher does not change its input.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _check_idempotence(
 
 
 def _check_input_untouched(factory: Callable[[], CommitLogDispatcher]) -> None:
-    """Check that a dispatcher changes only the field ``bit_map`` of the records. A dispatcher that computes this field sets it
-    for the dispatchers after it."""
+    """Check that a dispatcher changes only the field ``bit_map`` of the records. A dispatcher that computes this field sets the
+    field for the dispatchers that get the records later."""
     batch = sample_requests()
     given = list(batch)
     dispatcher = factory()

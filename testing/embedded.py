@@ -70,8 +70,8 @@ _UNITS: Final = 1000
 
 
 class UnsyncedDisk(OsDisk):
-    """The file system for a test's store, without syncs of folders and small files: the operating system decides when they are
-    written.
+    """The file system for a test's store, without syncs of folders and small files: the operating system decides when folders
+    and small files are written.
 
     A test's store need not survive a power cut, and a start would wait for about twelve such syncs. The log is synced.
     """
@@ -201,7 +201,7 @@ class EmbeddedBroker:
             broker.__exit__(None, None, None)
 
     def abandon(self) -> None:
-        """Stop a broker whose disk has lost its power, and log the StoreError that the stop raises."""
+        """Stop the broker after a simulated power cut of its disk. The stop raises a StoreError, which is logged."""
         try:
             self.stop()
         except StoreError as error:
@@ -346,8 +346,8 @@ class EmbeddedBroker:
         self._broker.call(visible)
 
     def _wait_while(self, behind: Callable[[], bool]) -> None:
-        """Wait while ``behind()`` is true, but for at most 1 s, because a fault may stop the flush strategy that would make it
-        false."""
+        """Wait until ``behind()`` is false, for at most 1 s. The time is limited because a fault may have stopped the flush
+        strategy."""
         assert self._broker is not None
         marks = self._broker.state.store.watermarks
         deadline_s = time.monotonic() + _SYNCED_S

@@ -14,12 +14,13 @@ PAGE_BYTES: Final = 4096
 class FakeLog:
     """A commit log without a disk. Thread-safe.
 
-    It keeps the rules of a real log: a call flushes one file; a full file is flushed whatever ``least_pages`` is; a position
-    moves only after its write or sync has happened; after a failed sync every later one raises.
+    The log keeps the rules of a real log: a call flushes one file; a full file is flushed whatever ``least_pages`` is; a
+    position moves only after its write or sync has happened; after a failed sync every later sync raises an error.
 
     Args:
         file_bytes: size of one file.
-        pool: appends are written to its buffers, and ``commit`` commits them; None commits appends at once.
+        pool: the pool to whose buffers appends are written; ``commit`` then commits the appended bytes. None commits appends at
+            once.
         hold_limit_s: the time after which a held sync continues, so that a test with an unexpected sync fails and does not
             hang.
     """

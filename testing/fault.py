@@ -35,7 +35,7 @@ class Fault:
             return not self._is_undone and (self._seen == self.nth or (self.for_ever and self._seen > self.nth))
 
     def strike(self) -> None:
-        """Count that the fault has struck, and wake the threads that wait for this."""
+        """Count that the fault has struck, and wake the threads that wait in :meth:`wait`."""
         with self._lock:
             self.hits += 1
             self._lock.notify_all()

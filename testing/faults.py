@@ -117,7 +117,8 @@ class Faults:
         address.
 
         Args:
-            tear: whether unsynced writes to the commit log survive nevertheless, the last one only by its first half.
+            tear: whether unsynced writes to the commit log survive the power cut; only the first half of the last write
+                survives.
 
         Raises:
             StoreError: the store does not open again.

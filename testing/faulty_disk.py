@@ -23,7 +23,7 @@ _NEEDS_ROOM: Final = ("create", "resize", "put", "folder")
 
 @attrs.define(eq=False)
 class SyncFault(Fault):
-    """A fault of the n-th sync of a file, counted from the script of the fault: the sync fails or is slow."""
+    """A fault of a sync: the n-th sync of a file after the fault was scripted fails or is slow."""
 
     within: str
     """Name of a folder. Only syncs of files in folders with this name count as occasions of the fault. If the name is empty,
@@ -37,7 +37,7 @@ class SyncFault(Fault):
         self.undone.subscribe(self._ended.set)
 
     def delay(self) -> None:
-        """Wait for the time by which the fault delays a sync."""
+        """Delay a sync for ``delay_s``; return early if the fault is undone."""
         self._ended.wait(self.delay_s)
 
 
@@ -50,8 +50,8 @@ class FaultyDisk(SimulatedDisk):
     """A disk in memory, with faults.
 
     Args:
-        image: the disk's contents at first.
-        boot: names the kernel's boot, which a power cut ends.
+        image: the contents of the disk at first.
+        boot: the id of the kernel's boot; a disk after a power cut has another id.
     """
 
     def __init__(self, image: Image | None = None, *, boot: str = "boot") -> None:
@@ -74,10 +74,10 @@ class FaultyDisk(SimulatedDisk):
         self._full = None
 
     def lose_power(self, *, tears: bool) -> Image:
-        """Return what is left on the disk after a power cut; from now on every sync of this disk fails.
+        """Return the contents that the disk has after a power cut. From now on every sync of this disk fails.
 
         Args:
-            tears: whether unsynced writes to the log are kept, except the second half of the last one.
+            tears: whether unsynced writes to the commit log survive the power cut, except the second half of the last write.
         """
         with self._lock:
             self.fail(self.count, errno.EIO, for_ever=True, operation="sync")

@@ -134,8 +134,10 @@ def check_flush_service(
         factory: the factory that the strategy registers.
         settings: the strategy's settings, with intervals of some milliseconds.
         synchronous: ``synchronous`` of the strategy: whether a FLUSHED waiter means that a sync was done.
-        timeout_s: the time after which these settings end a waiter with TIMEOUT (less than 1 s); None without such a deadline.
-        pool_factory: returns a pool of (buffers, bytes each), for strategies that use a transient store pool.
+        timeout_s: the time after which the strategy, with these settings, ends a waiter with TIMEOUT (less than 1 s); None if
+            the strategy has no timeout.
+        pool_factory: called with the number of buffers and the bytes of each buffer; returns a transient store pool, for
+            strategies that use one.
         clock: the service's clock; its intervals must pass in real time.
 
     Raises:
@@ -173,7 +175,7 @@ Bench = Callable[..., FlushBench]
 
 
 def check_becomes_durable(bench: Bench) -> None:
-    """Check that a flush service syncs appended bytes before long, whether or not the bytes were submitted."""
+    """Check that a flush service syncs appended bytes within a short time, whether or not the bytes were submitted."""
     with bench() as b:
         probe = b.put()
         expect(probe.wait() is FlushStatus.FLUSHED, "a submit without trouble ends with FLUSHED", probe.calls)
@@ -296,7 +298,8 @@ def check_failed_sync(bench: Bench, *, synchronous: bool) -> None:
 
 
 def check_fenced_waiters(bench: Bench) -> None:
-    """Check that a failed sync makes all waiters FENCED: those of the failed sync and those that came during this sync."""
+    """Check that a failed sync makes all waiters FENCED: the waiters of this sync and the waiters that were submitted during
+    this sync."""
     with bench() as b:
         b.log.fail_syncs()
         probes = [b.put_into_a_held_sync()]

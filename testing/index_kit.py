@@ -31,10 +31,8 @@ _HOUR_MS: Final = 3_600_000
 
 
 def sample_keys(requests: Iterable[DispatchRequest]) -> dict[Key, list[int]]:
-    """Return the physical offsets that a query of the index must find, newest first, keyed by topic and key. If only records
-    without an index entry have a key, the key maps to an empty list.
-
-    A key that only records without an index entry have maps to an empty list.
+    """Return the physical offsets that a query of the index must find, newest first, keyed by topic and key. A key that only
+    rolled-back messages have maps to an empty list.
     """
     found: dict[Key, list[int]] = {}
     for request in requests:

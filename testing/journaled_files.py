@@ -98,11 +98,11 @@ class JournaledFiles:
         that number on.
 
         Args:
-            number: see :attr:`count`.
-            error: an errno.
+            number: the number of the first operation that may fail; see :attr:`count`.
+            error: the errno of the failure.
             for_ever: whether every later matching operation fails, too.
-            operation: only this kind of operation; empty: every kind that can fail (a write through a map cannot).
-            within: only paths with this part; empty: all paths.
+            operation: the kind of operation that fails; empty: every kind. A write through a map never fails.
+            within: a folder or file name; only operations on paths with this part fail. Empty: all paths.
         """
         self._faults.append(_Fault(number, error, for_ever, operation, within))
 

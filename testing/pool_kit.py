@@ -9,7 +9,8 @@ from flintmq.testing.failure import expect
 
 
 def check_transient_store_pool(factory: Callable[[int, int], TransientStorePool]) -> None:
-    """Run every check of a transient store pool against ``factory(buffers, bytes each)``.
+    """Run every check of a transient store pool. The pool is made by ``factory``, which is called with the number of buffers
+    and the bytes of each buffer.
 
     Raises:
         KitFailure: names the broken rule.

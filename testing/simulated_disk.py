@@ -1,15 +1,16 @@
 """A disk in memory that knows which data is synced. The disk can lose power at any operation, and then returns the data that
 remains.
 
-A store changes it by a few kinds of *operations*, kept in order in a journal (:mod:`.journaled_files`). A
-:class:`.journaled_files.JournalReplay` repeats the operations up to any of them, and returns the data that was synced by then.
-Failures are scripted by the number of the operation::
+A store changes the disk by a few kinds of *operations*, which a journal keeps in order (:mod:`.journaled_files`). A
+:class:`.journaled_files.JournalReplay` repeats the first operations of the journal, and returns the data that was synced after
+them. A test scripts failures by the number of an operation::
 
     disk = SimulatedDisk()
     disk.fail(17, errno.EIO)          # operation 17 fails, once
     disk.fail(17, errno.ENOSPC, for_ever=True)
 
-Thread-safe. For an errno of the operating system, it raises the same error as :class:`flintmq.core.io.os_disk.OsDisk`.
+The disk is thread-safe. For an errno of the operating system, the disk raises the same error as
+:class:`flintmq.core.io.os_disk.OsDisk`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class SimulatedDisk(JournaledFiles):
     """A :class:`flintmq.core.io.disk.Disk` in memory.
 
     Args:
-        image: the contents at first, all of them durable.
-        boot: names the kernel's boot; a power cut begins another one.
+        image: the contents of the disk at first, all of them durable.
+        boot: the id of the kernel's boot; a disk after a power cut has another id.
         journal: whether the journal keeps operations. A disk whose journal is never replayed is faster without it.
     """
 

@@ -1,7 +1,8 @@
 """The network of a seeded loop: connections in memory, with delays, cuts, refusals and silence.
 
 Bytes of one direction arrive in order, in pieces and after delays that the seed decides. A connection that is cut loses the
-bytes under way, as TCP does when a machine dies. Both ends get an error, or, when the host is *silent*, neither does.
+bytes under way, as TCP does when a machine dies. Both ends of the connection get an error. If the host is *silent*, no end gets
+an error.
 """
 
 from __future__ import annotations

@@ -125,10 +125,11 @@ def store_spec(
     takes_writes: Callable[[], bool] = lambda: True,
     **options: Any,
 ) -> StoreSpec:
-    """Return the arguments for opening a store: with the built-in queues and index, and no file made ahead.
+    """Return the arguments for opening a store: with the built-in queues and index, and without files that are created in
+    advance.
 
-    A ``config`` replaces all sizes; its path is replaced by ``path``. ``options`` are further settings of the section
-    ``store``.
+    A ``config`` replaces the arguments for sizes; ``path`` replaces the store's path in ``config``. ``options`` are further
+    settings of the section ``store``.
     """
     section: dict[str, Any] = {"preallocate": False, **options, "path": str(path)}
     if config is None:

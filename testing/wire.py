@@ -1,4 +1,4 @@
-"""A connection between clients and a server that a test can cut, and on which answers can be lost."""
+"""A proxy between clients and a server. A test can cut the connections through the proxy, and make the proxy lose answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _LENGTH: Final = struct.Struct(">I")
 
 @attrs.define(eq=False)
 class AnswerFault(Fault):
-    """A fault of the n-th answer to requests of a code, counted from the script of the fault."""
+    """A fault of an answer: the n-th answer to requests with a code, after the fault was scripted, is lost or late, or the
+    connection ends instead."""
 
     code: int
     delay_s: float | None = None
@@ -40,7 +41,8 @@ class Cut(Fault):
 class FaultyWire:
     """Forwards connections to a server, except for the faults that a test has scripted. Thread-safe.
 
-    The forwarder does not change frames, so every client may use it. On encrypted connections it cannot recognize answers.
+    The forwarder does not change frames, so every client may use it. On encrypted connections the forwarder cannot recognize
+    answers.
 
     Args:
         host: the host on which to listen, at :attr:`port`.
