@@ -25,7 +25,8 @@ _SELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[InstanceUser], P], T]:
-    """Return a blocking method with the name and parameters of an asynchronous method; it waits for the result."""
+    """Return a blocking method with the name and parameters of an asynchronous method. The blocking method waits for the
+    result."""
 
     def call(self: Blocking[InstanceUser], /, *args: P.args, **kwargs: P.kwargs) -> T:
         work: Coroutine[Any, Any, T] = getattr(self._inner, method.__name__)(*args, **kwargs)
@@ -36,7 +37,8 @@ def blocking(
 
 
 async def returned(work: Callable[[], T]) -> T:
-    """Call a function that does not block, and return its result; as a coroutine, it can run on the loop's thread."""
+    """Call a function that does not block, and return its result. This coroutine makes a plain function callable on the event
+    loop's thread."""
     return work()
 
 
@@ -56,7 +58,8 @@ def made_of(
 ) -> Callable[[Callable[[S, C], None]], Callable[Concatenate[S, P], None]]:
     """Return a decorator that gives ``__init__`` the parameters of an asynchronous class.
 
-    The decorated ``__init__`` creates an object of that class from its arguments and passes it to the original ``__init__``.
+    The decorated ``__init__`` creates an object of the asynchronous class from its arguments, and passes the object to the
+    original ``__init__``.
     """
 
     def decorate(init: Callable[[S, C], None]) -> Callable[Concatenate[S, P], None]:
@@ -88,8 +91,8 @@ class Blocking(Generic[C_co]):
     def close(self) -> None:
         """Close the connections, unless they are shared; see the asynchronous class. Idempotent.
 
-        In a forked child of the process that created the client, this does nothing: the connections belong to the parent. A
-        child can therefore call ``sys.exit`` inside a ``with`` statement.
+        In a forked child of the process that created the client, the method does nothing, because the connections belong to the
+        parent. A child can therefore call ``sys.exit`` inside a ``with`` statement.
         """
         if not self._loop.is_of_parent:
             self._wait(self._inner.close())

@@ -80,7 +80,7 @@ class Producer(Blocking[aio.Producer]):
 
     @property
     def group(self) -> str:
-        """The producer group."""
+        """The name of the producer group."""
         return self._inner.group
 
     queues: Final = blocking(aio.Producer.queues)
@@ -122,7 +122,8 @@ class TransactionProducer(Producer):
         Blocking.__init__(self, aio.TransactionProducer(group, name_servers, check=check_in_thread, **options))
 
     def close(self) -> None:
-        """Leave the group and close the connections, unless they are shared. A running check is not stopped. Idempotent."""
+        """Leave the group and close the connections, unless they are shared. A running transaction check is not stopped.
+        Idempotent."""
         super().close()
         self._threads.shutdown()
 
@@ -173,7 +174,7 @@ class Consumer(Blocking[aio.Consumer]):
 
     @property
     def group(self) -> str:
-        """The consumer group."""
+        """The name of the consumer group."""
         return self._inner.group
 
     @property
@@ -255,7 +256,8 @@ class Consumers(Blocking[aio.Consumers]):
         super().__init__(inner)
 
     def close(self) -> None:
-        """Leave every group, commit, and close the connections; see :meth:`flintmq.remoting.client.handlers.Consumers.close`.
+        """Leave every consumer group, commit, and close the connections; see
+        :meth:`flintmq.remoting.client.handlers.Consumers.close`.
 
         Raises:
             RuntimeError: called by one of the decorated functions; the call would wait for that function to end.

@@ -8,6 +8,6 @@ strategy                  state of an acknowledged message                      
 ``commit_real_time``      in the transient store pool; committed, then synced, later   real_time
 ========================  ===========================================================  =============
 
-They use :mod:`.service_thread` (a stoppable thread whose work is a plain method, and counters of syncs) and
+The strategies use :mod:`.service_thread` (a stoppable thread whose work is a plain method, and counters of syncs) and
 :mod:`flintmq.core.waiters` (waiters for durability). See docs/internals/algorithms.md, Flush strategies.
 """

@@ -48,8 +48,8 @@ class GroupCommitSettings(Protocol):
 class GroupCommit(ServiceThread):
     """A flush service that acknowledges messages after the sync.
 
-    A plugin can derive from it and override :meth:`gather` to wait for more waiters before a sync. It can use :attr:`waiting`
-    and :attr:`last_sync_s` to decide, and :meth:`pause` to wait.
+    A plugin can derive a class from this class and override :meth:`gather` to wait for more waiters before a sync. The derived
+    class can use :attr:`waiting` and :attr:`last_sync_s` to decide whether to wait, and :meth:`pause` to wait.
 
     Args:
         context: the log, the clock, and settings with ``sync_flush_timeout_ms`` (the maximum wait) and ``interval_ms`` (the
@@ -109,8 +109,8 @@ class GroupCommit(ServiceThread):
     def stop(self) -> None:
         """Sync the remaining bytes of the log, complete every waiter, and end the threads. Idempotent.
 
-        It waits for a hanging sync at most ``sync_flush_timeout_ms``. Waiters that are still pending then are FENCED, and the
-        thread is left running.
+        The method waits for a hanging sync at most ``sync_flush_timeout_ms``. Afterwards the waiters that are still pending are
+        FENCED, and the flush thread is left running.
         """
         if not self.end(self._timeout_s):
             _LOG.critical(
@@ -138,8 +138,8 @@ class GroupCommit(ServiceThread):
         self._sync_to(target_bytes)
 
     def wait_s(self, now_s: float) -> float | None:
-        """Return the seconds until the next round of syncs, which are more after a time without work; None if a sync has
-        failed."""
+        """Return the seconds until the next sync. The interval is longer after some rounds without work. The result is None if
+        a sync has failed."""
         if self._failure is not None:
             return None
         return self._interval_s * (IDLE_FACTOR if self._idle_rounds >= IDLE_ROUNDS else 1)
@@ -203,11 +203,11 @@ class DeadlineWatcher(ServiceThread):
 
 
 class PendingWaiters:
-    """The pending waiters of the flush service, in the order in which they were submitted. Thread-safe; callbacks always run
-    outside its lock.
+    """The pending waiters of the flush service, in the order in which they were submitted. Thread-safe. Callbacks of
+    waiters always run while the lock is not held.
 
-    A simple lock around list operations is fastest here, because in the common case one sync covers all waiters and the whole
-    list is swapped. After :meth:`close` it returns :data:`~flintmq.core.waiters.FENCED`, so that no waiter stays pending.
+    A lock around operations of a list is fastest, because usually one sync covers all waiters, and the whole list is replaced.
+    After :meth:`close`, every new waiter is :data:`~flintmq.core.waiters.FENCED`, so that no waiter stays pending.
     """
 
     def __init__(self) -> None:

@@ -37,14 +37,15 @@ _PAGE_BYTES: Final = 4096
 class PagedThread(ServiceThread):
     """A thread that commits or syncs at an interval, or sooner if woken; the base class of both strategies.
 
-    An ordinary round works only if enough pages are dirty; a thorough round always works. After a failure no round works.
+    An ordinary round commits or syncs only if enough pages are dirty; a thorough round always does. After a failure, rounds do
+    nothing.
 
     Args:
         name: the name of the thread.
-        doing: the name of the work, for the log.
+        doing: a description of the thread's work, for log lines.
         clock: the clock of the thorough interval and the statistics.
         interval_ms: the time between two rounds.
-        least_pages: the number of dirty 4 KiB pages from which an ordinary round works.
+        least_pages: the least number of dirty 4 KiB pages with which an ordinary round commits or syncs.
         thorough_interval_ms: the time between two thorough rounds.
     """
 
@@ -238,7 +239,7 @@ class CommitRealTime(PagedThread):
     def submit(self, end_offset_bytes: int) -> FlushWaiter:
         """Return a completed waiter: FLUSHED, or FENCED after a failure or a ``stop``. Loop thread.
 
-        It wakes the commit thread only if an ordinary round would commit, so that small appends do not pay for a wake-up.
+        The method wakes the commit thread only if an ordinary round would commit, because a wake-up costs time.
         """
         self._submits += 1
         if self.stopping or self.failure is not None:

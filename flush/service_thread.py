@@ -1,7 +1,7 @@
 """A stoppable thread that can be woken (``ServiceThread`` of RocketMQ).
 
-The work is in :meth:`ServiceThread.run_once`, which takes the time as an argument and does not wait. Tests call it directly
-with any time, without a thread or a sleep. The thread only runs the loop around it.
+The work is in :meth:`ServiceThread.run_once`, which takes the time as an argument and does not wait. Tests call this method
+directly with any time, without a thread or a sleep. The thread only calls the method in a loop.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LOG = event_log("flintmq.flush")
 class ServiceThread:
     """A thread that calls :meth:`run_once` when it is woken, and after :meth:`wait_s` seconds.
 
-    The wake-up is a lock that is used as a binary semaphore, because that is faster than ``threading.Event``, and the loop
-    thread wakes it at each append. Any number of wake-ups during a round cause one more round.
+    The wake-up is a lock that is used as a binary semaphore, because such a lock is faster than ``threading.Event``, and the
+    loop thread may wake the service thread at each append. Any number of wake-ups during a round cause one more round.
     """
 
     rest_s = 0.0
@@ -41,7 +41,7 @@ class ServiceThread:
         self._thread: threading.Thread | None = None
 
     def run_once(self, now_s: float) -> None:
-        """Do one round of the service thread's work at a given monotonic time. The round may block in a sync, and must handle
+        """Do one round of the service thread's work at a given monotonic time. The round may block in a sync, and must catch
         its errors."""
         raise NotImplementedError
 
@@ -51,8 +51,8 @@ class ServiceThread:
         raise NotImplementedError
 
     def put_off(self, error: StoreExhaustedError | None) -> None:
-        """Record that a round could not work because the process has no file descriptor left, or (None) that a round could
-        work.
+        """Record that a round failed with ``error`` because the process has no free file descriptor, or (None) that a round
+        succeeded.
 
         A change is logged. A missing descriptor is not a failure: waiters keep waiting, and the next round tries again.
         """
@@ -100,10 +100,11 @@ class ServiceThread:
         self._stop_requested.wait(seconds)
 
     def end(self, timeout_s: float | None = None) -> bool:
-        """End the thread after its current round and :meth:`finish`. Idempotent; any thread but its own.
+        """End the service thread after its current round and :meth:`finish`. Idempotent. Any thread except the service thread
+        may call this method.
 
         Args:
-            timeout_s: the maximum time to wait for the end; None: no limit.
+            timeout_s: the maximum time to wait for the thread's end; None: no limit.
 
         Returns:
             False if the thread still runs after the maximum time, because a sync hangs.
