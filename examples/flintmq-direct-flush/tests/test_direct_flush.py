@@ -52,7 +52,7 @@ def test_the_direct_strategy_passes_the_flush_kit(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", ["direct", "dsync"])
 def test_acknowledged_messages_are_in_the_log_file(tmp_path: Path, mode: Mode) -> None:
-    """The records fill several files and end at many positions in a page; a second start finds all of them."""
+    """The records fill several files and end at many positions in a page; a second start of the broker finds all records."""
     store = store_at(tmp_path, mode)
     bodies = [os.urandom(1 + 37 * n % 3000) for n in range(150)]
     for body in bodies:

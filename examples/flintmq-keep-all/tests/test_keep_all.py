@@ -41,7 +41,8 @@ def test_the_keep_all_plugin_deletes_no_log_file(tmp_path: Path, more: str, *, i
 
 
 def test_the_keep_all_plugin_needs_no_replication_secret(tmp_path: Path) -> None:
-    """The plugin's replication needs no secret, because it accepts no slaves; the built-in one does not start without it."""
+    """The plugin's replication needs no secret, because it accepts no slaves. The built-in replication does not start without a
+    secret."""
     with flintmq.Broker(loaded(tmp_path, "ha: {enable: true}\n")) as broker:
         (put,) = broker.put([flintmq.Message("T", b"kept")])
         assert put.queue_offset == 0

@@ -40,7 +40,8 @@ def test_a_name_server_answers_the_counts_request(tmp_path: Path) -> None:
 
 
 def test_requests_of_a_broker_are_counted_or_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Requests, answers and connections are counted; a refused code says which key refuses it."""
+    """Requests, answers and connections are counted. The refusal of a request names the configuration key that lists the
+    refused codes."""
     text = "listen: {port: 0, vip: false}\nrequest_watch: {refused_codes: [28]}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
     loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})

@@ -41,8 +41,8 @@ def test_the_quota_service_passes_the_service_kit() -> None:
 
 
 def test_a_broker_refuses_messages_above_the_quota(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Topics without a quota are not limited, the command prints the sent bytes, and a used up quota is among the broker's
-    alarms."""
+    """Topics without a quota are not limited. The command prints the sent bytes. A quota that is used up causes an alarm of the
+    broker."""
     text = "listen: {port: 0, vip: false}\ntopic_quota: {max_bytes: 10}\n"
     (tmp_path / "broker.yaml").write_text(text + f"store: {{path: {tmp_path / 'store'}}}\n", encoding="utf-8")
     loaded = flintmq.load_config(tmp_path / "broker.yaml", [], {})

@@ -87,7 +87,7 @@ def bill(count: int) -> None:
 
 
 def test_the_bill_command_bills_every_order_across_two_runs(shop: Client) -> None:
-    """A command that is ended after some of the orders bills the rest when it is started again."""
+    """A command that is ended before it has billed all orders bills the remaining orders when it is started again."""
     from orders_django.models import Bill, Order
 
     for _ in range(60):

@@ -62,7 +62,7 @@ def test_the_service_uses_an_external_broker_if_configured(
 
 
 class Service:
-    """The service in a separate process."""
+    """Runs the service of orders in a separate process."""
 
     def __init__(self) -> None:
         with socket.socket() as taken:
@@ -73,7 +73,7 @@ class Service:
         self._process = subprocess.Popen([sys.executable, *command], env=dict(os.environ))
 
     def __enter__(self) -> Service:
-        """Wait until the service answers."""
+        """Wait until the service answers requests."""
         give_up_s = time.monotonic() + WITHIN_S
         while True:
             try:
@@ -90,11 +90,12 @@ class Service:
         self._process.wait()
 
     def terminate(self) -> None:
-        """Ask the process to end, as a supervisor does."""
+        """Send SIGTERM to the service's process, as a supervisor does."""
         self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Wait until the process has ended without an error; uvicorn raises the signal again after its shutdown."""
+        """Wait until the service's process has ended without an error. SIGTERM may end the process, because uvicorn raises the
+        signal again after its shutdown."""
         assert self._process.wait(WITHIN_S) in (0, -signal.SIGTERM)
 
 

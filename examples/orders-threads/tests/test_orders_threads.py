@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def live(folder: Path, *, orders: int) -> None:
-    """Run the program until it has sent this many further orders, then end it with SIGTERM."""
+    """Run the program until it has sent a number of further orders, then end the program with SIGTERM."""
     sent = folder / "sent.txt"
     before = len(lines(sent))
     with subprocess.Popen([sys.executable, "-W", "error", "-m", "orders_threads.program", str(folder)]) as program:
@@ -28,7 +28,7 @@ def live(folder: Path, *, orders: int) -> None:
 
 
 def lines(path: Path) -> list[str]:
-    """Return the lines of a journal."""
+    """Return the lines of a journal's file; an empty list if the file does not exist."""
     return path.read_text("utf-8").splitlines() if path.exists() else []
 
 

@@ -31,7 +31,7 @@ class AdaptiveGroupCommitSection:
 
 
 class AdaptiveGroupCommit(GroupCommit):
-    """Group commit that delays a sync if more than one waiter shared the sync before it."""
+    """Group commit that delays a sync if more than one waiter shared the previous sync."""
 
     def __init__(self, context: FlushContext[AdaptiveGroupCommitSection]) -> None:
         super().__init__(context)

@@ -47,7 +47,7 @@ class AuditDispatcher:
         return self._path.with_name(self._path.name + ".1")
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Append lines about the batch's new records to the audit file; records that the file already counts are skipped.
+        """Append lines about the new records of a batch to the audit file. Records that the file already counts are skipped.
 
         Raises OSError if the file cannot be written.
         """
@@ -73,8 +73,8 @@ class AuditDispatcher:
         self._file.close()
 
     def _write(self, data: bytes) -> None:
-        """Write all of the data to the audit file, or nothing. After an error the same batch is dispatched again, and would
-        otherwise be counted twice."""
+        """Write all of the data to the audit file, or nothing. A batch is dispatched again after an error, so a partly written
+        batch would be counted twice."""
         begin = self._file.tell()
         written = self._file.write(data)
         if written != len(data):

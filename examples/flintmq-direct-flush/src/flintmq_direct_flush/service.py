@@ -1,8 +1,8 @@
 """The flush strategy: group commit over a log whose ``flush`` writes the pool's buffer to the disk.
 
-Appends go to the transient store pool, so the file's mapped pages are never dirty. A direct write over dirty pages
-makes the kernel write those first, and costs twice. A commit is the write itself, which is durable when it returns. The flush
-that follows only makes a new file's name durable.
+Appends go to the transient store pool, so the file's mapped pages are never dirty. Before a direct write over dirty pages, the
+kernel writes these pages, so the bytes are written twice. A commit is the direct write, which is durable when the commit
+returns. The later flush only makes the name of a new file durable.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ class KeepAll:
     """A retention that deletes no file, and a replication that sends and copies nothing."""
 
     def start(self) -> None:
-        """Do nothing."""
+        """Do nothing at the start of the broker: the service has no periodic work."""
 
     def stop(self) -> None:
-        """Do nothing."""
+        """Do nothing at the stop of the broker: the service holds no resources."""
 
 
 @hookimpl

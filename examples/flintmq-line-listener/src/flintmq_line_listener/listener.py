@@ -1,9 +1,9 @@
-"""The listener and its connections. A request is one line of words; bodies are percent-encoded.
+"""The listener and its connections. A request is one line of words, an answer at least one line. Bodies are percent-encoded.
 
     PUT TOPIC BODY                                       STORED QUEUE OFFSET
     PULL GROUP TOPIC QUEUE OFFSET                        MESSAGE QUEUE OFFSET BODY ..., END OFFSET
-    HOLD GROUP TOPIC QUEUE OFFSET TIMEOUT_MS             as PULL, which waits for the first message
-    WAIT TOPIC TIMEOUT_MS OFFSET_OF_QUEUE_0 ...          as HOLD, for any queue of the topic; END has an offset for each
+    HOLD GROUP TOPIC QUEUE OFFSET TIMEOUT_MS             as for PULL, after a wait for the first message
+    WAIT TOPIC TIMEOUT_MS OFFSET_OF_QUEUE_0 ...          as for HOLD, but for all queues; END has an offset for each queue
 
 A refused request is answered with ``REFUSED``, the id of the reason and a text. A line that is not a request is answered with
 ``MALFORMED`` and a text.
@@ -72,7 +72,7 @@ class LineConnection(asyncio.Protocol):
 
     Args:
         api: the broker.
-        connections: the open connections; this one adds and removes itself.
+        connections: the open connections; this connection adds and removes itself.
     """
 
     def __init__(self, api: BrokerApi, connections: set[LineConnection]) -> None:

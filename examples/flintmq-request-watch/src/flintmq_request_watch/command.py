@@ -1,4 +1,4 @@
-"""The command ``flintmq request-counts``."""
+"""The command ``flintmq request-counts``, which prints the number of requests that a server has received."""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ class SqliteIndex:
     def query(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[int], int, int]:
-        """Return the physical offsets of records with a key, newest first; the last record's store time and its offset."""
+        """Return the physical offsets of records with a key, newest first; then the store time and the physical offset of the
+        index's last record."""
         sql = (
             "SELECT physical FROM keys WHERE topic = ? AND key = ? AND store_ms BETWEEN ? AND ? "
             "ORDER BY physical DESC LIMIT ?"

@@ -15,7 +15,7 @@ class SqliteQueue:
     Args:
         rows: the database, see :class:`flintmq_sqlite_store.queues.SqliteConsumeQueues`.
         topic, queue_id: the queue's topic and number.
-        begin, end: logical offsets of the queue's oldest message and of its next one.
+        begin, end: logical offsets of the queue's oldest message and of its next message.
     """
 
     def __init__(self, rows: sqlite3.Connection, topic: str, queue_id: int, begin: int, end: int) -> None:
@@ -28,7 +28,8 @@ class SqliteQueue:
         self.find_end()
 
     def find_end(self) -> None:
-        """Set ``max_physical_offset_bytes`` to the end of the last message that has a unit; -1 if there is none."""
+        """Set ``max_physical_offset_bytes`` to the physical end of the last message that has a queue unit; -1 if no message has
+        a unit."""
         sql = "SELECT MAX(physical + size) FROM units WHERE topic = ? AND queue_id = ? AND is_filler = 0"
         (end,) = self._rows.execute(sql, (self.topic, self.queue_id)).fetchone()
         self.max_physical_offset_bytes = -1 if end is None else end
@@ -51,17 +52,20 @@ class SqliteQueue:
         return memoryview(b"".join([UNIT.pack(*unit) for unit in self.units(queue_offset, max_units)]))
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:
-        """Return the filter unchanged: a unit's tags code needs no look-up in an extension file here."""
+        """Return the message filter unchanged, because the queue has no extension file in which the filter would look up tags
+        codes."""
         return message_filter
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
-        """Return the queue's end: there is a unit at each offset before it, so nothing can be skipped."""
+        """Return the end of the queue. The queue has a unit at each offset before its end, so a reader never needs to skip to a
+        next file."""
         return self.max_queue_offset
 
     def queue_offset_by_time(
         self, timestamp_ms: int, min_physical_offset_bytes: int, store_time: Callable[[int], int]
     ) -> int:
-        """Return the logical offset of the message whose store time is nearest to a time in ms; 0 if there is none."""
+        """Return the logical offset of the message whose store time is nearest to a time in ms; 0 if the queue has no
+        message."""
         after = self.first_from(lambda at: at < min_physical_offset_bytes or store_time(at) < timestamp_ms)
         before = after - 1
         while before >= self.min_queue_offset and (unit := self.unit(before)) is not None and is_filler(unit):
@@ -110,7 +114,7 @@ class SqliteQueue:
             self._note()
 
     def cut(self, queue_offset: int) -> None:
-        """Delete all units from a logical offset on."""
+        """Delete all units of the queue from a logical offset on."""
         if queue_offset >= self.max_queue_offset:
             return
         self.max_queue_offset = queue_offset
@@ -124,7 +128,8 @@ class SqliteQueue:
         self.find_end()
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Delete the units whose messages end after a physical offset, and the fillers directly before those units."""
+        """Delete the units whose messages end after a physical offset, and the fillers (units of lost messages) directly before
+        these units."""
         sql = "SELECT MAX(queue_offset) FROM units WHERE topic = ? AND queue_id = ? AND is_filler = 0 AND physical + size <= ?"
         (last,) = self._rows.execute(sql, (self.topic, self.queue_id, end_offset_bytes)).fetchone()
         self.cut(self.min_queue_offset if last is None else last + 1)

@@ -88,7 +88,8 @@ class SqliteConsumeQueues:
                 self.delete_queue(*key)
 
     def _ending(self, key: tuple[str, int], first_queue_offset: int) -> SqliteQueue:
-        """Return the queue to append to. A new queue, or one without units, begins at the record's queue offset."""
+        """Return the queue to which a record's unit is appended. A new queue, or a queue without units, begins at the record's
+        queue offset."""
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = SqliteQueue(self._rows, *key, first_queue_offset, first_queue_offset)
@@ -125,7 +126,7 @@ class SqliteConsumeQueues:
 def _append(queue: SqliteQueue, request: DispatchRequest) -> list[Row]:
     """Return the rows to insert for a record, and move the queue's end past it.
 
-    If a damaged log has lost messages before the record, rows of fillers for them come first.
+    If a damaged log has lost messages of the queue before the record, a filler row for each lost message comes first.
     """
     known = max(0, queue.max_physical_offset_bytes)
     gap = request.queue_offset - queue.max_queue_offset

@@ -1,4 +1,4 @@
-"""The command ``flintmq topic-quota``."""
+"""The command ``flintmq topic-quota``, which prints how much of their quotas the topics have used."""
 
 from __future__ import annotations
 

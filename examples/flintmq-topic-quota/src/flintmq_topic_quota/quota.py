@@ -27,7 +27,7 @@ class Quota:
         self.used_bytes: Counter[str] = Counter()
 
     def take(self, topic: str, size_bytes: int) -> None:
-        """Count bytes sent to a topic. Raises ``RefusedError``, without counting them, if they exceed the quota."""
+        """Count bytes sent to a topic. If the bytes exceed the topic's quota, raise ``RefusedError`` and do not count them."""
         wanted = self.used_bytes[topic] + size_bytes
         if wanted > self.max_bytes:
             raise RefusedError(
@@ -48,7 +48,7 @@ class QuotaStep:
     """The intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) that counts bytes. Loop thread.
 
     Args:
-        quota: the counts.
+        quota: the counts of bytes, and the quota.
         topics_prefix: prefix of the names of the topics whose bytes are counted.
     """
 
@@ -76,7 +76,7 @@ class QuotaService:
     """The service (:class:`flintmq.core.kernel.ports.Service`) that resets the quota. Loop thread.
 
     Args:
-        quota: the counts.
+        quota: the counts of bytes to reset.
         period_s: length of a period.
         timers: the broker's timers.
     """
@@ -98,7 +98,7 @@ class QuotaService:
         return {USED: str(self._quota.used_bytes.total())}
 
     def health(self) -> str:
-        """Return a text with the topics whose quota is used up, empty if there are none."""
+        """Return a text with the topics whose quota is used up; empty if no quota is used up."""
         ended = self._quota.ended()
         return f"the quota is used up: {', '.join(ended)}" if ended else ""
 

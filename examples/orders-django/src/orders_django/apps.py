@@ -1,4 +1,5 @@
-"""The application's configuration. It starts no client, because a server may fork workers after loading it."""
+"""The configuration of the Django application. The configuration starts no client, because a server may fork workers after it
+has loaded the application."""
 
 from django.apps import AppConfig
 

@@ -37,7 +37,7 @@ class ProcessProducer:
             return self._producer
 
     def close(self) -> None:
-        """Leave the group and close the connections; the next call of :meth:`get` starts another producer."""
+        """Leave the producer group and close the connections; the next call of :meth:`get` starts another producer."""
         with self._lock:
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -48,5 +48,5 @@ producers = ProcessProducer()
 
 
 def order_placed(order_id: int) -> None:
-    """Send a message with the id of an order. Call it after the order's transaction is committed."""
+    """Send a message with the id of an order. Call this function after the order's transaction is committed."""
     producers.get().send(Message("Orders", str(order_id).encode(), keys=f"order-{order_id}"))

@@ -1,4 +1,4 @@
-"""The project's settings; environment variables set those that differ between machines."""
+"""The project's settings. Settings that differ between machines come from environment variables."""
 
 import os
 

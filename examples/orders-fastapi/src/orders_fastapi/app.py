@@ -1,7 +1,8 @@
 """The application: ``uvicorn orders_fastapi.app:app``.
 
-If ``ORDERS_NAME_SERVERS`` has the address of name servers, the application uses their broker. Otherwise it runs a broker in
-this process, with its store in ``ORDERS_STORE``. Bills are lines of the file ``ORDERS_BILLS``.
+If ``ORDERS_NAME_SERVERS`` has the address of name servers, the application uses the broker that these name servers know.
+Otherwise the application runs a broker in this process, with its store in ``ORDERS_STORE``. Bills are lines of the file
+``ORDERS_BILLS``.
 """
 
 from __future__ import annotations
@@ -37,9 +38,8 @@ class State(TypedDict):
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[State]:
-    """Start broker, producer and consumer; end them in the reverse order.
-
-    uvicorn leaves the context after it has answered the last request, so no more messages are sent. Then the consumer finishes
+    """Start broker, producer and consumer for the time in which the application runs; end them in the reverse order. uvicorn
+    leaves this context manager after it has answered the last request, so no more messages are sent. Then the consumer finishes
     its message and commits, and the broker makes its log durable.
     """
     bills = Path(os.environ.get("ORDERS_BILLS", "bills.txt"))

@@ -26,17 +26,17 @@ class Journal:
         self._lock = threading.Lock()
 
     def add(self, line: str) -> None:
-        """Append a line to the file. The line is in the file when this method returns."""
+        """Append a line to the journal's file. The line is in the file when this method returns."""
         with self._lock:
             print(line, file=self._file, flush=True)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the journal's file."""
         self._file.close()
 
 
 def work(orders: queue.Queue[str | None], producer: Producer, sent: Journal) -> None:
-    """Send orders until the queue yields None. The broker has stored an order before it is in the journal."""
+    """Send orders until the queue yields None. An order is added to the journal after the broker has stored it."""
     while (order := orders.get()) is not None:
         producer.send(Message("Orders", order.encode(), keys=order))
         sent.add(order)
@@ -69,7 +69,7 @@ def run(folder: Path, end: threading.Event) -> None:
 
 
 def produce(producer: Producer, sent: Journal, end: threading.Event) -> None:
-    """Put orders into the queue of the threads until the event is set; return when the threads have sent all of them."""
+    """Put orders into the queue of the threads until the event is set; return when the threads have sent all orders."""
     orders: queue.Queue[str | None] = queue.Queue(maxsize=2 * THREADS)
     with ThreadPoolExecutor(THREADS) as threads:
         workers = [threads.submit(work, orders, producer, sent) for _ in range(THREADS)]
@@ -84,7 +84,7 @@ def produce(producer: Producer, sent: Journal, end: threading.Event) -> None:
 
 
 def main() -> None:
-    """Run in the folder that the command line names until SIGTERM or Ctrl-C."""
+    """Send and bill orders, in the folder that the command line names, until SIGTERM or Ctrl-C."""
     end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end.set())

@@ -1,4 +1,4 @@
-"""``bill_orders``: consumes orders until SIGTERM or Ctrl-C."""
+"""The command ``bill_orders``, which consumes orders and creates their bills until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Command(BaseCommand):
     help = "Bills orders until SIGTERM or Ctrl-C."
 
     def handle(self, **_options: object) -> None:
-        """Consume until a signal comes. Then the ``with`` statement waits for the current message and commits."""
+        """Consume orders until SIGTERM or Ctrl-C. Then the ``with`` statement waits for the current message, and commits the
+        offsets."""
         end = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: end.set())
@@ -35,7 +36,8 @@ class Command(BaseCommand):
 
 
 def bill(message: MessageExt) -> None:
-    """Create the bill of an order unless it exists. If this raises, the broker delivers the message again later."""
+    """Create the bill of an order unless it exists. If the function raises an exception, the broker delivers the message again
+    later."""
     try:
         Bill.objects.get_or_create(order_id=int(message.body))
     finally:
