@@ -64,8 +64,8 @@ ANYONE = Access()
 class AclSigner:
     """A hook for :class:`~flintmq.remoting.client.instance.ClientInstance` that signs every request with an account's keys.
 
-    Each request also carries its time, by which a FlintMQ broker detects replayed requests (``acl.replay_window_ms``). Other
-    brokers only include the time in the signature, like any other field.
+    Each signed request also contains the current time, by which a FlintMQ broker detects replayed requests
+    (``acl.replay_window_ms``). RocketMQ's brokers use the time only as one of the signed fields.
 
     Args:
         access_key: the name of the account.

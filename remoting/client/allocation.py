@@ -90,7 +90,8 @@ def allocate_nearby(
     Args:
         room_of_broker: returns the room of a queue.
         room_of_member: returns the room of a client id.
-        within: divides the queues of a room among its members, and the queues of rooms without members among all.
+        within: the strategy that divides the queues of a room among its members, and the queues of rooms without members among
+            all members.
     """
 
     def allocate(client_id: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:

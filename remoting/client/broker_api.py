@@ -158,7 +158,8 @@ class BrokerApi(QueueOffsets):
             queue_offset: the queue offset of the first message.
             subscription: selects the messages; it is sent with the request.
             max_messages: the maximum number of messages.
-            suspend_ms: how long the broker waits for a message if there is none; 0: it answers at once.
+            suspend_ms: how long the broker waits for a message if the queue has no message from the offset on; 0: the broker
+                answers at once.
         """
         found = await self.pull_records(
             queue, queue_offset, subscription=subscription, max_messages=max_messages, suspend_ms=suspend_ms
@@ -380,7 +381,8 @@ class BrokerApi(QueueOffsets):
             await self.client.remoting.invoke_oneway(await self._address(mine), unlock)
 
     def _by_broker(self, queues: Sequence[MessageQueue]) -> Iterator[tuple[MessageQueue, bytes]]:
-        """Yield, for each broker, one of its queues and the request body with all of its queues."""
+        """Yield, for each broker of the queues, one queue of the broker, and the body of a request to lock or unlock all queues
+        of the broker."""
         for broker_name in sorted({queue.broker_name for queue in queues}):
             mine = [queue for queue in queues if queue.broker_name == broker_name]
             wrapped = list(map(self.client.namespace.wrap_queue, mine))
@@ -391,8 +393,9 @@ class BrokerApi(QueueOffsets):
 
         Args:
             message: the message.
-            delay_level: the delay level of the redelivery; 0: it rises with each attempt; negative: make it a dead letter.
-            max_reconsume_times: the number of redeliveries after which the broker makes it a dead letter.
+            delay_level: the delay level of the redelivery; 0: the level rises with each attempt; negative: the message becomes
+                a dead letter.
+            max_reconsume_times: the number of redeliveries after which the message becomes a dead letter.
         """
         header = ConsumerSendMsgBackRequestHeader(
             commit_log_offset_bytes=message.commit_log_offset_bytes,

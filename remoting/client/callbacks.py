@@ -42,7 +42,8 @@ def called(function: Callable[[Any], Any], argument: Any) -> Any:
 def result_of(outcome: Any) -> Any:
     """Return the result of a user's function from the value that :func:`called` returned.
 
-    An exception of the function is raised here, or a :class:`CallbackError` in its place if it would end more than this call.
+    An exception of the function is raised here. If the exception would end more than this call, a :class:`CallbackError` is
+    raised in its place.
     """
     if not isinstance(outcome, Raised):
         return outcome

@@ -15,7 +15,8 @@ _OF_PYDANTIC: Final = "model_validate_json"
 
 
 class Codec(Protocol):
-    """Decodes message bodies into values. It is called on the thread that reads ``message.value``, such as a listener's."""
+    """Decodes message bodies into values. The method :meth:`decode` is called on the thread that reads ``message.value``, such
+    as a listener's."""
 
     def decode(self, body: bytes, /) -> object:
         """Decode a message body and return its value. If this method raises, ``message.value`` raises :class:`CodecError`."""

@@ -175,7 +175,8 @@ class ClientConnection(asyncio.Protocol):
             self._write_outgoing()
 
     def ask(self, command: RemotingCommand, timeout_ms: float, deadline_s: float) -> asyncio.Future[RemotingCommand]:
-        """Write a request and return the future of its answer; a caller that gives up removes the request from :attr:`waiting`.
+        """Write a request and return the future of its answer. A caller that does not wait any longer removes the request from
+        :attr:`waiting`.
 
         Args:
             command: the request, with an opaque that no other waiting request has.

@@ -1,4 +1,4 @@
-"""The position where consuming begins, in one notation for the client, the command line and the console."""
+"""The position where a consumer group begins to consume, in one notation for the client, the command line and the console."""
 
 from __future__ import annotations
 

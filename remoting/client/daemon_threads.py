@@ -135,7 +135,7 @@ _all_threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 def wait_for_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
     """Wait at most ``timeout_s`` for the functions on all daemon threads, and log the threads whose functions take long.
 
-    This function is called at program exit. Daemon threads that still run after it end with the process.
+    This function is called at program exit. Daemon threads that still run after this wait end with the process.
     """
     for threads in list(_all):
         threads.end()
@@ -166,5 +166,6 @@ def _joined(ends_s: float) -> list[str]:
 
 @functools.cache
 def _wait_at_exit() -> None:
-    """Register :func:`wait_for_all` with ``atexit``, once; program exit then calls it before it stops the shared event loop."""
+    """Register :func:`wait_for_all` with ``atexit``, once. Program exit then calls this function before the shared event loop
+    is stopped."""
     atexit.register(wait_for_all)

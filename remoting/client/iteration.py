@@ -171,7 +171,7 @@ class LoopMessages(AsyncIterator[MessageExt]):
         self.end()
 
     def __del__(self) -> None:
-        """End a loop that ``break`` or an exception has left; the garbage collector can call this on any thread."""
+        """End a loop that ``break`` or an exception has left; the garbage collector can call this method on any thread."""
         if self.handed is None:
             return
         if running_loop() is self._loop:

@@ -213,7 +213,8 @@ class MessageExt(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def offset_msg_id(self) -> str:
-        """The broker's id of the message, which contains its place in the store; empty for a reply, which is not stored."""
+        """The broker's message id, which contains the message's position in the store; empty for a reply, which is not
+        stored."""
         if self.commit_log_offset_bytes < 0:
             return ""
         return offset_message_id(self.store_host_bytes.hex().upper(), self.commit_log_offset_bytes)
@@ -363,7 +364,7 @@ def message_of(record: Record, broker_name: str = "", unpack: Unpack | None = No
     Args:
         record: a record that a broker stored.
         broker_name: the name of that broker, or empty if not known.
-        unpack: decompresses bodies, shared by all records of an answer; None: this is the only record.
+        unpack: decompresses bodies; all records of an answer share this object. None: the answer has only this record.
     """
     sys_flag = record.sys_flag
     message = MessageExt(
@@ -459,7 +460,8 @@ async def unpacked_messages(records: bytes, broker_name: str = "", *, packed: bo
 
 
 def _stated_size(view: memoryview, position: int) -> int:
-    """Return the size in a record's header if another record begins after that size; otherwise the number of bytes left."""
+    """Return the size in a record's header if another record begins after that size. If no record begins there, return the
+    number of remaining bytes."""
     left = len(view) - position
     size = int.from_bytes(view[position : position + 4], "big")
     if RECORD_MIN_BYTES <= size < left:

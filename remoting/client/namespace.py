@@ -1,7 +1,8 @@
 """Names of topics and groups within a namespace, as clients of RocketMQ 4.9 write them (``NamespaceUtil``).
 
 Programs use plain names; brokers and name servers see ``NAMESPACE%TOPIC`` and ``%RETRY%NAMESPACE%GROUP``. The code that sends
-requests wraps names, and the code that reads answers unwraps them. The rest of the client uses plain names only.
+requests adds the namespace to names (wraps them), and the code that reads answers removes the namespace. The rest of the client
+uses plain names only.
 """
 
 from __future__ import annotations

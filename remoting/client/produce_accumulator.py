@@ -94,7 +94,7 @@ class ProduceAccumulator:
     """Joins the sends of one producer into batches. Loop thread only.
 
     Batches without a chosen queue are sent independently of each other. Messages for one queue, chosen directly or by a
-    sharding key, keep their order: a batch is sent when the previous one is answered, and collects messages meanwhile.
+    sharding key, keep their order: a batch collects messages until the previous batch is answered, and is then sent.
 
     Args:
         sender: sends the batches.

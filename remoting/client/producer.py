@@ -301,7 +301,7 @@ class Producer(InstanceUser):
     async def _introduce(self, topic: str, timeout_ms: float) -> float:
         """Send heartbeats to a topic's brokers, and return the remaining milliseconds of a timeout, at least 1.
 
-        The heartbeats let the brokers forward replies to this client, and ask the group about its transactions.
+        After a heartbeat, a broker can forward replies to this client, and can ask it about transactions of its group.
         """
         clock = self.client.clock
         deadline_s = clock.monotonic_s() + timeout_ms / 1000

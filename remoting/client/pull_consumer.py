@@ -111,7 +111,8 @@ class PullConsumer(QueueOffsets, InstanceUser):
             queue: the queue to read; it does not need to be assigned.
             queue_offset: the queue offset of the first message.
             max_messages: the maximum number of messages.
-            suspend_ms: how long the broker waits for a message if there is none; 0: it answers at once.
+            suspend_ms: how long the broker waits for a message if the queue has no message from the offset on; 0: the broker
+                answers at once.
             expression, expression_type: select the messages (``*``, ``A || B``, or SQL92).
         """
         subscription = build_subscription(queue.topic, expression, expression_type)

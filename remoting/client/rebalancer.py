@@ -117,9 +117,9 @@ class Rebalancer:
     def _is_news(self, topic: str, failure: Exception) -> bool:
         """Record the reason why a topic's queues could not be assigned, and return whether to log the reason.
 
-        Failures of retry topics are ignored: such a topic exists only after the first retry. A broker that has just started,
-        or just got this member's first heartbeat, refuses for a moment to list the members. Such a refusal is logged only if it
-        lasts.
+        Failures of retry topics are ignored: such a topic exists only after the first retry. A broker that has just started, or
+        just got this member's first heartbeat, refuses for a moment to list the members. This refusal is logged only if the
+        broker refuses again.
         """
         may_pass = isinstance(failure, RefusedError) and failure.code != ResponseCode.TOPIC_NOT_EXIST
         return not topic.startswith(RETRY_PREFIX) and self._member.troubles.met(topic, failure, may_pass=may_pass)

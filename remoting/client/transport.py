@@ -101,7 +101,7 @@ class RemotingClient:
     After a connection is lost, the next request to its address opens a new one. Requests to one address are pipelined.
 
     Args:
-        max_in_flight: the maximum number of unanswered requests; further ones wait, within their own timeout.
+        max_in_flight: the maximum number of unanswered requests; further requests wait, within their timeouts.
         idle_timeout_s: a connection without traffic for this time is closed.
         connect_timeout_ms: the limit for opening a connection.
         ssl_context: the TLS context of every connection; None for plain connections.

@@ -41,7 +41,7 @@ ASK_STATUS_TIMEOUT_S: Final = 5.0
 
 
 class Askable(Protocol):
-    """A connection on which the broker can send its client a request and wait for the answer."""
+    """A client's connection, over which the broker can send the client a request and wait for the answer."""
 
     async def invoke(self, code: int, header: Mapping[str, str], body: bytes, timeout_s: float) -> RemotingCommand: ...
 
@@ -106,8 +106,8 @@ class AdminClientProcessor(StateProcessor):
     def reset_offset(self, request: Request) -> Response:
         """Reset a consumer group's offsets to a given time at its connected consumers, and return the new offsets.
 
-        The consumers get the new offsets in a request, and commit them later. The broker's own table of consumer offsets is not
-        changed here.
+        The consumers get the new offsets in a request, and commit them later. This request does not change the broker's own
+        table of consumer offsets.
         """
         header = request.header(ResetOffsetRequestHeader)
         offsets = self._offsets_at(header)

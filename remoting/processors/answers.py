@@ -70,7 +70,7 @@ def check_not_slave(api: BrokerApi) -> None:
     """Check that the broker is not a slave, whose topics and groups are copies of its master's.
 
     Raises:
-        RefusedError: SYSTEM_ERROR; this is a slave.
+        RefusedError: SYSTEM_ERROR; the broker is a slave.
     """
     if not api.role.takes_writes:
         raise system_error(

@@ -179,7 +179,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
     def _viewpoint(self, request: Request) -> Viewpoint:
         """Return the listener and the local address that a client uses.
 
-        They decide which addresses of the brokers the client gets.
+        The listener and the address decide which addresses of the brokers the client gets.
         """
         channel, names = request.channel, self._listeners
         host, port = channel.local_host, channel.local_port
@@ -280,8 +280,8 @@ def _check_registration(header: RegisterBrokerRequestHeader, filter_servers: Seq
 def _advertised(text: str | None, request: Request) -> Advertised:
     """Return the addresses that a broker advertises in its registration.
 
-    A broker may state that clients reach it at the name server's host. This is accepted only from a broker on the name server's
-    machine, whose connection has the same remote and local host.
+    A broker may state that clients reach it at the name server's host. This statement is accepted only from a broker on the
+    name server's machine, whose connection has the same remote and local host.
     """
     if not text:
         return Advertised()

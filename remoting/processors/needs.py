@@ -77,7 +77,8 @@ def topic_and_group(field: str = "consumerGroup") -> AccessRule:
 
 
 def given_group() -> AccessRule:
-    """Return the access rule that an account needs the right to the consumer group of its request, if a group is named."""
+    """Return the access rule that an account needs the right to the consumer group of its request, if the request names a
+    group."""
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
         name = caller.ext_fields.get("consumerGroup")
@@ -139,7 +140,8 @@ def body(needs: Callable[[bytes], Sequence[Need]]) -> AccessRule:
     """Return the access rule that an account needs the rights to the topics and consumer groups in the body of its request.
 
     Args:
-        needs: returns the needs for a body. A ``FlintError`` that it raises refuses the request.
+        needs: a function that returns the access needs for a body. If the function raises a ``FlintError``, the request is
+            refused.
     """
 
     def checked(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:

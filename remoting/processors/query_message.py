@@ -1,4 +1,5 @@
-"""Answers QUERY_MESSAGE (12), which finds messages by key, and VIEW_MESSAGE_BY_ID (33), which finds one by physical offset."""
+"""Answers QUERY_MESSAGE (12), which finds messages by key, and VIEW_MESSAGE_BY_ID (33), which finds a message by physical
+offset."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ class QueryMessageProcessor(StateProcessor):
     async def query(self, request: Request) -> Response:
         """Return the messages of a topic that have a given key.
 
-        The index finds candidates by a hash. The topic and the key of each candidate are compared here, although clients
-        compare them, too.
+        The index finds candidates by a hash. The broker compares the topic and the key of each candidate with those of the
+        request, although clients compare them, too.
         """
         header = request.header(QueryMessageRequestHeader)
         steps = self._api.log.reader.query_message_steps(

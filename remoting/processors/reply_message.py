@@ -1,8 +1,8 @@
 """Forwards the replies of consumers to requests that producers sent as messages: SEND_REPLY_MESSAGE (324, 325).
 
-The consumer of a request sends its reply to the broker. The broker finds the connection of the requesting producer by its
-client id, pushes the reply over it, and waits for the producer's answer. With ``topics.store_reply`` the broker also stores the
-reply, even if the push fails.
+The consumer of a request sends its reply to the broker. The broker finds the connection of the requesting producer by the
+producer's client id, pushes the reply over this connection, and waits for the producer's answer. With ``topics.store_reply``
+the broker also stores the reply, even if the push fails.
 
 See docs/internals/protocol.md, Request and reply.
 """

@@ -1,7 +1,8 @@
 """Stores and answers SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (10, 310, 320): the hot path of sends.
 
 All sends that arrive in one iteration of the loop, over all connections, are stored with one append (:class:`SendQueue`). One
-waiter reports when they are durable. The answers of each connection are sent in one write (:class:`SendAnswers`).
+waiter reports when the stored messages are durable. The answers of each connection are sent in one write
+(:class:`SendAnswers`).
 
 With ``admission.fast_failure``, sends that have waited too long are refused (docs/internals/algorithms.md, Flow control)::
 
@@ -74,8 +75,9 @@ class SendQueue:
     Used only on the event loop's thread.
 
     Args:
-        store: stores one share. If it raises, only the sends of that share stay without answers.
-        loop: returns the broker's loop.
+        store: a function that stores one share. If the function raises an exception, only the sends of that share stay without
+            answers.
+        loop: returns the broker's event loop.
         at_turn_end: calls a function at the end of an iteration of the loop, when every socket that was ready has been read.
     """
 
@@ -99,7 +101,7 @@ class SendQueue:
     def add(self, batch: list[Request]) -> None:
         """Add the send requests of one read.
 
-        They are stored when every socket that is ready in this iteration of the loop has been read.
+        The requests are stored when every socket that is ready in this iteration of the loop has been read.
         """
         if not self._is_draining:
             self._is_draining = True
@@ -117,7 +119,8 @@ class SendQueue:
             self._loop().call_soon(self._step, steps)
 
     def _step(self, steps: Iterator[None]) -> None:
-        """Do one step of storing a large share of send requests. Requests that arrive meanwhile are stored after the share."""
+        """Do one step of storing a large share of send requests. Requests that arrive during the steps are stored after the
+        share."""
         is_done = True
         try:
             for _ in steps:
@@ -190,7 +193,7 @@ class FastFailure:
         Args:
             pending: the sends to be stored now, in the order of their arrival.
             now_s: the current time.
-            admission: the settings with the limits.
+            admission: the settings with the limits of waiting times.
             left: number of sends that arrived later and wait for the next iteration of the loop.
         """
         if sum(count for _, count, _ in self._reads) != len(pending) + left:
@@ -561,7 +564,8 @@ class SendMessageProcessor:
         self._api.log.dispatch()
 
     def _answered(self, requests: list[Request]) -> None:
-        """Write the answers of send requests to their sockets, and report to the broker's intake that they are written."""
+        """Write the answers of send requests to their sockets, and report to the broker's intake that the answers are
+        written."""
         self._answers.flush(requests)
         self._api.intake.answered()
 

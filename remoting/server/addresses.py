@@ -25,7 +25,7 @@ def reachable_host(host: str) -> str:
     """Return the address under which clients reach a server that listens at a host.
 
     A host that means every interface becomes an IPv4 address of this machine; the loopback address only if the machine has no
-    other. A different host is returned unchanged.
+    other address. A different host is returned unchanged.
     """
     if host not in EVERY_INTERFACE:
         return host

@@ -1,6 +1,6 @@
 """The audit log: one line for each request that is declared as audited, with account, request, address and result.
 
-Lines go to the logger ``flintmq.audit``. They contain names and keys of settings, never bodies, signatures or secret keys.
+Lines go to the logger ``flintmq.audit``. The lines contain names and keys of settings, never bodies, signatures or secret keys.
 Every value is written as a quoted literal, so that no name can forge a line.
 """
 

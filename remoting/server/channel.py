@@ -381,8 +381,9 @@ class ServerChannel(asyncio.Protocol):
 def _reset_if_killed(transport: asyncio.Transport | None, is_wanted: bool) -> None:
     """Set whether the kernel resets a connection if this process is killed. A lingering time of 0 has this effect.
 
-    RocketMQ's Java clients up to 4.9 notice a reset, and repeat their requests within 3 s. At a mere end of the stream, their
-    open requests, held pulls included, fail only after the timeout of 30 s (``NettyRemotingClient.failFast``).
+    RocketMQ's Java clients up to 4.9 notice a reset, and repeat their requests within 3 s. If a connection ends without a
+    reset, the client's open requests, including held pulls, fail only after the timeout of 30 s
+    (``NettyRemotingClient.failFast``).
     """
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is not None and sock.family != socket.AF_UNIX:
@@ -401,7 +402,7 @@ class LastWords:
 
     Args:
         error: the error in the bytes. Its ``rest`` has the bytes that have arrived.
-        refuse: answers the request, called once its number is found in the bytes.
+        refuse: a function that answers the request, called when the request's number is found in the bytes.
     """
 
     def __init__(self, error: FrameError, refuse: Callable[[FrameError, Known], None]) -> None:
@@ -409,7 +410,7 @@ class LastWords:
         self._refuse = refuse
 
     def add(self, data: bytes) -> None:
-        """Add bytes that the peer has sent, and refuse its request as soon as the bytes contain the request's number."""
+        """Add bytes that the peer has sent, and refuse the peer's request as soon as the bytes contain the request's number."""
         error = self._error
         if error is None:
             return

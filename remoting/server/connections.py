@@ -1,4 +1,4 @@
-"""The open connections of one server: limits of their number and of their buffers, and the closing of idle ones."""
+"""The open connections of one server: limits of their number and of their buffers, and the closing of idle connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Connections:
 
     Args:
         limits: limits of all connections together.
-        idle_timeout_ms: time after which a connection is closed if no byte is received or sent. It may change while running.
+        idle_timeout_ms: time after which a connection is closed if no byte is received or sent. The time may change while the
+            server runs.
         on_closed: called with each connection that has ended.
     """
 
@@ -83,7 +84,8 @@ class Connections:
         return len(self.channels) + silent < self._limits.connections
 
     def holds(self, channel: ServerChannel, size_bytes: int) -> None:
-        """Record the buffered bytes of a connection. If the total exceeds its limit, close the connection that buffers most."""
+        """Record the buffered bytes of a connection. If the total exceeds its limit, close the connection with the most
+        buffered bytes."""
         self.buffered_bytes += size_bytes - self._buffered.pop(channel, 0)
         if size_bytes:
             self._buffered[channel] = size_bytes
@@ -104,7 +106,7 @@ class Connections:
 
         Args:
             channel: the connection.
-            error: the error of the network that ended it; None if there was none.
+            error: the error of the network that ended the connection; None if the connection ended without an error.
         """
         if channel in self._announced:
             if error is not None:

@@ -86,7 +86,8 @@ _VIP_ATTEMPTS: Final = 20
 
 
 def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket.socket:
-    """Return a socket that is bound to an address and does not listen yet. Early peers are refused instead of queued.
+    """Return a socket that is bound to an address and does not listen yet. Peers that connect before the socket listens are
+    refused, not queued.
 
     Args:
         host: a name or an address of this machine.

@@ -35,7 +35,7 @@ _FAST: Final = {(prefix + b",")[:_PREFIX_BYTES]: decoder for prefix, decoder in 
 
 
 def decode_request(channel: ServerChannel, frame: bytes, *, keep_ext_fields: bool) -> Request | RemotingCommand:
-    """Return the request in a frame, or the command in it if the frame answers a request of the server.
+    """Return the request in a frame, or the command in the frame if it answers a request of the server.
 
     Args:
         channel: the connection that the frame arrived on.

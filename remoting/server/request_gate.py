@@ -1,4 +1,5 @@
-"""Checks requests before they reach a processor: first by authenticators, then by plugins' hooks. Defines the hooks."""
+"""Checks requests before they reach a processor: first by authenticators, then by plugins' hooks. The module also defines the
+hooks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class RequestScheduler:
     One reading of the ready sockets is called a turn.
 
     Args:
-        answer: answers one request. It must not raise.
+        answer: a function that answers one request and raises no exception.
         now_s: the stopwatch of a clock (:func:`flintmq.core.io.clock.stopwatch_of`).
     """
 

@@ -28,7 +28,7 @@ handler's result."""
 class RequestTable:
     """The request handlers of one server, by request code. Used only on the event loop's thread.
 
-    The table is filled while the server is assembled. :class:`~flintmq.remoting.server.server.RemotingServer` reads it.
+    The table is filled while the server is assembled. :class:`~flintmq.remoting.server.server.RemotingServer` reads the table.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class RequestTable:
 
     @property
     def codes(self) -> frozenset[int]:
-        """Return the request codes that have a handler of their own.
+        """Return the request codes that have a separate handler.
 
         Codes that only the default handler answers are left out.
         """
@@ -119,7 +119,7 @@ class RequestTable:
 def _on_threads(handler: Handler, pool: Pool, watch: Watch | None) -> Handler:
     """Return a request handler, wrapped by `watch`.
 
-    If the pool has threads, a handler that is not ``async def`` runs in them.
+    If the pool has threads, a handler that is not ``async def`` runs in the pool's threads.
     """
     waits = is_async(handler)
     if watch is not None:
@@ -139,7 +139,7 @@ def check_processor(
     Args:
         where: the plugin and the name of the registration, for errors.
         made: the object.
-        codes: the request codes that it is registered for.
+        codes: the request codes that the processor is registered for.
         in_threads: whether its pool has threads, which handle single requests only.
 
     Returns:

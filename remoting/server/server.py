@@ -60,10 +60,10 @@ class RemotingServer:
     Args:
         clock: clock for idle times and latencies.
         max_frame_bytes: length of the longest frame that is accepted.
-        max_connections: limit of connections; further ones are closed at once.
-        max_connections_per_address: limit of connections from one address; further ones are closed at once.
-        max_buffered_bytes: limit of the incomplete frames and unsent answers of all connections. If it is exceeded, the
-            connection that buffers most is closed.
+        max_connections: limit of connections; further connections are closed at once.
+        max_connections_per_address: limit of connections from one address; further connections are closed at once.
+        max_buffered_bytes: limit of the bytes in incomplete frames and unsent answers of all connections. If the limit is
+            exceeded, the connection with the most buffered bytes is closed.
         idle_timeout_ms: time after which a connection is closed if no byte is received or sent.
         backlog: number of connections that may wait to be accepted.
         authenticators: authenticators that every request must pass.
@@ -193,7 +193,7 @@ class RemotingServer:
         """Stop listening, wait for the answers to the requests under way, and close every connection. Idempotent.
 
         Args:
-            drain_s: longest time to wait for the answers, in seconds. No new requests are read meanwhile.
+            drain_s: longest time to wait for the answers, in seconds. No new requests are read during this time.
         """
         if self._sweeper is not None:
             self._sweeper.cancel()

@@ -1,4 +1,4 @@
-"""Reads every ready socket once per iteration of the loop, then does the deferred work for all of them together.
+"""Reads every ready socket once per iteration of the loop, then does the deferred work for all sockets together.
 
 ::
 
@@ -11,7 +11,7 @@ and the loop watches only that epoll. A *turn* is one event of the loop, for any
 For connections with another transport (TLS), the end is the next iteration of the loop: see
 :meth:`.request_scheduler.RequestScheduler.at_turn_end`. Linux only.
 
-A loop that watches no descriptors, such as that of a simulation, has no turns. Its own transports and servers are used.
+A loop that watches no descriptors, such as that of a simulation, has no turns; the loop's own transports and servers are used.
 """
 
 from __future__ import annotations
@@ -394,7 +394,8 @@ class SocketListener:
             SocketTransport(self._turns, connection, self._make_protocol())
 
     def _pause(self, reason: str) -> None:
-        """Stop watching the listening socket for 0.1 s. Otherwise epoll would report the socket again and again.
+        """Stop watching the listening socket for 0.1 s, because no connection can be accepted now, and epoll would report the
+        socket again and again.
 
         Args:
             reason: the reason why no connection can be accepted, for the log.

@@ -135,7 +135,7 @@ class TlsListener:
             del self._pending_of[host]
 
     async def _begin(self, connection: socket.socket, address: object) -> None:
-        """Give a connection an encrypted or a plain transport, which its first byte decides.
+        """Give a connection an encrypted or a plain transport, depending on the connection's first byte.
 
         An error closes only this connection.
         """

@@ -41,7 +41,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class TypedRequest(Protocol):
-    """A request as the decoders of :data:`FAST_JSON` return it."""
+    """A request with a typed header, as the decoders of :data:`FAST_JSON` return a request."""
 
     code: int
     flag: int

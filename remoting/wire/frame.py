@@ -55,8 +55,8 @@ class FrameDecoder:
         """Add bytes that were read from a connection, and return the frames that are now complete, in order.
 
         Raises:
-            FrameError: a length is below 4 or above the maximum. It is raised as soon as the length field is complete; frames
-                before it in the same call are lost.
+            FrameError: a length is below 4 or above the maximum. The error is raised as soon as the wrong length field is
+                complete; frames that the same call has completed before are lost.
         """
         if self._needed_bytes:
             return self._feed_pending(data)

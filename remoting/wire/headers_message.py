@@ -202,7 +202,7 @@ class UnregisterClientRequestHeader(CommandHeader, kw_only=True):
 
 
 class ConsumerSendMsgBackRequestHeader(CommandHeader, kw_only=True):
-    """The header of request 36, which returns a message that could not be consumed to the broker, for a later redelivery."""
+    """The header of request 36, by which a consumer returns a message to the broker, for a later redelivery."""
 
     commit_log_offset_bytes: Long = field(name="offset")
     group: str

@@ -1,8 +1,9 @@
 """Reads JSON bodies in any dialect that peers send, and writes the dialect that a peer can read.
 
-Some clients only read fastjson's dialect, with unquoted numbers and objects as keys (old Go clients). Others only read strict
-JSON (clients from 4.9.4 on request it for routes), and others read both. A body is a struct whose fields have the wire's names
-in alphabetical order, in which fastjson writes them. See docs/internals/protocol.md, JSON dialect.
+Some clients, such as old Go clients, read only fastjson's dialect, with unquoted numbers and objects as keys. Some clients read
+only strict JSON; clients since version 4.9.4 ask for strict JSON in routes. Other clients read both dialects. A body is a
+struct whose fields have the wire's names in alphabetical order, in which fastjson writes them. See docs/internals/protocol.md,
+JSON dialect.
 """
 
 from __future__ import annotations
@@ -153,8 +154,8 @@ class PlainBody(Body):
 async def decode_answer(data: bytes, model: type[T]) -> T:
     """Return a broker's answer decoded like :func:`decode_body`. A long answer is decoded on a thread.
 
-    The reader of fastjson's dialect takes a microsecond per character. On the event loop, it would block all other work for
-    seconds if an answer has the offsets of a topic with thousands of queues.
+    The reader of fastjson's dialect takes a microsecond per character. On the event loop, this reader would block all other
+    work for seconds if an answer has the offsets of a topic with thousands of queues.
     """
     decode = model.decode if issubclass(model, Body) else partial(decode_body, model=model)
     return decode(data) if len(data) <= IN_LOOP_MAX_BYTES else await background(decode, data)

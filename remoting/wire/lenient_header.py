@@ -54,7 +54,7 @@ def frame_error(message: str, *, reason: str, measured: str = "", key: str = "",
         message: description of the error, also the remark of the refusal.
         reason: id of the refusal's reason.
         measured: the wrong value.
-        key: the setting with the limit; empty if there is none.
+        key: the setting with the exceeded limit; empty if the error is not about a setting's limit.
         rest: the received bytes of the frame, without its length.
     """
     refusal = RefusedError(ResponseCode.SYSTEM_ERROR, message, reason=reason, measured=measured, key=key)
