@@ -37,8 +37,8 @@ def blocking(
 
 
 async def returned(work: Callable[[], T]) -> T:
-    """Call a function that does not block, and return its result. This coroutine makes a plain function callable on the event
-    loop's thread."""
+    """Call a function that does not block, and return its result. The function runs on the event loop's thread, because this
+    function is a coroutine."""
     return work()
 
 

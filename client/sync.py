@@ -184,7 +184,7 @@ class Consumer(Blocking[aio.Consumer]):
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
-        """The current subscriptions, keyed by topic."""
+        """The current subscriptions of this consumer, keyed by topic."""
         return self._wait(returned(lambda: dict(self._inner.subscriptions)))
 
     @property
@@ -206,7 +206,7 @@ class Consumer(Blocking[aio.Consumer]):
         self._wait(returned(self._inner.suspend))
 
     def resume(self) -> None:
-        """Start pulling again after :meth:`suspend`."""
+        """Continue to pull messages after a call of :meth:`suspend`."""
         self._wait(returned(self._inner.resume))
 
     commit: Final = blocking(aio.Consumer.commit)

@@ -41,7 +41,7 @@ class CompressionError(UnreadableError):
 
 
 class TooLongError(CompressionError):
-    """The decompressed body would exceed the maximum size."""
+    """The decompressed body of a message would exceed the maximum size."""
 
 
 def compress(body: bytes, level: int = 5) -> tuple[bytes, int]:

@@ -117,7 +117,7 @@ class ConsumeService:
         self._goes_on.clear()
 
     def resume(self) -> None:
-        """Start pulling messages again after :meth:`suspend`."""
+        """Continue to pull messages after a call of :meth:`suspend`."""
         self._goes_on.set()
 
     def start(self) -> None:

@@ -215,7 +215,7 @@ class Consumer(InstanceUser):
         self.consumption.suspend()
 
     def resume(self) -> None:
-        """Start pulling messages again after :meth:`suspend`."""
+        """Continue to pull messages after a call of :meth:`suspend`."""
         self.consumption.resume()
 
     @property
@@ -233,7 +233,7 @@ class Consumer(InstanceUser):
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
-        """The current subscriptions, keyed by topic."""
+        """The current subscriptions of this consumer, keyed by topic."""
         return self.member.subscriptions
 
     @property
@@ -242,7 +242,7 @@ class Consumer(InstanceUser):
         return self.rebalancer.process_queues
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
-        """Iterate over the messages; see :meth:`~flintmq.remoting.client.iteration.Iteration.messages`."""
+        """Iterate over the consumer's messages; see :meth:`~flintmq.remoting.client.iteration.Iteration.messages`."""
         return self.messages()
 
     def messages(self, timeout_ms: int | None = None) -> AsyncIterator[MessageExt]:

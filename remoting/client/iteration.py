@@ -53,7 +53,7 @@ class Iteration:
         """Futures of consumed messages. A future is removed when the worker that waited for it has continued."""
 
     def begin(self) -> None:
-        """Accept messages from workers, also after :meth:`end`."""
+        """Begin to accept messages that workers offer; a call after :meth:`end` begins again."""
         self._has_ended = False
         self._arrived.clear()
 
@@ -84,7 +84,7 @@ class Iteration:
             self._settling.discard(consumed)
 
     async def settle(self) -> None:
-        """Wait until each worker whose message was consumed has continued."""
+        """Wait until each worker whose message was consumed has noticed this and continues."""
         while self._settling:  # noqa: ASYNC110 - the next iterations of the loop end it
             await asyncio.sleep(0)
 

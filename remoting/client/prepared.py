@@ -53,7 +53,7 @@ class Prepared:
 
     @property
     def messages(self) -> int:
-        """Number of messages that the send contains."""
+        """Number of messages in the encoded send."""
         return len(self.sources)
 
 
