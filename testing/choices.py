@@ -26,7 +26,7 @@ class Choices:
         self._recorded = recorded
 
     def below(self, bound: int) -> int:
-        """Decide on a number from 0 to ``bound`` - 1, and return the number."""
+        """Make a decision of the simulation: return a number from 0 to ``bound`` - 1."""
         if bound <= 1:
             return 0
         if self._recorded is None:

@@ -59,10 +59,10 @@ class ManualClock(SystemClock):
 
 
 class VirtualClock(ManualClock):
-    """A clock that stands still until :meth:`advance` moves it. The clock then runs the due work in the order of the due times.
+    """A clock that stands still until :meth:`advance` moves it, and that runs the work that becomes due.
 
-    One clock may serve several brokers, each in a separate thread. The work of one event loop is done in the order of the due
-    times. Work of different loops is done in the order in which each loop has scheduled it.
+    One clock may serve several brokers, each in a separate thread. Work is done in the order of the due times. If work of
+    several event loops is due at the same time, the loop whose work was scheduled first runs its work first.
 
     Args:
         now_ms: the wall clock at the beginning; None is the present time.

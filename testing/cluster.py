@@ -1,4 +1,4 @@
-"""Several brokers under one name server inside a test: masters, and slaves that copy them."""
+"""Several brokers and one name server inside a test: masters, and slaves that copy the masters."""
 
 from __future__ import annotations
 

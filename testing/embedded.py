@@ -245,7 +245,7 @@ class EmbeddedBroker:
         return self.name_server.address
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
-        """Store messages without a client; see :meth:`flintmq.programs.broker.broker.Broker.put`."""
+        """Store messages in the embedded broker without a client; see :meth:`flintmq.programs.broker.broker.Broker.put`."""
         return self.broker.put(messages)
 
     def create_topic(self, name: str, queue_nums: int = 4) -> str:

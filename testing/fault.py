@@ -1,4 +1,4 @@
-"""Faults that a test scripts, and the count of how often each fault has struck."""
+"""Faults that a test scripts, and counts of how often each fault has happened."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from flintmq.core.event import Event
 
 @attrs.define(eq=False)
 class Fault:
-    """A fault that strikes at the n-th occasion, or until the fault is undone. Thread-safe; the end of the fault's ``with``
-    statement undoes the fault."""
+    """A fault that happens (strikes) at the n-th occasion, such as the n-th sync, or also at every later occasion until the
+    fault is undone. Thread-safe. The end of the fault's ``with`` statement undoes the fault."""
 
     nth: int = attrs.field(default=1, kw_only=True)
     """Number of the occasion, such as a sync, at which the fault strikes; 1 is the first occasion after the fault was
@@ -29,25 +29,25 @@ class Fault:
     _lock: threading.Condition = attrs.field(factory=threading.Condition, init=False)
 
     def counts(self) -> bool:
-        """Count an occasion for the fault, and return whether the fault strikes at this occasion."""
+        """Count an occasion at which the fault could happen, and return whether the fault happens at this occasion."""
         with self._lock:
             self._seen += 1
             return not self._is_undone and (self._seen == self.nth or (self.for_ever and self._seen > self.nth))
 
     def strike(self) -> None:
-        """Count that the fault has struck, and wake the threads that wait in :meth:`wait`."""
+        """Count that the fault has happened, and wake the threads that wait in :meth:`wait`."""
         with self._lock:
             self.hits += 1
             self._lock.notify_all()
 
     def wait(self, timeout_s: float = 10.0) -> None:
-        """Wait until the fault has struck. Raises ``TimeoutError`` after ``timeout_s``."""
+        """Wait until the fault has happened. Raises ``TimeoutError`` after ``timeout_s``."""
         with self._lock:
             if not self._lock.wait_for(lambda: self.hits, timeout_s):
                 raise TimeoutError(f"{type(self).__name__} has not occurred within {timeout_s:g} s")
 
     def undo(self) -> None:
-        """End the fault, so that it strikes no more. Idempotent."""
+        """End the fault, so that it does not happen any more. Idempotent."""
         with self._lock:
             if self._is_undone:
                 return

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Faults:
     """The faults of one :class:`~flintmq.testing.embedded.EmbeddedBroker`. Thread-safe.
 
-    A method that scripts a fault returns a :class:`~flintmq.testing.fault.Fault`, which says whether it has struck (``hits``,
-    ``wait()``) and ends with ``undo()`` or with its ``with`` statement. All faults end with the broker.
+    A method that scripts a fault returns a :class:`~flintmq.testing.fault.Fault`, which counts how often the fault has happened
+    (``hits``, ``wait()``). The fault ends with ``undo()`` or with its ``with`` statement. All faults end with the broker.
     """
 
     def __init__(self, broker: EmbeddedBroker) -> None:

@@ -58,7 +58,7 @@ class AnswerRecorder(RecordingChannel):
         """Number of requests that the processor has received and not answered yet."""
 
     def respond(self, to: Request, answer: Response) -> None:
-        """Keep an answer of the request processor."""
+        """Keep an answer of the request processor for the kit's checks."""
         self.answers.append((to.opaque, answer))
 
     def refuse(self, to: Request, error: RefusedError) -> None:
@@ -74,7 +74,7 @@ class AnswerRecorder(RecordingChannel):
         self.due -= count
 
     def flush(self) -> None:
-        """Do nothing: the channel keeps the answers and sends none."""
+        """Do nothing at a flush: the channel keeps the answers and sends none."""
 
 
 @attrs.frozen

@@ -98,7 +98,7 @@ class _LoopSettings(_AbstractEventLoop):
         return self._task_factory
 
     def set_default_executor(self, executor: Any) -> None:
-        """Do nothing: the seeded loop has no threads."""
+        """Do nothing with an executor: the seeded loop has no threads."""
 
     def get_debug(self) -> bool:
         return self._debug
@@ -297,7 +297,7 @@ class SeededLoop(_LoopSettings):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run a callback after ``delay`` virtual seconds."""
+        """Run a callback after ``delay`` virtual seconds of the seeded loop."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def call_at(
@@ -314,7 +314,7 @@ class SeededLoop(_LoopSettings):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: a cancelled timer is skipped when it is due."""
+        """Do nothing when a timer is cancelled: a cancelled timer is skipped when it is due."""
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -98,7 +98,7 @@ class _ByHand:
     name: str
 
     def cancel(self) -> None:
-        """End the periodic work of the service."""
+        """End this periodic work of the service, so that the kit does not run it any more."""
         self.works.pop(self.name, None)
 
 

@@ -242,7 +242,7 @@ class SimulatedRegion:
             self._unnamed.pop()
 
     def evict(self, start: int, end: int) -> None:
-        """Do nothing: the file is in memory."""
+        """Do nothing: a file in memory has no pages to drop from the page cache."""
 
     def next_data(self, position: int) -> int:
         rest = bytes(self._data[position:])

@@ -143,7 +143,7 @@ class SimulatedServer(asyncio.AbstractServer):
         return (SimulatedSocket(self.address, self._network),)
 
     def close(self) -> None:
-        """Accept no more connections. Open connections stay. Idempotent."""
+        """Accept no more connections at the server's address. Open connections stay. Idempotent."""
         if self._network.servers.get(self.address) is self:
             del self._network.servers[self.address]
 
@@ -151,10 +151,10 @@ class SimulatedServer(asyncio.AbstractServer):
         return self._network.servers.get(self.address) is self
 
     async def wait_closed(self) -> None:
-        """Return at once: the server does not wait for open connections."""
+        """Return at once, because a closed server does not wait for its open connections."""
 
     async def start_serving(self) -> None:
-        """Do nothing: a server accepts connections from its beginning."""
+        """Do nothing: the server accepts connections as soon as it is created."""
 
     async def serve_forever(self) -> None:
         """Serve until the task that calls this method is cancelled."""

@@ -125,7 +125,7 @@ class FaultyWire:
 
 
 class _Link:
-    """One connection that is forwarded: from a client, and on to the server. Loop thread only."""
+    """One forwarded connection, with a socket to the client and a socket to the server. Loop thread only."""
 
     def __init__(self, wire: FaultyWire) -> None:
         self.wire = wire
