@@ -35,7 +35,7 @@ SETTLE_S = 2.0
 
 
 def own_kib(pid: int) -> int:
-    """Return the memory of a process that it shares with no other process and no file, in KiB."""
+    """Return the size of the memory that only the given process uses, without mapped files, in KiB."""
     found = re.search(r"^Pss_Anon:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1])

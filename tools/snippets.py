@@ -58,7 +58,7 @@ class SnippetList:
         return cls(tuple(read["run"]), read["elsewhere"], read["not_run"])
 
     def is_run(self, snippet: Snippet) -> bool:
-        """Return whether ``tests/test_docs.py`` runs a snippet."""
+        """Return whether ``tests/test_docs.py`` runs a snippet of the documentation unchanged."""
         return snippet.page in self.run and snippet.first_line not in self.not_run.get(snippet.page, {})
 
     def problems(self, root: Path = ROOT) -> Iterator[str]:

@@ -152,12 +152,13 @@ class Broker:
         self.name_server = name_server
 
     def trouble(self) -> None:
-        """Make the broker's process begin the faults."""
+        """Make the process of the troubled broker begin to cause faults."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"trouble\n")
 
     async def calm(self) -> dict[str, int]:
-        """Make the broker's process end the faults; return how often each kind of fault has happened since the start."""
+        """Make the process of the troubled broker stop causing faults; return how often each kind of fault has happened since
+        the start."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"calm\n")

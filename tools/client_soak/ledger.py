@@ -1,4 +1,5 @@
-"""A record of the acknowledgements and deliveries that clients received in a round of the soak test. A check compares them."""
+"""A record of the acknowledgements and deliveries that clients received in a round of the soak test. The acknowledgements are
+compared with the deliveries at the end of the round."""
 
 from __future__ import annotations
 
@@ -44,11 +45,11 @@ class Ledger:
         return Message(topic or self.topic, body, tags=chance.choice(("a", "b", "")), keys=key)
 
     def stored(self, messages: Iterable[Message]) -> None:
-        """Record that the broker acknowledged some messages."""
+        """Record that the broker has acknowledged the given messages."""
         self.acknowledged.update(word_of(message) for message in messages)
 
     def heard(self, group: str, messages: Iterable[MessageExt]) -> None:
-        """Record that a member of a consumer group received some messages."""
+        """Record that a member of a consumer group has received the given messages."""
         self.delivered[group].update(word_of(message) for message in messages)
 
     def check(self, message: MessageExt) -> TransactionState:

@@ -86,7 +86,7 @@ class Observed:
 
     @property
     def total(self) -> int:
-        """The number of calls that have ended."""
+        """The number of clients' calls that have ended in the soak test."""
         with self._lock:
             return sum(figures.count for figures in self.calls.values())
 

@@ -177,7 +177,7 @@ class TroubledBroker:
             self._name_server_proxy.cut()
 
     async def end(self) -> None:
-        """End the broker and its proxies."""
+        """Stop causing faults, and end the broker and its proxies."""
         self._is_calm.set()
         await self.calm()
         self._signal(signal.SIGTERM)
