@@ -14,8 +14,8 @@ from flintmq.testing.dispatcher_kit import check_dispatcher, sample_requests
 
 
 def account(*paths: Path) -> dict[str, tuple[int, int]]:
-    """Return the numbers of messages and bytes in the audit file, keyed by topic. They do not depend on how records form
-    batches."""
+    """Return the numbers of messages and bytes in the audit file, keyed by topic. These numbers do not depend on how records
+    form batches."""
     totals: dict[str, tuple[int, int]] = {}
     for line in itertools.chain.from_iterable(path.read_text("utf-8").splitlines() for path in paths if path.exists()):
         entry = json.loads(line)

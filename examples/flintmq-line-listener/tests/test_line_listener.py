@@ -153,7 +153,7 @@ def test_an_invalid_line_is_answered_with_a_reason(tmp_path: Path, line: str, an
 
 
 def test_a_too_long_line_closes_the_connection(tmp_path: Path) -> None:
-    """A client cannot make the broker buffer a line of any length."""
+    """The length of a line is limited, so that a client cannot make the broker buffer a line without end."""
 
     async def live(_broker: flintmq.Broker, connect: Callable[[], Awaitable[Lines]]) -> None:
         client = await connect()

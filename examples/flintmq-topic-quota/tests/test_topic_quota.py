@@ -1,4 +1,4 @@
-"""Messages to a topic are refused above its quota, and accepted again in the next period."""
+"""Messages that exceed their topic's quota are refused. In the next period, messages to the topic are accepted again."""
 
 from __future__ import annotations
 

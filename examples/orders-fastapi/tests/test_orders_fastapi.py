@@ -41,7 +41,7 @@ def billed_in_time(client: httpx2.Client, order: str) -> bool:
 
 @pytest.mark.usefixtures("environ")
 def test_an_order_is_billed() -> None:
-    """``TestClient`` runs the lifespan: broker, producer and consumer are the real ones."""
+    """``TestClient`` runs the application's lifespan, so the test uses a real broker, producer and consumer."""
     with TestClient(app) as client:
         answer = client.post("/orders", json={"id": "o-1", "article": "tea"})
         assert answer.status_code == 202
@@ -100,7 +100,7 @@ class Service:
 
 
 async def orders(service: Service, customer: int, confirmed: list[str], enough: asyncio.Event) -> None:
-    """Send orders until the service has ended."""
+    """Send orders to the service over HTTP until the service has ended."""
     async with httpx2.AsyncClient(base_url=service.url) as client:
         for number in range(100_000):
             order = f"{customer}-{number}"
@@ -115,7 +115,8 @@ async def orders(service: Service, customer: int, confirmed: list[str], enough: 
 
 
 def test_sigterm_under_load_loses_no_message(environ: Path) -> None:
-    """Requests under way are answered with 202, and the next process bills each confirmed order once."""
+    """After SIGTERM, requests under way are still answered with 202. The next process of the service bills each confirmed order
+    once."""
     confirmed: list[str] = []
 
     async def load(service: Service) -> None:

@@ -33,7 +33,7 @@ def lines(path: Path) -> list[str]:
 
 
 def test_two_runs_of_the_program_bill_each_order_once(tmp_path: Path) -> None:
-    """The second run bills the orders that the first run did not bill before its end."""
+    """The second run of the program bills the orders that the first run did not bill before its end."""
     live(tmp_path, orders=300)
     live(tmp_path, orders=300)
     left = set(lines(tmp_path / "sent.txt"))

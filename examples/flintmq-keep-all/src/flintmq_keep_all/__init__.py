@@ -1,1 +1,2 @@
-"""An example plugin of FlintMQ: a retention and a replication that do nothing, in place of the built-in ones."""
+"""An example plugin of FlintMQ: a retention and a replication that do nothing replace the built-in retention and
+replication."""

@@ -1,4 +1,4 @@
-"""The module that the entry point names: it registers two services that replace the built-in ones of the same names."""
+"""The module that the entry point names: it registers two services that replace the built-in services of the same names."""
 
 from __future__ import annotations
 

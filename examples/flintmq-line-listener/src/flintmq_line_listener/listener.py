@@ -31,7 +31,7 @@ class LineListener:
 
     Args:
         api: the broker.
-        host, port: the address to listen on; port 0 takes a free one.
+        host, port: the address to listen on; port 0 takes a free port.
     """
 
     def __init__(self, api: BrokerApi, host: str, port: int) -> None:

@@ -1,1 +1,1 @@
-"""An example plugin of FlintMQ: a send and a pull processor in place of the built-in ones."""
+"""An example plugin of FlintMQ: a send processor and a pull processor that replace the built-in processors."""

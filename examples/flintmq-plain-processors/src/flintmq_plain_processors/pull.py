@@ -47,7 +47,7 @@ class PlainPull(DeclaredProcessor):
     @_pulls(RequestCode.PULL_MESSAGE)
     @_pulls(RequestCode.LITE_PULL_MESSAGE)
     def pull(self, request: Request) -> Response | None:
-        """Return the answer with messages of a queue, None if the pull is held and answered later."""
+        """Return the answer to a pull, with messages of a queue; None if the pull is held and answered later."""
         header = request.header(PullMessageRequestHeader)
         flag = header.sys_flag
         wanted = Wanted(

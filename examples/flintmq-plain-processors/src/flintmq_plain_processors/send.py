@@ -40,20 +40,20 @@ class PlainSend(DeclaredProcessor):
 
     @_sends(RequestCode.SEND_MESSAGE, header=SendMessageRequestHeader, needs=needs.send("topic"))
     async def send(self, request: Request) -> Response:
-        """Store a message, and return the answer when it is durable. Raises ``RefusedError`` if it is not stored."""
+        """Store the message of a send, and return the answer when the message is durable. Raises ``RefusedError`` if the
+        message is not stored."""
         return await self._stored(request, request.header(SendMessageRequestHeader))
 
     @_sends(RequestCode.SEND_MESSAGE_V2, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     @_sends(RequestCode.SEND_BATCH_MESSAGE, header=SendMessageRequestHeaderV2, needs=needs.send("b"))
     async def send_v2(self, request: Request) -> Response:
-        """Store a message or batch whose header has RocketMQ's short names, and return the answer when it is durable.
-
-        Raises ``RefusedError`` if it is not stored.
+        """Store a message or batch whose header has RocketMQ's short names, and return the answer when the message or batch is
+        durable. Raises ``RefusedError`` if the message or batch is not stored.
         """
         return await self._stored(request, request.header(SendMessageRequestHeaderV2))
 
     async def _stored(self, request: Request, header: SendMessageRequestHeader) -> Response:
-        """Store the message or batch of a send, and return the answer when it is durable.
+        """Store the message or batch of a send, and return the answer when the message or batch is durable.
 
         Raises:
             RefusedError: the message is not stored.

@@ -20,7 +20,7 @@ def request_counts(address: str) -> None:
 
 
 def print_counts(address: str) -> None:
-    """Print the counts of requests of the server at ``host:port``, one code a line."""
+    """Print how many requests the server at ``host:port`` has received, with one request code on each line."""
 
     async def ask() -> bytes:
         async with RemotingClient() as client:

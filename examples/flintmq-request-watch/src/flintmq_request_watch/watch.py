@@ -15,7 +15,8 @@ COUNTS: int = 25_000
 
 
 class Watch(DeclaredProcessor):
-    """A connection listener, an RPC hook, a request processor and the default processor in one. Loop thread.
+    """A class that is a connection listener, an RPC hook, a request processor and the default processor at the same time. Loop
+    thread.
 
     Args:
         refused_codes: request codes that are refused for every client.

@@ -61,7 +61,8 @@ class SqliteIndex:
         return self._taken_until_bytes
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Delete the keys of records at or after a physical offset: other records will be written there."""
+        """Delete the keys of records at or after a physical offset from the index. Other records will be written at these
+        offsets."""
         self._taken_until_bytes = min(self._taken_until_bytes, end_offset_bytes)
         with self._rows:
             self._rows.execute("DELETE FROM keys WHERE physical >= ?", (end_offset_bytes,))
@@ -74,8 +75,8 @@ class SqliteIndex:
             self._rows.execute("UPDATE taken SET end = ?, store_ms = ?, physical = ?", left)
 
     def flush(self) -> None:
-        """Do nothing: each batch is committed when it is dispatched."""
+        """Do nothing: the index commits each batch to the database when the batch is dispatched, so no flush is needed."""
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the index's database."""
         self._rows.close()

@@ -78,7 +78,8 @@ class SqliteQueue:
         return after if timestamp_ms - store_time(earlier[0]) > store_time(later[0]) - timestamp_ms else before
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the logical offset of the oldest message for which ``is_gone`` is false, the queue's end if there is none.
+        """Return the logical offset of the oldest message for which ``is_gone`` is false, the queue's end if there is no such
+        message.
 
         ``is_gone`` takes the physical offset of a message in bytes.
         """

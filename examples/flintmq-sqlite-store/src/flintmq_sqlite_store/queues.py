@@ -109,17 +109,17 @@ class SqliteConsumeQueues:
             queue.begin_at(queue.first_from(lambda physical: physical < min_physical_offset_bytes))
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete a queue and its units."""
+        """Delete a consume queue and its units."""
         if self.queues.pop((topic, queue_id), None) is not None:
             with self._rows:
                 for table in ("units", "queues"):
                     self._rows.execute(f"DELETE FROM {table} WHERE topic = ? AND queue_id = ?", (topic, queue_id))
 
     def flush(self, least_pages: int) -> None:
-        """Do nothing: each batch is committed when it is dispatched."""
+        """Do nothing: the queues commit each batch to the database when the batch is dispatched, so no flush is needed."""
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database of the consume queues."""
         self._rows.close()
 
 

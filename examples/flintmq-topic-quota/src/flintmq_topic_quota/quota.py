@@ -91,7 +91,7 @@ class QuotaService:
         self._timers.every(self._period_s, self._quota.used_bytes.clear, "topic quota")
 
     def stop(self) -> None:
-        """Do nothing: the broker has stopped its timers."""
+        """Do nothing at the stop of the service: the broker itself stops the timer that resets the counts."""
 
     def runtime_info(self) -> Mapping[str, str]:
         """Return the number of bytes that were sent in this period to all topics with a quota."""

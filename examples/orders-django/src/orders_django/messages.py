@@ -1,4 +1,4 @@
-"""The producer of this process, which is created when it is first used."""
+"""The message producer of this process, which is created when it is first used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProcessProducer:
         self._producer: Producer | None = None
 
     def get(self) -> Producer:
-        """Return the producer of this process; the first call starts it."""
+        """Return the message producer of this process; the first call starts the producer."""
         with self._lock:
             if self._producer is None:
                 made = Producer("orders", settings.FLINTMQ_NAME_SERVERS)

@@ -1,4 +1,4 @@
-"""The URLs that the service answers."""
+"""The URLs to which the Django application answers."""
 
 from django.urls import path
 

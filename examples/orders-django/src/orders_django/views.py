@@ -1,4 +1,4 @@
-"""The view that accepts orders."""
+"""The view of the Django application that accepts orders."""
 
 from __future__ import annotations
 

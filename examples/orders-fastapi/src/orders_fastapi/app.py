@@ -30,7 +30,7 @@ class Order(BaseModel):
 
 
 class State(TypedDict):
-    """The values that handlers read from ``request.state``."""
+    """The values that the application's request handlers read from ``request.state``."""
 
     producer: Producer
     bills: Path

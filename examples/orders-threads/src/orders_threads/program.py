@@ -43,10 +43,8 @@ def work(orders: queue.Queue[str | None], producer: Producer, sent: Journal) -> 
 
 
 def run(folder: Path, end: threading.Event) -> None:
-    """Send and bill orders until the event is set.
-
-    The ``with`` statements end in the reverse order: the consumer commits what it has billed, the producer leaves, the
-    broker makes its log durable.
+    """Send and bill orders until the event is set. At the end, the ``with`` statements are left in the reverse order: the
+    consumer commits the offsets of billed orders, the producer leaves its group, and the broker makes its log durable.
     """
     config = flintmq.load_config(
         overrides=[f"store.path={folder / 'store'}", "listen.enable=false", "store.commit_log_file_bytes=16MiB"]

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """Creates the tables of orders and bills."""
+    """The first migration of the database: creates the tables of orders and bills."""
 
     initial = True
     operations = (
