@@ -122,7 +122,7 @@ class GroupCommit(ServiceThread):
         self._watcher.end()
 
     def gather(self) -> None:
-        """Do nothing; a subclass may wait here for more waiters before a sync. Flush thread."""
+        """Do nothing before a sync. A subclass may override this method to wait for more waiters. Flush thread."""
 
     def run_once(self, now_s: float) -> None:
         """Sync the log once for all current waiters, or for unsynced bytes for which nobody waits."""
@@ -174,7 +174,8 @@ class GroupCommit(ServiceThread):
 class DeadlineWatcher(ServiceThread):
     """A thread that completes overdue waiters with TIMEOUT, because the flush thread may hang in a sync.
 
-    The thread sleeps until the earliest deadline: under load it wakes every few seconds, and without waiters not at all.
+    The thread sleeps until the earliest deadline: under load the thread wakes every few seconds, and without waiters not at
+    all.
     """
 
     def __init__(self, context: FlushContext[object], waiters: PendingWaiters) -> None:
@@ -184,7 +185,8 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s: float | None = None
 
     def arm(self) -> None:
-        """Wake the thread that watches deadlines if it has no deadline; called on the loop thread after a waiter was added."""
+        """Wake the thread that watches deadlines if this thread has no deadline to wait for. Called on the loop thread after a
+        waiter was added."""
         if not self._armed:
             self._armed = True
             self.wakeup()
@@ -235,7 +237,7 @@ class PendingWaiters:
 
     @property
     def timeouts(self) -> int:
-        """The number of waiters that ended with TIMEOUT."""
+        """The number of waiters whose wait for a sync ended with TIMEOUT."""
         return self._timeouts
 
     def __len__(self) -> int:
