@@ -37,8 +37,7 @@ def blocking(
 
 
 async def returned(work: Callable[[], T]) -> T:
-    """Call a function that does not block, and return its result. The function runs on the event loop's thread, because this
-    function is a coroutine."""
+    """Call a plain function that does not block, on the event loop's thread, and return the function's result."""
     return work()
 
 

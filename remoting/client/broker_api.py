@@ -207,7 +207,7 @@ class BrokerApi(QueueOffsets):
         found: PulledRecords,
     ) -> tuple[PulledRecords, list[MessageExt]]:
         """Return the answer to a pull that contains damaged records, and its messages, without the first undecodable record and
-        those after it.
+        the records after it.
 
         The queue offset of an undecodable record is known only if a pull requested no other record. If the undecodable record
         is the first, only this record is requested again, and it is returned as a message with a ``body_error``.

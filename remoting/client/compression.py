@@ -33,7 +33,7 @@ RFC 8878 recommends that every decoder support this size. Common encoders use no
 
 
 class UnreadableError(FlintError):
-    """The body of a message cannot be read; the text gives the reason."""
+    """The body of a message cannot be read; the error's text gives the reason."""
 
 
 class CompressionError(UnreadableError):

@@ -57,7 +57,7 @@ class ClientConnection(asyncio.Protocol):
         on_request: called with each request that the server sends.
         on_lost: called once, after the connection has ended.
         idle_timeout_s: the connection is closed after this time without a read or a write.
-        max_frame_bytes: the maximum size of a frame; a longer one closes the connection.
+        max_frame_bytes: the maximum size of a frame; a longer frame closes the connection.
     """
 
     def __init__(

@@ -222,7 +222,8 @@ class ConsumeService:
                 await asyncio.sleep(self._settings.pull_interval_ms / 1000)
 
     def _submit(self, units: Sequence[Unit]) -> None:
-        """Add messages, or lists for a batch listener, to the queue from which workers take them, and wake idle workers."""
+        """Add messages (for a batch listener, lists of messages) to the queue from which workers take them, and wake idle
+        workers."""
         if self._is_ending:
             return
         self._units.extend(units)
@@ -275,7 +276,8 @@ class ConsumeService:
         return ConsumeResult.SUCCESS if await self._consumed((message,)) else ConsumeResult.LATER
 
     async def _consumed(self, messages: Sequence[MessageExt]) -> int:
-        """Pass a message, or a list for a batch listener, to the listener; return how many messages the listener consumed.
+        """Pass a message (to a batch listener, a list of messages) to the listener; return how many messages the listener
+        consumed.
 
         The consumed messages of a list are its first messages.
         """

@@ -128,8 +128,8 @@ class Message:
     def wire_properties(self, uniq_key: str) -> dict[str, str]:
         """Return all properties of the message in the order in which they are sent, the client's before the user's.
 
-        The order is that of the Java client, in which a broker finds its properties fastest. A user's property with the name of
-        a client's property is ignored.
+        The Java client uses the same order, in which a broker finds the properties that it reads fastest. A user's property
+        with the name of a client's property is ignored.
         """
         result: dict[str, str] = {}
         if self.keys:
@@ -426,7 +426,7 @@ def messages_apart(records: bytes, broker_name: str, unpack: Unpack) -> list[Mes
 
 
 def decode_messages(records: bytes, broker_name: str = "", *, packed: bool = False) -> list[MessageExt]:
-    """Return the messages in the answer to a pull or a query. A damaged message does not affect the others.
+    """Return the messages in the answer to a pull or a query. A damaged message does not affect the other messages.
 
     A message that cannot be read has the stored bytes as its body and the reason in :attr:`MessageExt.body_error`.
 

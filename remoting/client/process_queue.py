@@ -92,7 +92,7 @@ class ProcessQueue:
         await self._room.wait()
 
     def info(self, *, locked: bool) -> ProcessQueueInfo:
-        """Return the report that a consumer gives on GET_CONSUMER_RUNNING_INFO (307)."""
+        """Return this queue's part of a consumer's answer to GET_CONSUMER_RUNNING_INFO (307)."""
         return ProcessQueueInfo(
             cached_msg_count=len(self._waiting),
             cached_msg_max_queue_offset=max(self._waiting, default=0),

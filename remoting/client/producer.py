@@ -44,7 +44,7 @@ class Producer(InstanceUser):
         group: the producer group.
         retries: the number of further attempts at other brokers if a send fails. A retry can store a message twice.
         compress_over_bytes: bodies of at least this size are compressed; None: never.
-        max_message_bytes: the maximum size of a body; the client refuses a longer one.
+        max_message_bytes: the maximum size of a body; the client refuses a longer body.
         default_topic_queue_nums: the number of queues to request if a send creates the topic.
         latency_backoff: whether to avoid a slow or failed broker for 30 s to 10 min if the topic has queues at other brokers
             (``sendLatencyFaultEnable`` of the Java client).
@@ -188,14 +188,15 @@ class Producer(InstanceUser):
 
         Args:
             messages: the messages to send, in order. Each must be allowed in a batch.
-            queue, sharding_key: as for :meth:`send`. With neither, each batch goes to the topic's next queue.
+            queue, sharding_key: as for :meth:`send`. If neither is given, each batch goes to the topic's next queue.
             timeout_ms: the limit for each batch.
 
         Returns:
             A result for each batch; an empty list if there are no messages.
 
         Raises:
-            PartlySentError: a batch failed after earlier ones were stored; ``stored_messages`` counts their messages.
+            PartlySentError: a batch failed after earlier batches were stored; ``stored_messages`` is the number of messages in
+                the stored batches.
             ValueError, RefusedError, RemotingError: as :meth:`send`; no earlier batch was stored.
         """
         results: list[SendResult] = []

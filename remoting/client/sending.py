@@ -79,7 +79,7 @@ class LatencyBackoff:
 
 @attrs.frozen
 class Sender:
-    """Sends the prepared messages of one producer group. Loop thread only."""
+    """Sends the encoded (prepared) messages of one producer group. Loop thread only."""
 
     client: ClientInstance
     group: str
@@ -101,7 +101,7 @@ class Sender:
     async def send(
         self, prepared: Prepared, queue: MessageQueue | None, timeout_ms: float, sharding_key: str | None = None
     ) -> SendResult:
-        """Send prepared messages to a queue, and return the result.
+        """Send encoded (prepared) messages to a queue, and return the result.
 
         If the caller names the queue, or a sharding key selects it, the send is not retried. Otherwise the messages are sent to
         the next queue of the topic, with retries at other brokers.
@@ -154,7 +154,7 @@ class Sender:
         """Fetch a topic's route again for the next attempt of a send, and return the fetched route; return ``route`` if the
         fetch fails.
 
-        The attempt before may have failed because a broker has a new address.
+        The previous attempt may have failed because a broker has a new address.
         """
         left_ms = (deadline_s - self.client.clock.monotonic_s()) * 1000
         if left_ms <= 0:

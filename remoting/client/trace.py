@@ -88,7 +88,7 @@ class Tracer:
     def sent(
         self, prepared: Prepared, queue: MessageQueue, address: str, answer: RemotingCommand, begin_ms: int
     ) -> None:
-        """Trace the stored messages of a send, one line for each.
+        """Write a trace line for each stored message of a send.
 
         Args:
             prepared: the send.
@@ -120,7 +120,7 @@ class Tracer:
     def ended(
         self, topic: str, msg_id: str, transaction_id: str, address: str, state: str, *, is_checked: bool
     ) -> None:
-        """Trace the end of a transaction.
+        """Write a trace line about the end of a transaction.
 
         Args:
             topic, msg_id, transaction_id: identify the half message.
@@ -135,7 +135,8 @@ class Tracer:
         self._put(line, msg_id, "")
 
     def consuming(self, messages: Sequence[MessageExt]) -> Consuming:
-        """Trace the start of a listener's call. Pass the returned object to :meth:`consumed` when the listener's call ends."""
+        """Write trace lines about the start of a listener's call. Pass the returned object to :meth:`consumed` when the
+        listener's call ends."""
         traced = [message for message in messages if message.properties.get(TRACE_ON) != "false"]
         begun = Consuming(self._preparer.ids.make(), self._client.clock.now_ms(), traced)
         for message in traced:
@@ -149,7 +150,7 @@ class Tracer:
         return begun
 
     def consumed(self, begun: Consuming, consumed: int | None) -> None:
-        """Trace the end of a listener's call.
+        """Write trace lines about the end of a listener's call.
 
         Args:
             begun: the result of :meth:`consuming`.

@@ -98,7 +98,7 @@ class RemotingClient:
 
     Connections are opened on demand, and closed if they are idle.
 
-    After a connection is lost, the next request to its address opens a new one. Requests to one address are pipelined.
+    After a connection is lost, the next request to its address opens a new connection. Requests to one address are pipelined.
 
     Args:
         max_in_flight: the maximum number of unanswered requests; further requests wait, within their timeouts.
@@ -160,7 +160,7 @@ class RemotingClient:
         self._hooks.append(hook)
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: float) -> RemotingCommand:
-        """Send a request and return its answer. The opaque of the command is replaced by a new one.
+        """Send a request and return its answer. The opaque of the command is replaced by a new opaque.
 
         Raises:
             RemotingConnectError: no server answers at the address.

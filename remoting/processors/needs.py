@@ -125,7 +125,7 @@ def record(
     Args:
         model: the type of the header, which has ``commit_log_offset_bytes``.
         permission: the permission in the record's topic.
-        also: returns further needs for a header.
+        also: a function that returns further access needs for a header.
     """
 
     def needs(caller: Caller, facts: AccessFacts) -> Sequence[Need]:

@@ -274,11 +274,11 @@ class SendAnswers:
         Successful answers in JSON are encoded directly to bytes, unless a plugin's hook reads every answer.
 
         Args:
-            owners: the sends with the queue ids of their answers.
+            owners: the send requests, each with the queue id for its answer.
             results: the stored unit or the refusal of each send.
             status: the result of the wait. FLUSHED also stands for sends that did not have to wait.
-            began_s: time from which the latency of sends is measured that were read in an earlier iteration of the event loop;
-                0 for sends read in this iteration.
+            began_s: start of the latency measurement for sends that were read in an earlier iteration of the event loop; 0 for
+                sends read in this iteration.
         """
         # The broker's settings were changed while the broker runs.
         if self._api.settings.current.broker is not self._broker:

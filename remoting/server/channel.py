@@ -7,10 +7,10 @@ States and rules::
 * The bytes of one read are split into frames and decoded. The server gets the requests of one read as one batch.
 * Answers are collected in the channel and sent in one write: at the end of the read that caused them, or by
   :meth:`ServerChannel.flush`.
-* A header that cannot be read is answered with the error. The connection stays open.
+* If a header cannot be read, the answer contains the error, and the connection stays open.
 * Bytes that are not a frame close the connection. If the bytes contain the number of a request, the request is answered first.
   Frames before the bytes in the same read are lost.
-* The channel stops reading from a peer that does not read its answers. It closes the connection if more than
+* The channel stops reading from a peer that does not read its answers. The channel closes the connection if more than
   ``SEND_BUFFER_MAX_BYTES`` wait for the peer.
 * The channel stops reading from a peer with too many unanswered requests, until half of them are answered.
 """

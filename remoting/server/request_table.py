@@ -60,7 +60,8 @@ class RequestTable:
         self.handlers[code] = (handler, pool)
 
     def register_batch(self, code: int, handler: BatchHandler, pool: Pool, *, may_wait: bool = False) -> None:
-        """Set the handler that gets all requests of one read with a code at once. An earlier handler of the code is replaced.
+        """Set the handler that gets, in one call, all requests with a code that were read together. An earlier handler of the
+        code is replaced.
 
         Args:
             code: the request code.

@@ -39,10 +39,10 @@ class TlsListener:
         make_protocol: makes the channel of a connection.
         tls: the TLS context, and whether TLS is required.
         backlog: number of connections that may wait to be accepted.
-        idle_s: returns the seconds after which a silent connection is closed. This limit applies to the wait for the first
-            byte, too.
-        has_room: returns whether one more connection may be accepted; its argument is the number of connections that have sent
-            nothing yet.
+        idle_s: a function that returns the seconds after which a silent connection is closed. This limit applies to the wait
+            for the first byte, too.
+        has_room: a function that returns whether one more connection may be accepted; the function's argument is the number of
+            connections that have sent nothing yet.
         required: whether to close plain connections on this port, even if `tls` accepts them.
         turns: the ``SocketTurns`` that reads plain connections; None: asyncio reads plain connections.
     """

@@ -41,7 +41,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class TypedRequest(Protocol):
-    """A request with a typed header, as the decoders of :data:`FAST_JSON` return a request."""
+    """A request with a typed header, which the decoders in :data:`FAST_JSON` return."""
 
     code: int
     flag: int

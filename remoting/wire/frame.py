@@ -30,7 +30,7 @@ _unpack_length = struct.Struct(">i").unpack_from
 class FrameDecoder:
     """Splits the bytes of one connection into frames. It does no I/O, and is not thread-safe.
 
-    Complete frames are sliced out of the fed bytes. Only an incomplete frame is buffered; each of its bytes is then copied
+    Complete frames are sliced out of the fed bytes. Only an incomplete frame is buffered; each byte of this frame is copied
     twice, however small the pieces are. After a :class:`FrameError` the decoder must not be used any more.
 
     Args:
