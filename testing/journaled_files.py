@@ -198,7 +198,7 @@ class JournaledFiles:
         return missing
 
     def make_folders(self, missing: list[Path]) -> list[Path]:
-        """Create folders in memory, and return the parents of these folders, because the parents' names have changed."""
+        """Create folders in memory, and return the parents of these folders, whose entries have changed."""
         for path in missing:
             self.operate("folder", path, "folder", path)
             self._names[path] = {}

@@ -174,7 +174,7 @@ class SeededLoop(_LoopSettings):
         return task.result()
 
     def run_forever(self) -> None:
-        """Run the loop until :meth:`stop` is called, or until the loop has nothing left to do."""
+        """Run the loop until :meth:`stop` is called, or until no callback and no timer is left."""
         self._run(None)
 
     def _run(self, awaited: asyncio.Future[Any] | None) -> None:
@@ -262,7 +262,7 @@ class SeededLoop(_LoopSettings):
         gc.collect()
 
     async def shutdown_asyncgens(self) -> None:
-        """Do nothing: asynchronous generators are closed when they are collected."""
+        """Do nothing: asynchronous generators are closed when they are garbage-collected."""
 
     async def shutdown_default_executor(self) -> None:
         """Do nothing: the seeded loop has no executor with threads."""

@@ -92,7 +92,7 @@ class TimersByHand:
 
 @attrs.frozen
 class _ByHand:
-    """Periodic work of a service that the service can end."""
+    """An item of periodic work of a service. The service can end this work."""
 
     works: dict[str, Callable[[], object]]
     name: str
