@@ -102,7 +102,7 @@ def make_store(root: Path, records: int) -> None:
 
 
 def add_units(root: Path, log: np.ndarray[Any, Any]) -> None:
-    """Append the consume queue units of records to a file of their queue, the file ``all``."""
+    """Append the consume queue unit of each record to the file ``all`` of the record's queue."""
     for topic in range(TOPICS):
         for queue_id in range(QUEUES):
             mine = log[(log["topic"] == b"topic%d" % topic) & (log["queue_id"] == queue_id)]

@@ -442,7 +442,8 @@ async def delete_groups(seen: Seen, address: str, master: str) -> None:
 
 
 async def settle(seen: Seen) -> None:
-    """Wait until every acknowledged message is delivered, and until the broker has closed idle channels."""
+    """Wait until every acknowledged message is delivered, for a limited time, and long enough that servers close idle
+    connections."""
     began = time.monotonic()
     while time.monotonic() < began + 4 * SETTLE_S and seen.acknowledged.keys() - seen.delivered.keys():  # noqa: ASYNC110 - for processes
         await asyncio.sleep(1)
