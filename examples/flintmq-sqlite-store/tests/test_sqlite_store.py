@@ -46,7 +46,8 @@ def test_committed_queues_and_index_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_topic_deletion_deletes_the_queues_of_the_topic() -> None:
-    """A queue is deleted by the record of the deletion, and by a record whose queue offset is 0 again."""
+    """The record of a topic's deletion deletes the topic's queues. A queue is also deleted, and begins again, when a later
+    record of the queue has the queue offset 0."""
     made = make_queues()
     named = deletion("T", 0)
 

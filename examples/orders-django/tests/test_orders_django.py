@@ -23,7 +23,8 @@ WITHIN_S = 30.0
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flintmq_broker: Any) -> Iterator[Client]:
-    """Yield a client of the application, which has an empty database and a broker with the topic."""
+    """Yield a test client of the Django application. The application has an empty database and a broker with the topic
+    ``Orders``."""
     database = str(tmp_path / "orders.sqlite3")
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "orders_django.settings")
     monkeypatch.setenv("ORDERS_DATABASE", database)
