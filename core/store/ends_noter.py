@@ -1,4 +1,6 @@
-"""Records the durable ends of an open store's files, regularly and at its stop; see :mod:`flintmq.core.recovery.ends`."""
+"""Records up to where the files of an open store are durable, regularly and when the store stops; see
+:mod:`flintmq.core.recovery.ends`.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,10 @@ class EndsNoter:
         self._note_deleted()
 
     def _note_deleted(self) -> None:
-        """Write waiting deletions of queues to ``flint/ends``. If another thread is writing, it writes them. Does not block."""
+        """Write the deletions of queues that are not recorded yet to ``flint/ends``.
+
+        Does not block: if another thread is writing the file, that thread records the deletions.
+        """
         while self._deleted and self._writing.acquire(blocking=False):
             try:
                 while self._deleted:
@@ -106,11 +111,17 @@ class EndsNoter:
                 self._writing.release()
 
     def at_stop(self) -> Ends:
-        """Return the ends to record at a clean stop. Called while the store's files are open and all data is durable."""
+        """Return the ends of the store's files that a clean stop records.
+
+        Called while the store's files are open and all data is durable.
+        """
         return replace(self._capture(self._opened.watermarks.wrote), is_stop=True)
 
     def stopped(self, ends: Ends) -> None:
-        """Write the ends of :meth:`at_stop` and the final state of all small files, after the store's last write.
+        """Write to ``flint/ends`` the ends that :meth:`at_stop` returned, and the sizes and checksums of the store's small
+        files.
+
+        Called after the store's last write.
 
         Raises:
             StoreError, OSError: the disk refused the write.

@@ -116,7 +116,7 @@ class MessageReader:
     def query_message(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> tuple[list[memoryview], int, int]:
-        """Find messages by key without yielding; see :meth:`query_message_steps`."""
+        """Find messages by key in one call, with the arguments and the result of :meth:`query_message_steps`."""
         return run_steps(self.query_message_steps(topic, key, max_num, begin_timestamp_ms, end_timestamp_ms))
 
     def query_message_steps(
@@ -124,11 +124,13 @@ class MessageReader:
     ) -> Generator[None, None, tuple[list[memoryview], int, int]]:
         """Find records of a topic with a key (KEYS or UNIQ_KEY) that were stored in a time range (ms since 1970).
 
-        The function is a generator that yields after some milliseconds of work, so that a server can run other work in between.
+        The function is a generator that yields after some milliseconds of work, so that a server can do other work before it
+        continues the generator.
 
         Returns:
-            The records with the key among the newest ``max_num`` candidates of the index, in log order, as in RocketMQ; then
-            the store time in ms and the physical offset of the newest record in the index.
+            A tuple of three values. The first is a list of records in log order: the index finds at most ``max_num`` of the
+            newest records whose key has the same hash, and the list has those with the key, as in RocketMQ. The second and
+            third value are the store time in ms and the physical offset of the newest record in the index.
         """
         args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
         if isinstance(self._index, SupportsQuerySteps):
@@ -153,7 +155,7 @@ class MessageReader:
         return found, index_time_ms, index_offset
 
     def _is_of_earlier_life(self, record: rec.Record) -> bool:
-        """Return whether a record lies before all messages of its queue, because it belongs to a deleted topic of that name."""
+        """Return whether a record is older than all messages in its queue, because its topic was deleted and created again."""
         if not is_queued(record.sys_flag):
             return False
         queue = self._queues.find(record.topic, record.queue_id)
@@ -200,7 +202,8 @@ class MessageReader:
         """Read all messages of a pull at once if the pull is an ordinary one; return whether they were read.
 
         An ordinary pull has no filter, and its messages are in one file, presumed in memory, and within the limits of an
-        answer. For other pulls, the result is not changed. (Filler units of a gap exceed the size of every answer.)
+        answer. For other pulls, the result is not changed. A pull with a filler unit is not ordinary, because the size in a
+        filler unit is greater than every limit of an answer.
         """
         # _collect() could also read the messages, but examines one unit at a time, which takes several times as long.
         settings = self.settings

@@ -171,7 +171,7 @@ class MessageStore:
         )
 
     def _queue_deleted(self, topic: str, queue_id: int) -> None:
-        """Forget a deleted queue's next queue offset in the store of a slave, in which no call deletes queues."""
+        """Remove a deleted queue's next queue offset on a slave. On a master, the call that deletes the queue removes it."""
         if not self._takes_writes():
             self.commit_log.appender.next_queue_offset.pop((topic, queue_id), None)
 
@@ -215,7 +215,7 @@ class MessageStore:
     def end_writes(self) -> None:
         """Make all appended records durable, if possible, and stop the flush service; no append may follow. Blocks.
 
-        Between this call and :meth:`close`, positions that refer to the log's content can be written.
+        After this call and before :meth:`close`, the caller can write files that contain positions in the log.
 
         Raises:
             StoreError: the disk refused an operation.
@@ -352,7 +352,7 @@ class MessageStore:
             self.consume_queues.dispatch(RecordBatch.of_requests(theirs))
 
     def dispatch(self) -> bool:
-        """Pass readable records to the dispatchers, for a limited time; return whether more are left."""
+        """Pass readable records to the dispatchers, for a limited time; return whether readable records are left."""
         return self.reput.run()
 
     def delete_topic(self, topic: str) -> FlushWaiter:

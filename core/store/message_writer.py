@@ -90,13 +90,16 @@ class MessageWriter:
         return self.promises()[1]
 
     def promises(self) -> tuple[FlushWaiter, FlushWaiter]:
-        """Request the durability of all appended records; return a waiter for the flush, and a waiter that includes slaves."""
+        """Request the durability of all appended records; return two waiters: for the local flush, and also for the slaves."""
         wrote = self._watermarks.wrote
         flushed = self._services.flush_service.submit(wrote)
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)
 
     def wait_for_slaves(self, gate: ReplicationGate | None) -> None:
-        """Make the acknowledgments of later appends wait for a slave, as ``gate`` decides; with None, only for the flush."""
+        """Make the acknowledgments of later appends wait for a slave, as ``gate`` decides.
+
+        If ``gate`` is None, acknowledgments wait only for the local flush.
+        """
         self._gate = gate
 
     def append_raw(self, chunks: Sequence[LogChunk]) -> FlushWaiter:

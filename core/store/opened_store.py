@@ -245,7 +245,11 @@ def plan_of(spec: StoreSpec) -> RecoveryPlan:
 
 @contextlib.contextmanager
 def _mapped(spec: StoreSpec) -> Iterator[tuple[OpenedStore, contextlib.ExitStack]]:
-    """Lock a store and map its files. At the exit of the ``with`` block, close all parts that the yielded stack still holds."""
+    """Lock a store, map its files, and yield the store and an exit stack.
+
+    At the end of the ``with`` block, the files are closed and the store is unlocked, unless the caller has taken them from the
+    stack.
+    """
     marks = StoreMarks(spec.disk, spec.root)
     with store_errors(spec.root), marks.distrusting_memory(), contextlib.ExitStack() as kept:
         spec.disk.make_folder(spec.root)

@@ -46,7 +46,8 @@ def _keys_length(keys: str) -> int:
 def _fitting(batch: AppendedBatch, readable: int, messages_max: int, keys_length_max: int, *, is_first: bool) -> int:
     """Return the number of a batch's first messages that are readable and within the limits of a dispatch.
 
-    The first message of a dispatch (``is_first``) is always within the limit of keys.
+    If ``is_first`` is true, the batch begins the dispatch. Its first message is then accepted even if its keys alone exceed
+    ``keys_length_max``.
     """
     end = batch.commit_log_offset_bytes + batch.message_size_bytes
     if end <= readable and len(batch) <= messages_max and _keys_length(batch.keys) <= keys_length_max:
@@ -89,7 +90,9 @@ class ReputMessageService:
         """Whether a failure of a listener of :attr:`arrived` is already logged; reset when the listeners succeed again."""
 
     def appended(self, units: Sequence[AppendUnit], messages: int) -> None:
-        """Queue new records for dispatch. If too many wait, drop all from the queue; they are read back from the log later.
+        """Keep new records in memory until they are dispatched.
+
+        If too many records wait for dispatch, all of them are dropped from memory, and are read back from the log later.
 
         Args:
             units: the dispatch requests of records, and batch sends as a whole.
@@ -222,7 +225,11 @@ class ReputMessageService:
         self.error = error
 
     def _take(self, readable: int) -> list[AppendUnit]:
-        """Return the records of the next batch: from memory if these follow ``dispatched`` without a gap, else from the log."""
+        """Return the records of the next batch.
+
+        They are taken from memory if the records in memory begin at the watermark ``dispatched``, and are read from the log
+        otherwise.
+        """
         waiting = self._waiting
         dispatched = self._watermarks.dispatched
         if waiting and self._continues(dispatched, waiting[0].commit_log_offset_bytes):

@@ -25,7 +25,7 @@ log = event_log("flintmq.store")
 
 
 class StoreServices:
-    """The flush service of the log and the flusher of the queues. :meth:`renew` recreates both after a stop.
+    """The flush service of the log and the flusher of the queues. :meth:`renew` recreates the two services after a stop.
 
     Args:
         opened: the store that the services make durable.
