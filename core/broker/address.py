@@ -1,13 +1,13 @@
 """The addresses of a broker: in records, in its registration, and in the routes that clients get.
 
-Clients may get another address than the broker registers under. The registration states two cases of this:
+The route gives clients another address than the one under which the broker registers, in two cases:
 
 * The broker listens at every address of the machine of its name server. A client then gets the address at which it reached the
   name server.
 * The broker has an address for each named listener of the name server, such as a port that a container runtime or a router
   maps. Clients of that listener get this address.
 
-One additional field of the registration contains both cases. RocketMQ's name server ignores the field::
+An additional field of the registration contains the addresses for these two cases. RocketMQ's name server ignores the field::
 
     flintAdvertised = client,outside=mq.example.com:20911
 """
@@ -147,7 +147,7 @@ def address_of(
         host: the host that clients get.
         port: the port that clients get.
         ip: the host's IP address, if ``host`` is a name.
-        advertised: further addresses of the broker, for clients.
+        advertised: addresses that some clients get instead of this address.
         listening_port: the port on which the broker listens; None if it is ``port``.
     """
     listening = port if listening_port is None else listening_port

@@ -1,4 +1,4 @@
-"""Encodes the alarms of a broker as a figure of request 28, and decodes them."""
+"""Encodes the alarms of a broker as an entry in the answer to request 28 (GET_BROKER_RUNTIME_INFO), and decodes them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ALARMS: Final = "alarms"
 
 
 def alarm_figures(alarms: Alarms) -> dict[str, str]:
-    """Return the figure with the current alarms, keyed by its name, for request 28. Loop thread."""
+    """Return the current alarms as an entry of the answer to request 28, keyed by the entry's name. Loop thread."""
     return {ALARMS: msgspec.json.encode(alarms.current()).decode()}
 
 
 def alarms_of(info: Mapping[str, str]) -> list[Alarm]:
-    """Return the alarms in a broker's figures of request 28; empty for a RocketMQ broker, which reports none.
+    """Return the alarms in a broker's answer to request 28; empty for a RocketMQ broker, which reports no alarms.
 
     Raises:
-        FlintError: the figure cannot be decoded.
+        FlintError: the entry with the alarms cannot be decoded.
     """
     try:
         return msgspec.json.decode(info.get(ALARMS, "[]"), type=list[Alarm])

@@ -1,4 +1,7 @@
-"""Collects the alarms of a broker, and makes alarms from values. Tools use the same functions on other brokers' figures."""
+"""Collects the alarms of a broker, and makes alarms from measured values.
+
+Tools also make alarms from the figures of other brokers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Alarms:
     def add(self, source: Callable[[], Iterable[Alarm]]) -> None:
         """Add a source of alarms, a function that returns its current alarms.
 
-        It is called for each request 28 and each scrape.
+        The source is called for each request 28 and each scrape of the metrics.
         """
         self._sources.append(source)
 
@@ -39,7 +42,7 @@ class Alarms:
 def gathered(alarms: Iterable[Alarm]) -> list[Alarm]:
     """Return alarms in the order and form in which tools show them.
 
-    Critical ones come first, each pair of id and subject occurs once, and texts are printable and of limited length. If there
+    Critical alarms come first, each pair of id and subject occurs once, and texts are printable and of limited length. If there
     are more than :data:`ALARMS_MAX`, the last alarm reports the number that is left out.
     """
     once = {(alarm.id, alarm.subject): alarm for alarm in alarms}

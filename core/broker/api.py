@@ -47,7 +47,10 @@ T = TypeVar("T")
 
 
 class PeriodicTimers(Protocol):
-    """Runs periodic work on the loop's thread. If the work fails, the failure is counted for its plugin and it runs again."""
+    """Runs periodic work on the loop's thread.
+
+    If the work fails, the failure is counted for the plugin that started the work, and the work is run again at its next time.
+    """
 
     def every(
         self, interval_s: float, work: Callable[[], object], name: str, rest_s: Callable[[], float] | None = None
@@ -81,7 +84,7 @@ class BrokerApi:
     """The interface of a broker for plugins and for request processors.
 
     Each attribute is the same object while the broker runs, and must not be assigned to. Methods are not thread-safe unless
-    they say so. ``tests/core/broker/test_api.py`` limits the number of names.
+    they say so. ``tests/core/broker/test_api.py`` limits the number of attributes and methods.
     """
 
     __slots__ = (
@@ -155,7 +158,8 @@ class BrokerApi:
             dispatch: whether to dispatch; with False the caller calls ``log.dispatch`` later.
 
         Raises:
-            RefusedError: the store takes no messages now. If it refuses a single message, the error is in the results.
+            RefusedError: the store takes no messages now. The error about a single refused message is not raised, but is in the
+                results.
         """
         sink = self._state.sink
         if not together:

@@ -39,7 +39,8 @@ class BatchFigures:
         """Queue offsets of groups' next pulls, keyed by topic, then by queue id and group."""
 
     def note(self, count: int, took_s: float, topic: str, size_bytes: int) -> None:
-        """Record an append. It is added to the histograms later, together with others, because that is faster.
+        """Record an append. Recorded appends are added to the histograms together, because that is faster than to add each
+        append.
 
         Args:
             count: number of messages in the append.
@@ -74,12 +75,12 @@ class BatchFigures:
         sizes.total += size_bytes
 
     def forget_topic(self, topic: str) -> None:
-        """Remove the histogram and the pulls' offsets of a deleted topic."""
+        """Remove a deleted topic's histogram and the recorded offsets of pulls from the topic."""
         self.sizes.pop(topic, None)
         self.pulled.pop(topic, None)
 
     def forget_group(self, group: str, topics: Iterable[str]) -> None:
-        """Remove the pulls' offsets of a deleted group in the given topics."""
+        """Remove the recorded offsets of a deleted group's pulls from the given topics."""
         for topic in topics:
             left = {key: at for key, at in self.pulled.pop(topic, {}).items() if key[1] != group}
             if left:

@@ -38,7 +38,7 @@ _VALUE_MAX_CHARS: Final = 60
 class Behaviour:
     """The subscriptions and settings in the heartbeat of a group's member.
 
-    An empty text is unknown and contradicts no member.
+    An empty field stands for an unknown value, which contradicts no other member.
     """
 
     subscriptions: Subscriptions

@@ -1,4 +1,5 @@
-"""A consumer group that is online: its members, the members kept from before a start, and their subscriptions.
+"""A consumer group that is online: its connected members, the members known from before the broker's start, and its
+subscriptions.
 
 See docs/internals/algorithms.md, Groups and offsets.
 """
@@ -71,9 +72,10 @@ class ConsumerGroupInfo:
 
     @property
     def client_ids(self) -> list[str]:
-        """Client ids of the group's connected and kept members, without repetition.
+        """Client ids of the group's connected members and of the members kept from before the broker's start, without
+        repetition.
 
-        The group's queues are divided among them.
+        The group's queues are divided among these clients.
         """
         return list(dict.fromkeys([*self._of_id, *self.kept]))
 
@@ -98,7 +100,11 @@ class ConsumerGroupInfo:
         return self.subscriptions.get(topic)
 
     def add_member(self, member: ClientChannelInfo) -> bool:
-        """Add a group's member, or record its heartbeat. Return whether its connection is new and its id was not kept."""
+        """Add a group's member, or record the heartbeat of a member.
+
+        Return whether the group has a further member: the connection is new, and the client id was not kept from before the
+        broker's start.
+        """
         known = self.members.get(member.channel)
         if known is not None and known.client_id == member.client_id:
             known.last_update_ms, known.last_update_s = member.last_update_ms, member.last_update_s
@@ -116,7 +122,7 @@ class ConsumerGroupInfo:
     def keep(self, kept: KeptGroup) -> None:
         """Restore the group's members and subscriptions from before the broker's start.
 
-        They hold until a heartbeat changes them.
+        The restored subscriptions apply until a heartbeat changes them.
         """
         self.consume_type, self.message_model = kept.consume_type, kept.message_model
         self.consume_from_where = kept.consume_from_where

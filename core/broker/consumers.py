@@ -38,8 +38,8 @@ class ConsumerTable:
 
     Args:
         clock: gives the time for the expiry of members.
-        notify_ids_changed: whether members are notified of changes. Without it they see changes at their next rebalance, which
-            happens every 20 s.
+        notify_ids_changed: whether members are notified of changes. If False, members see changes only at their next rebalance,
+            which happens every 20 s.
     """
 
     def __init__(self, clock: Clock, *, notify_ids_changed: bool = True) -> None:
@@ -106,7 +106,8 @@ class ConsumerTable:
             group: name of the group.
             channel: the member's connection.
             client_id: the member's client id.
-            subscriptions: all subscriptions of the member. Other topics are removed from the group.
+            subscriptions: all subscriptions of the member. Topics to which the member does not subscribe are removed from the
+                group.
             language: the client's language.
             version: the client's version, as the ordinal of RocketMQ's ``MQVersion``.
             consume_type: ``CONSUME_PASSIVELY`` for push consumers, ``CONSUME_ACTIVELY`` for pull consumers.
@@ -190,7 +191,7 @@ class ConsumerTable:
     def _look_for_contradictions(self, info: ConsumerGroupInfo) -> None:
         """Log a warning if the set of a group's contradicting members has changed.
 
-        Without a change, this costs a comparison.
+        If no member's subscriptions have changed, the call only compares two numbers.
         """
         group = info.group_name
         if self._revisions.get(group) == info.revision:
@@ -271,7 +272,10 @@ class ConsumerTable:
         self.registered.publish(kept.group_name, kept.subscriptions)
 
     def drop_kept(self) -> dict[str, list[str]]:
-        """Remove the kept members that have not reconnected, and notify the others; return the removed ids, keyed by group."""
+        """Remove the members kept from before the broker's start that have not reconnected, and notify the remaining members.
+
+        Return the removed client ids, keyed by group.
+        """
         dropped = {}
         for info in self:
             if info.kept:
@@ -314,7 +318,9 @@ class ConsumerTable:
             )
 
     def close_channel(self, channel: Channel) -> list[str]:
-        """Remove a closed connection from all groups and notify the other members; return the names of its groups."""
+        """Remove a closed connection from all groups and notify the remaining members; return the names of the connection's
+        groups.
+        """
         groups = list(self._groups_of.get(channel, ()))
         for group in groups:
             self.unregister(group, channel)

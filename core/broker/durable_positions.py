@@ -22,10 +22,11 @@ class LogEnds(Protocol):
 
 
 class DurablePositions(Generic[T]):
-    """Delays delivery positions until the log is on disk up to the end that it had when they were passed in. Loop thread.
+    """Delays the write of delivery positions until the delivered messages are on disk. Loop thread.
 
     A position means that earlier messages were delivered: copies of them were appended to the log. If the position were on disk
-    before the copies, a power failure would lose the copies, and the messages would not be delivered again.
+    before the copies, a power failure would lose the copies, and the messages would not be delivered again. Positions may
+    therefore be written when the log is on disk up to the end that the log had when the positions were passed to :meth:`ready`.
 
     Args:
         log: the log that contains the copies.
@@ -39,7 +40,8 @@ class DurablePositions(Generic[T]):
         of the file."""
 
     def ready(self, current: T) -> T | None:
-        """Return delivery positions that may be written now, those of this or of an earlier call; None if none may be written.
+        """Return delivery positions that may be written now, passed in this or an earlier call; None if no positions may be
+        written.
 
         Args:
             current: the current positions. The caller must not change the object later.

@@ -1,4 +1,6 @@
-"""Collects the figures of a broker from the broker's parts: texts for request 28, and measurements for monitoring systems."""
+"""Collects the figures of a broker from the broker's parts: texts for request 28 (GET_BROKER_RUNTIME_INFO), and measurements
+for monitoring systems.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ class Figures:
 
     Args:
         counts: the broker's counters.
-        part_of: returns the failure account for a new source of texts, or None for a built-in source. If a source with an
-            account fails, its figures are left out.
+        part_of: returns the object that counts the failures of the plugin that adds a source of texts, or None for a built-in
+            source. If a plugin's source fails, the source's figures are left out.
     """
 
     __slots__ = ("_first", "_measurements", "_part_of", "_texts", "counts")
@@ -39,7 +41,7 @@ class Figures:
 
         Args:
             source: returns figures, keyed by name. It is called for each request 28 and each scrape of a monitoring system.
-            first: whether other sources may replace its figures.
+            first: whether figures of other sources replace this source's figures of the same name.
         """
         (self._first if first else self._texts).append((source, self._part_of()))
 
@@ -48,7 +50,7 @@ class Figures:
         self._measurements.append(source)
 
     def texts(self) -> dict[str, str]:
-        """Return all figures of request 28, keyed by name. An exception of a built-in source is raised here."""
+        """Return all figures of request 28, keyed by name. An exception of a built-in source is passed to the caller."""
         found: dict[str, str] = {}
         for source, part in (*self._first, *self._texts):
             if part is None:

@@ -1,8 +1,8 @@
 """Computes the lag of consumer groups at a broker, for requests 208 and 317, the metrics and the alarms.
 
-A group reads a topic if it has an offset in any of its queues, or if it is online and subscribes to the topic. The lag includes
-all queues of the topic. A queue without an offset counts from queue offset 0, like in RocketMQ. Tools for a whole cluster add
-up the answers to these requests (programs/cluster_view).
+A group reads a topic if the group has an offset in any queue of the topic, or if the group is online and subscribes to the
+topic. The lag includes all queues of the topic. A queue without an offset counts from queue offset 0, like in RocketMQ. Tools
+for a whole cluster add up the answers to these requests (programs/cluster_view).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]
     """Yield the position of a group in each queue of a topic; nothing if the topic does not exist. Loop thread.
 
     A queue beyond the topic's read queues is included if the group has begun to consume it and has not consumed all messages,
-    or if no group has an offset in it.
+    or if no group has an offset in the queue.
     """
     config = api.topics.select(topic)
     if config is None:

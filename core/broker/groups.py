@@ -22,7 +22,9 @@ _log = client_log(__name__)
 
 
 class SubscriptionGroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The settings of a consumer group (``SubscriptionGroupConfig``), in the form of the wire and of the file."""
+    """The settings of a consumer group (``SubscriptionGroupConfig``), with the fields that requests and
+    ``subscriptionGroup.json`` have.
+    """
 
     broker_id: Long = 0
     """Id of the broker from which the group shall pull."""
@@ -59,7 +61,9 @@ class SubscriptionGroupConfigOf5(SubscriptionGroupConfig, frozen=True, kw_only=T
 
 
 class SubscriptionGroupWrapper(msgspec.Struct, frozen=True, rename="camel"):
-    """A broker's consumer groups, in ``subscriptionGroup.json`` and the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
+    """A broker's consumer groups, as ``subscriptionGroup.json`` and the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)
+    contain them.
+    """
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     subscription_group_table: dict[str, SubscriptionGroupConfig] = msgspec.field(default_factory=dict)
@@ -117,10 +121,10 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
         """Whether a group is created when it is first used. The value may be set while the broker runs."""
 
     def select(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the settings of a consumer group. A missing group is created if that is allowed.
+        """Return the settings of a consumer group. A missing group is created if the broker allows this.
 
         Returns:
-            The settings; None if the group does not exist and may not be created. The answer is then
+            The settings; None if the group does not exist and may not be created. In the latter case the client gets the answer
             SUBSCRIPTION_GROUP_NOT_EXIST.
 
         Raises:

@@ -1,10 +1,10 @@
 """Holds pulls that found no message until a message arrives (long polling; docs/internals/algorithms.md, Held pulls).
 
 Held pulls are keyed by topic and queue. A pull is resumed when a message arrives that its filter may accept, when its deadline
-passes, or when the periodic check finds messages in its queue. It is dropped when its connection closes. To resume a pull means
-to call its ``resume`` function once. The function pulls again, and that pull is not held.
+passes, or when the periodic check finds messages in its queue. A pull is dropped when its connection closes. To resume a pull
+means to call its ``resume`` function once. The function pulls again, and this second pull is not held.
 
-A wait for any queue of a topic has the queue id :data:`ANY_QUEUE`.
+A pull that waits for a message in any queue of its topic is held under the queue id :data:`ANY_QUEUE`.
 
 An arrival in a queue without held pulls costs one dictionary look-up. Deadlines are in a heap. Entries of ended pulls are
 removed when they are the majority of the heap. Holding and resuming a pull is therefore O(log n).
@@ -154,7 +154,7 @@ class PullRequestHoldService:
     def arrived(self, batch: RecordBatch) -> int:
         """Resume pulls that wait for a record of a dispatched batch; return the number of resumed pulls.
 
-        Only records of queues with held pulls are decoded into requests.
+        Records of queues without held pulls are not decoded.
         """
         held = self._held
         if not held:
@@ -203,7 +203,10 @@ class PullRequestHoldService:
         return self._resume(woken)
 
     def check(self) -> int:
-        """Resume the held pulls whose queue has grown, without calling filters; return their number. Called every 5 s."""
+        """Resume the held pulls whose queue has got messages, without calling filters; return the number of resumed pulls.
+
+        Called every 5 s.
+        """
         woken = 0
         for topic, queue_id in list(self._held):
             if (topic, queue_id) in self._held:
@@ -211,7 +214,10 @@ class PullRequestHoldService:
         return woken
 
     def expire(self) -> int:
-        """Resume the held pulls whose deadline has passed; return their number. Call this at :attr:`next_deadline_s`."""
+        """Resume the held pulls whose deadline has passed; return the number of resumed pulls.
+
+        Call this at :attr:`next_deadline_s`.
+        """
         now_s = self._clock.monotonic_s()
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_s:
@@ -227,7 +233,7 @@ class PullRequestHoldService:
             self._drop_dead_deadlines()
 
     def close_channel(self, channel: Hashable) -> int:
-        """Drop the held pulls of a closed connection without resuming them; return their number."""
+        """Drop the held pulls of a closed connection without resuming them; return the number of dropped pulls."""
         pulls = list(self._by_channel.get(channel, ()))
         for pull in pulls:
             self._remove(pull)
@@ -235,7 +241,7 @@ class PullRequestHoldService:
         return len(pulls)
 
     def release_all(self) -> int:
-        """Resume all held pulls because the broker stops; return their number."""
+        """Resume all held pulls because the broker stops; return the number of resumed pulls."""
         return self._resume([pull for pulls in self._held.values() for pull in pulls])
 
     def _resume(self, pulls: list[HeldPull]) -> int:
@@ -290,7 +296,9 @@ class _Waited:
 
 
 def places_of(request: Request, subscription: str | None) -> int:
-    """Return the number of held pulls that a pull request counts as, because the whole request stays in memory while held.
+    """Return the number of held pulls that a pull request counts as: 1, and more for a large request.
+
+    The whole request stays in memory while the pull is held.
 
     Args:
         request: the pull request.

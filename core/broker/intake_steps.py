@@ -46,7 +46,8 @@ class IntakeSteps:
         self.concerns_all = self.concerns_all or "" in step.topic_prefixes
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None = None) -> bool:
-        """Pass a message to each intake step that applies to it until a step takes the message; return whether a step did.
+        """Pass a message to each intake step that applies to it until a step takes the message; return whether a step took the
+        message.
 
         Args:
             message: the complete message. Steps may change it.

@@ -2,7 +2,8 @@
 
 Without the file, a broker would not know a consumer after a start until its next heartbeat, up to 30 s later. It would refuse
 the consumer's pulls and leave it out when members ask for the group's client ids. The file has lines of JSON. The first line
-has the number of groups, each further one is a :class:`KeptGroup`. It contains names and subscriptions, but no connections.
+has the number of groups, each further line is a :class:`KeptGroup`. The file contains names and subscriptions, but no
+connections.
 """
 
 from __future__ import annotations

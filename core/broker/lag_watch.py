@@ -97,9 +97,8 @@ class LagWatch:
                 samples.popleft()
 
     def forget_before(self, at_s: float) -> None:
-        """Remove each pair of group and topic whose lag was not recorded since a monotonic time.
-
-        The group or topic was deleted.
+        """Remove each pair of group and topic whose lag was not recorded since a monotonic time, because group or topic was
+        deleted.
         """
         for key in [key for key, pair in self._pairs.items() if pair.seen_s < at_s]:
             del self._pairs[key]

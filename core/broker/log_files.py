@@ -73,7 +73,9 @@ class LogFiles:
         return self._files.detach_first()
 
     def avoid(self, folders: frozenset[Path]) -> None:
-        """Exclude folders with full disks from new files of the log. The call has no effect if the log has a single folder."""
+        """Create no new files of the log in folders whose disks are full. The call has no effect if the log has a single
+        folder.
+        """
         if isinstance(self._files, MultiPathMappedFileQueue):
             self._files.full_folders = folders
 

@@ -95,13 +95,14 @@ class LogView:
         self._owner.store.check_writeable()
 
     def promise(self) -> FlushWaiter:
-        """Return a waiter that is done when all records appended before this call are as durable as promised."""
+        """Return a waiter that is done when all records appended before this call are as durable as the flush strategy and
+        replication promise.
+        """
         return self._owner.store.writer.promise()
 
     def flush_soon(self) -> None:
-        """Request a sync before the flush strategy would begin it.
-
-        A flush service without this ability ignores it. Any thread.
+        """Request a sync of the log before the flush strategy would begin the sync. A flush service that cannot sync early
+        ignores the request. Any thread.
         """
         # A truncation of the log replaces the flush service, so each call looks up the current service.
         service = self._owner.store.services.flush_service
@@ -140,7 +141,7 @@ class StoreHealth:
 
     @property
     def slow_operations(self) -> Mapping[str, SlowOperation]:
-        """Last slow operation of the store, keyed by kind."""
+        """Last slow operation of the store for each kind of operation."""
         return self._owner.store.slow_operations
 
     @property

@@ -1,7 +1,8 @@
 """Keeps the consumer offsets in memory: the queue offset at which each group continues in each queue.
 
-An offset is stored even if it is lower than before, because that is how offsets are reset. Names are not checked, because none
-becomes a path, but the number of offsets is limited. A topic contains no ``@``, so ``topic@group`` can be split again.
+An offset is stored even if it is lower than before, because that is how offsets are reset. Names of groups and topics are not
+checked, because they do not become paths of files. The number of offsets is limited. A topic contains no ``@``, so
+``topic@group`` can be split again.
 
 See docs/internals/algorithms.md, Groups and offsets.
 """
@@ -95,7 +96,9 @@ class OffsetTable:
         self._dirty = True
 
     def put(self, topic: str, group: str, queue_id: int, consumer_offset: int) -> None:
-        """Store the consumer offset of a group of the broker itself, without the limit of offsets and without a log line."""
+        """Store the consumer offset of a group that belongs to the broker itself, without the limit of offsets and without a
+        log line.
+        """
         queues = self._queues(topic, group)
         self._entries += queue_id not in queues
         queues[queue_id] = consumer_offset
@@ -128,8 +131,8 @@ class OffsetTable:
     def cut(self, max_queue_offset: Callable[[str, int], int]) -> int:
         """Set every consumer offset that is greater than its queue's end to that end; return the number of changed offsets.
 
-        Such offsets remain if a crash lost messages. New messages get the queue offsets of the lost ones, and the group would
-        skip them. RocketMQ does not change these offsets.
+        Such offsets remain if a crash lost messages. New messages get the queue offsets of the lost messages, and the group
+        would skip them. RocketMQ does not change these offsets.
 
         Args:
             max_queue_offset: returns the end of a queue for a topic and a queue id.
@@ -184,9 +187,10 @@ class OffsetTable:
         return set(self._table.get(topic, ()))
 
     def min_offset_in_all_groups(self, topic: str, without_groups: frozenset[str] = frozenset()) -> dict[int, int]:
-        """Return the smallest consumer offset in each queue of a topic, keyed by queue id, without the offsets of some groups.
+        """Return the smallest consumer offset in each queue of a topic, keyed by queue id, without the offsets of the given
+        groups.
 
-        The table is not changed. RocketMQ's method deletes the offsets of these groups.
+        The table is not changed. RocketMQ's corresponding method deletes the offsets of these groups.
         """
         smallest: dict[int, int] = {}
         for group, queues in self._table.get(topic, {}).items():
@@ -196,7 +200,8 @@ class OffsetTable:
         return smallest
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Replace the target group's offsets in a topic by a copy of the source group's, if the source group has any.
+        """Replace the target group's offsets in a topic by a copy of the source group's offsets, if the source group has
+        offsets.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the table has no room for the additional offsets.
@@ -277,7 +282,7 @@ class OffsetTable:
         yield b"}}"
 
     def replace(self, value: Mapping[str, Any]) -> None:
-        """Replace all consumer offsets by those of the file or, on a slave, of the master.
+        """Replace all consumer offsets by the offsets in the file or, on a slave, by the master's offsets.
 
         Raises:
             JsonTypeError: a member does not have RocketMQ's type; nothing was changed.
@@ -294,7 +299,7 @@ class OffsetTable:
         self._table, self._topics, self._entries, self._dirty = table, topics, entries, True
 
     def _note(self, topic: str, group: str | None = None, queue_id: int | None = None) -> None:
-        """Journal that consumer offsets will be removed. This method does nothing; a subclass with a journal overrides it."""
+        """Do nothing; a subclass with a journal records in it that consumer offsets will be removed."""
 
 
 def _encoded(topic: str, group: str, queues: Mapping[int, int], *, standard: bool) -> bytes:

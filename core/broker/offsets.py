@@ -24,7 +24,9 @@ _TAIL: Final = "\n\t}\n}"
 
 
 class _Removed(msgspec.Struct, rename="camel"):
-    """A journal entry about removed consumer offsets: their topic, group and queue id. None stands for all groups or queues."""
+    """A journal entry about removed consumer offsets: their topic, group and queue id. The group None stands for all groups,
+    and the queue id None for all queues.
+    """
 
     topic: str
     group: str | None = None
@@ -34,8 +36,8 @@ class _Removed(msgspec.Struct, rename="camel"):
 class ConsumerOffsetManager(OffsetTable, NotedFile):
     """The table of consumer offsets with its file; RocketMQ's ConsumerOffsetManager. Loop thread, except for :meth:`write`.
 
-    Commits are written with the whole table at intervals (:meth:`compact`). Removals are journaled at once, so that after a
-    crash a new topic or group does not get the offsets of a deleted one with the same name.
+    Commits of offsets are written with the whole table at intervals (:meth:`compact`). Removals are journaled at once, so that
+    after a crash a new topic or group does not get the offsets of a deleted topic or group with the same name.
 
     Args:
         file: ``config/consumerOffset.json``, or None to keep the table in memory.
@@ -73,8 +75,8 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
     async def compact(self) -> None:
         """Write the file of consumer offsets in a thread, and delete the journal's entries that the file includes.
 
-        A removal during the write stays in the journal. If the file already contains offsets that were committed after this
-        removal, they are lost if the process is killed before the next write.
+        A removal during the write stays in the journal. The file may already contain offsets that were committed after this
+        removal. If the process is killed before the next write, the next start removes these offsets, too.
 
         Raises:
             StoreError: the file could not be written; the table stays dirty.

@@ -32,7 +32,7 @@ class OlderMessages:
         self._reads = (*self._reads, read)
 
     def find(self, wanted: Wanted, message_filter: MessageFilter | None, result: GetMessageResult) -> bool:
-        """Replace the result of a read below a queue's minimum offset by the messages of a service.
+        """Replace the result of a read below a queue's minimum offset by messages of a service that has older messages.
 
         If the service has to fetch the messages first, the result is changed so that the pull may wait. If no service has
         the messages, the result is not changed.
@@ -62,11 +62,11 @@ class OlderMessages:
 def check_records(
     records: Sequence[bytes | memoryview], topic: str, queue_id: int, queue_offset: int
 ) -> list[memoryview]:
-    """Return views of records if they are the messages of a queue from a queue offset on.
+    """Return views of the given records after the check that they are the messages of a queue from a queue offset on.
 
     Raises:
-        RecordError: an element is damaged, or does not begin with a record.
-        ValueError: an element has another message, or more bytes than the record.
+        RecordError: a given record is damaged.
+        ValueError: a given record is another message, or has bytes after its end.
     """
     views = [memoryview(one) for one in records]
     for expected, view in enumerate(views, queue_offset):

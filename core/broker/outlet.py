@@ -59,7 +59,7 @@ _MOVED_REMEMBERED_MAX: Final = 1024
 
 
 class Peer(Protocol):
-    """The origin of a pull: a server's channel, or the process itself. Compared and hashed by identity."""
+    """The origin of a pull: a server's channel, or the process itself. Origins are compared and hashed by identity."""
 
     @property
     def remote_address(self) -> str: ...
@@ -251,7 +251,7 @@ class MessageOutlet:
 
         Args:
             topic: the topic, which need not exist yet.
-            wake: called once with the returned wait when a message has arrived or the time is up.
+            wake: called once with the returned object when a message has arrived or the time is up.
             timeout_ms: longest time to wait.
             peer: the wait ends with the peer's connection and counts against the connection's limit; None for a feature of the
                 broker.
@@ -511,8 +511,8 @@ class OffsetMovedEvents:
 
     See docs/internals/algorithms.md, Retention.
 
-    If a client repeats the same wrong offset, at most one record is stored in ten seconds. RocketMQ stores one for every pull,
-    so such a client makes the log grow; ``compat: strict`` does the same.
+    If a client repeats the same wrong offset, at most one record is stored in ten seconds. RocketMQ and ``store.compat:
+    strict`` store a record for every such pull, so that a client in an endless loop fills the log.
     """
 
     def __init__(self, state: BrokerState) -> None:

@@ -24,7 +24,7 @@ def is_writeable(perm: int) -> bool:
 
 
 def check_broker_writeable(broker: BrokerSection) -> None:
-    """Raise an error if the broker's permission lacks write.
+    """Raise an error if the broker's permission does not include the write bit.
 
     Raises:
         RefusedError: NO_PERMISSION, with the remark of RocketMQ.

@@ -158,9 +158,9 @@ class ProducerTable:
         return member.channel if member is not None and member.channel.is_open else None
 
     def next_channel(self, group: str) -> Channel | None:
-        """Return an open connection of a producer group, the next one at each call; None if no connection is open.
+        """Return an open connection of a producer group, the next connection at each call; None if no connection is open.
 
-        A transaction check is sent to one member of the group.
+        Transaction checks are sent to the returned connection, so that each check goes to a single member of the group.
         """
         open_channels = [channel for channel in self._groups.get(group, ()) if channel.is_open]
         if not open_channels:

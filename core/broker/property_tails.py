@@ -5,8 +5,9 @@ A client writes the same properties in the same order for each message, and only
     KEYS 0x01 order-17 0x02 UNIQ_KEY 0x01 AC11…0A 0x02 WAIT 0x01 true 0x02 TAGS 0x01 TagA
     ────────────────── differs ──────────────────│──────────── the tail: as before ──────
 
-So the stored form of a tail, its tags code and whether the sender waits are computed once. A string with another structure, or
-with a property that an intake step processes, is not looked up in the cache but parsed as a whole.
+So the stored form of a tail, its tags code and whether the sender waits for durability are computed once for all messages. A
+string with another structure, or with a property that an intake step processes, is not looked up in the cache but parsed as a
+whole.
 """
 
 from __future__ import annotations

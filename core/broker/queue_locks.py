@@ -49,7 +49,7 @@ class RebalanceLockManager:
         return held
 
     def unlock_batch(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Release the locks of a client on some queues. Locks of other clients are not changed."""
+        """Release the locks of a client on the given queues. Locks of other clients are not changed."""
         locks = self._locks.get(group, {})
         for queue in queues:
             owner = locks.get(queue)

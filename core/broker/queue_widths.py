@@ -1,4 +1,7 @@
-"""Records topics with queues that consumers do not read. Such a topic once had more read queues, or has more write queues."""
+"""Records topics with queues that consumers do not read.
+
+Such a topic has more write queues than read queues, or once had more read queues.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from flintmq.core.broker.topic_config import TopicConfig
 
 
 class QueueWidths:
-    """Keeps the largest number of queues of each topic of which consumers now read fewer queues. Loop thread.
+    """Keeps the largest number of queues that each topic has had, for topics of which consumers now read fewer queues. Loop
+    thread.
 
     Args:
         select: returns the current configuration of a topic, or None.
@@ -19,7 +23,7 @@ class QueueWidths:
         self._widest: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[tuple[TopicConfig, range]]:
-        """Yield the configuration of each topic with unread queues, and the range of their queue ids.
+        """Yield the configuration of each topic with unread queues, and the range of the ids of the unread queues.
 
         An unread queue may be empty.
         """

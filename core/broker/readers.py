@@ -36,8 +36,9 @@ class OwnReader(msgspec.Struct, frozen=True):
 class Readers:
     """The readers of topics and their offsets, for retention. Loop thread.
 
-    It is a :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`. A consumer group reads the topics in which it has a
-    consumer offset, and its retry topic. Broadcasting groups store their offsets on the clients, so they are not included.
+    The class implements :class:`flintmq.plugins.retention.cleaner.ConsumerOffsets`. A consumer group reads the topics in which
+    it has a consumer offset, and its retry topic. Broadcasting groups store their offsets on the clients, so they are not
+    included.
 
     Args:
         offsets: the table of consumer offsets.

@@ -103,7 +103,9 @@ class RedirectedMessageStore:
     def queue_units(
         self, topic: str, queue_id: int, queue_offset: int, max_units: int
     ) -> Iterable[tuple[int, int, int]]:
-        """Return a queue's units from a queue offset on, as tuples: (physical offset, size in bytes, tags code)."""
+        """Return a queue's units from a queue offset on, as tuples of physical offset, size in bytes and delivery time, which
+        the queues of waiting messages have as tags code.
+        """
         queue = self._log.queues.get((topic, queue_id))
         if queue is None:
             return ()
@@ -221,7 +223,10 @@ def _outcome(result: object) -> PutOutcome:
 def moved(
     record: Record, topic: str, queue_id: int, properties: Mapping[str, str], properties_bytes: bytes
 ) -> MessageExtBrokerInner:
-    """Return a message for another topic with a record's body, flags and origin. Appends of it do not wait for durability."""
+    """Return a message for another topic with a record's body, flags and origin.
+
+    An append of the message does not wait for durability.
+    """
     return MessageExtBrokerInner(
         topic=topic,
         queue_id=queue_id,
@@ -262,8 +267,8 @@ def redirect(message: MessageExtBrokerInner, topic: str, queue_id: int, more: Ma
 def delivery_of(record: Record) -> MessageExtBrokerInner | None:
     """Return the message to append when a waiting record is due.
 
-    The result is None if the record must not be delivered, because it has no real topic or its real topic is one in which
-    messages wait.
+    The result is None if the record must not be delivered, because it has no real topic or its real topic is itself a topic in
+    which messages wait.
     """
     properties = record.properties
     topic = properties.get(props.REAL_TOPIC)
@@ -347,7 +352,7 @@ def check_deliverable(
         message: the message in the form in which it will wait.
         real_topic: the topic to which the message is delivered.
         log_file_bytes: size of a commit log file, which a record must fit.
-        spare_bytes: bytes by which its properties may grow while it waits.
+        spare_bytes: bytes by which the message's properties may grow while the message waits.
 
     Raises:
         RefusedError: SYSTEM_ERROR if the topic's name is not allowed; MESSAGE_ILLEGAL if the properties or the record are too

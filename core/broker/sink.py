@@ -27,7 +27,9 @@ Incoming = MessageExtBrokerInner | MessageBatch
 
 
 class Stored:
-    """The results of one append, and the waiter for its durability. :class:`MessageSink` makes one for each append."""
+    """The results of one append, and the waiter for its durability. :class:`MessageSink` makes an object of this class for each
+    append.
+    """
 
     __slots__ = ("_faults", "messages", "results", "took_s", "units", "waiter")
 
@@ -70,7 +72,7 @@ class MessageSink:
         store: the store.
         stats: counts the messages.
         dispatch: dispatches readable records to the queues and the index.
-        followers: are called for each append; None for none.
+        followers: calls the services that follow messages for each append; None if no service follows messages.
     """
 
     def __init__(
@@ -89,7 +91,8 @@ class MessageSink:
         """Append messages together, with one waiter for their durability, then dispatch readable records.
 
         Raises:
-            RefusedError: the store takes no messages now. If it refuses a single message, the error is in the results.
+            RefusedError: the store takes no messages now. The error about a single refused message is not raised, but is in the
+                results.
         """
         stored = self.append(messages)
         self._dispatch()
@@ -98,7 +101,7 @@ class MessageSink:
     def append(self, messages: Sequence[Incoming]) -> Stored:
         """Append messages like :meth:`put`, but without dispatch.
 
-        The caller dispatches after it has answered or appended more.
+        The caller dispatches later, for example after it has answered the client.
         """
         return self._counted(self._store.put(messages), messages)
 
@@ -106,7 +109,8 @@ class MessageSink:
         """Append all messages or none, one directly after the other in the same file of the log.
 
         Raises:
-            RefusedError: the store takes no messages now. If it refuses these messages, the error is the only result.
+            RefusedError: the store takes no messages now. If the store refuses only these messages, no error is raised, and the
+                error is the only result.
         """
         return self._counted(self._store.put([list(messages)]), messages)
 
@@ -130,7 +134,7 @@ class MessageSink:
 
 
 def _results(appended: Sequence[Appended]) -> list[AppendUnit | RefusedError]:
-    """Return one result for each message or batch of an append, with errors of the store as refusals for clients."""
+    """Return a result for each message or batch of an append. Errors of the store become the refusals that clients get."""
     results: list[AppendUnit | RefusedError] = []
     for result in appended:
         if isinstance(result, list):
@@ -180,7 +184,7 @@ async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
 
 
 def not_durable(status: FlushStatus) -> RefusedError | None:
-    """Return the answer to a client whose stored message is not as durable as promised; None if the message is.
+    """Return the answer to a client whose stored message is not as durable as promised; None if it is as durable as promised.
 
     Sends, send-backs, replies, ended transactions and puts in the same process all use this mapping of flush statuses. It
     corresponds to RocketMQ's ``SendMessageProcessor.handlePutMessageResult``.

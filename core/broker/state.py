@@ -185,8 +185,8 @@ class BrokerState:
     def dispatch(self) -> None:
         """Dispatch readable records to the queues and the index, and resume held pulls.
 
-        One call dispatches a limited number of records. The rest follows in the loop's next iterations, until which further
-        calls do nothing.
+        One call dispatches a limited number of records. The other records follow in the loop's next iterations. Until all are
+        dispatched, further calls do nothing.
         """
         if not self._dispatching:
             self._dispatch_some()
@@ -197,7 +197,7 @@ class BrokerState:
             self.dispatch_soon()
 
     def hand_over_store(self) -> None:
-        """Stop the dispatch of records for good, because another thread is about to close the store."""
+        """Stop the dispatch of records permanently, because another thread is about to close the store."""
         self._closing = True
 
     def dispatch_soon(self) -> None:

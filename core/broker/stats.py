@@ -158,18 +158,20 @@ class BrokerStats:
             self._stored_in_queues(records)
 
     def _counted(self, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Return the numbers of messages and bytes of some topics that are not in the table yet, keyed by topic."""
+        """Return the messages and bytes of topics that are counted, but not added to the table yet, keyed by topic."""
         return {topic: (found[0], found[1]) if (found := self._puts.get(topic)) else (0, 0) for topic in set(topics)}
 
     def _note_sizes(self, before: Mapping[str, tuple[int, int]]) -> None:
-        """Count the sizes of the messages that were counted since :meth:`_counted` returned ``before``."""
+        """Add the sizes of messages to the histograms of sizes: of all messages counted since :meth:`_counted` returned
+        ``before``.
+        """
         for topic, (messages, size_bytes) in before.items():
             if self.figures is not None:
                 now_messages, now_bytes = self._puts[topic]
                 self.figures.sized(topic, now_messages - messages, now_bytes - size_bytes)
 
     def measure(self, figures: BatchFigures) -> None:
-        """Add every later append and pull to the histograms in ``figures``, too."""
+        """Add every later append and pull also to the histograms in ``figures``."""
         self.figures = figures
 
     def undelivered(self) -> None:

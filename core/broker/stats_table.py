@@ -37,7 +37,7 @@ class _Item:
     """A counter with its values at the last snapshots.
 
     The value at a snapshot is recorded at the first addition after that snapshot. A snapshot thus costs nothing for counters
-    that do not change; there may be several counters for each topic and group.
+    that do not change. This matters because each topic and group may have several counters.
     """
 
     __slots__ = ("born", "created_s", "marks", "seen", "times", "value")
@@ -59,7 +59,10 @@ class _Item:
         """
 
     def roll(self, numbers: tuple[int, ...]) -> None:
-        """Record the counter's values for the snapshots since the last addition. ``numbers`` has the newest of each series."""
+        """Record the counter's values for the snapshots since the last addition.
+
+        ``numbers`` has the number of the newest snapshot of each series.
+        """
         self.marks = self.marks or tuple(array("q") for _ in _SERIES)
         for marks, seen, number, (_, kept) in zip(self.marks, self.seen, numbers, _SERIES, strict=True):
             if number != seen:
@@ -78,7 +81,7 @@ class _Item:
 
 
 def _nothing() -> None:
-    """Do nothing; the default of ``fold`` for tables to which all counts are added at once."""
+    """Do nothing. This is the default of ``fold`` for tables whose owner adds each count to the table at once."""
 
 
 class StatsTable:
@@ -232,7 +235,10 @@ class StatsTable:
 
 
 def _topic_of(name: str, key: str) -> str:
-    """Return the topic in a counter's key: the first part, but the second in keys of latencies, which begin with a queue id."""
+    """Return the topic in a counter's key.
+
+    The topic is the first part of the key, except in keys of latencies, which have a queue id before the topic.
+    """
     if name == GROUP_GET_LATENCY:
         key = key.partition("@")[2]
     return key.partition("@")[0]

@@ -21,7 +21,7 @@ SUB_ALL: Final = "*"
 
 
 class SubscriptionData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The subscription of a consumer to one topic (``SubscriptionData``), in the form of the wire."""
+    """The subscription of a consumer to one topic (``SubscriptionData``), with the fields that requests have."""
 
     class_filter_mode: bool = False
     """Whether the client uses a filter class of RocketMQ 3; clients of RocketMQ 4.9 never do."""

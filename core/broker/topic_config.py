@@ -1,4 +1,4 @@
-"""The configuration of a topic, and the name of a queue, in the form of the wire and of the file."""
+"""The configuration of a topic, and the name of a queue, with the fields that requests and ``topics.json`` have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TopicFilterType = Literal["SINGLE_TAG", "MULTI_TAG"]
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The queues and the permission of a topic (``TopicConfig``), in the form of the wire and of the file."""
+    """The queues and the permission of a topic (``TopicConfig``), with the fields that requests and ``topics.json`` have."""
 
     order: bool = False
     """Whether the topic is ordered. The queues of an ordered topic stay in the route if a broker is not writeable."""
@@ -52,15 +52,15 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def open_queue_nums(self) -> int:
         """Number of the topic's queues that are both written and read.
 
-        If none is both, the number of queues that are either.
+        If no queue is both written and read, the number of the topic's queues.
         """
         return min(self.read_queue_nums, self.write_queue_nums) or max(self.read_queue_nums, self.write_queue_nums)
 
     def queue_inside(self, queue_id: int) -> int:
         """Return the id of the queue that gets a message for ``queue_id``, which the topic may no longer have.
 
-        If consumers no longer read the queue with this id, a queue is chosen that is read and written. All messages for one
-        lost queue go to the same queue, so that they keep their order.
+        If consumers no longer read the queue with this id, a queue is chosen that is read and written. All messages for a queue
+        that no longer exists go to the same other queue, so that the messages keep their order.
 
         Raises:
             RefusedError: SYSTEM_ERROR; the topic has no queue.
@@ -94,7 +94,7 @@ class TopicConfigAndQueueMapping(TopicConfig, frozen=True, kw_only=True, rename=
 
 
 class TopicConfigSerializeWrapper(msgspec.Struct, frozen=True, rename="camel"):
-    """All topics of a broker, in ``topics.json``, in the answer to GET_ALL_TOPIC_CONFIG (21) and in a registration."""
+    """All topics of a broker, as ``topics.json``, the answer to GET_ALL_TOPIC_CONFIG (21) and a registration contain them."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = msgspec.field(default_factory=dict)

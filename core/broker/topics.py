@@ -267,9 +267,9 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
     def learn(self, topic: str, queue_nums: int) -> bool:
         """Add a topic on a slave because the master sent messages of the topic; return whether the table was changed.
 
-        The master's table of topics comes later than its messages, or never if the master fails now. Messages that the master
-        acknowledged must be readable nevertheless. A topic that was missing in the master's last table was deleted on the
-        master, and is not added.
+        The slave gets the master's table of topics later than the messages, or not at all if the master fails. Messages that
+        the master acknowledged must be readable nevertheless. A topic that was missing in the master's last table was deleted
+        on the master, and is not added.
 
         Args:
             topic: name of the topic.
@@ -349,7 +349,9 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             )
 
     def update_order_topics(self, order_topics: Collection[str]) -> None:
-        """Mark exactly the given topics as ordered. They are the topics in the name server's ORDER_TOPIC_CONFIG.
+        """Mark the given topics as ordered, and all other topics as not ordered.
+
+        The given topics are those in the name server's ORDER_TOPIC_CONFIG.
 
         See docs/internals/algorithms.md, Topics and groups.
         """
@@ -376,7 +378,8 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             self._ordered.discard(topic)
 
     def registered(self, broker_permission: int = perm.READ_WRITE) -> Iterator[tuple[str, TopicConfig]]:
-        """Return pairs of a topic's name and the configuration that the broker registers, without later changes.
+        """Return pairs of a topic's name and the configuration that the broker registers. Later changes of the table do not
+        affect the result.
 
         Args:
             broker_permission: the broker's permission. If it lacks read or write, every topic is registered with the broker's

@@ -1,8 +1,8 @@
 """Counts messages in queues that consumers do not read.
 
 A topic has such queues if it once had more read queues than now, or if it has more write queues than read queues. A pull from
-such a queue is refused. Clients send no such pull, because the route has only ``readQueueNums`` queues. RocketMQ's figures of
-lag do not include these messages.
+such a queue is refused. Clients send no such pull, because the route has only ``readQueueNums`` queues. The lag that RocketMQ
+reports does not include these messages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NOBODY = ""
 def waiting_messages(api: BrokerApi, topic: str, queue_id: int) -> dict[str, int]:
     """Return the number of messages in a queue that each group has not consumed, keyed by group.
 
-    Only groups with a consumer offset before the queue's end are included. If no group has an offset in the queue, all its
-    messages are counted for :data:`NOBODY`.
+    Only groups with a consumer offset before the queue's end are included. If no group has an offset in the queue, the result
+    has the number of all messages in the queue under the key :data:`NOBODY`.
     """
     reader, offsets = api.log.reader, api.offsets
     first, end = reader.min_queue_offset(topic, queue_id), reader.max_queue_offset(topic, queue_id)

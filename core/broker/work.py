@@ -1,4 +1,6 @@
-"""Runs the work of features: periodically or soon on the thread of the broker's loop, or in a thread if it blocks."""
+"""Runs the work of features: periodically or soon on the thread of the broker's event loop, or in another thread if the work
+blocks.
+"""
 
 from __future__ import annotations
 
