@@ -1,8 +1,8 @@
 """Counts the errors of plugins, and switches off parts that fail too often.
 
 Each thing that a plugin registers is a :class:`Part`. A failure counts for the plugin that registered the part. The log,
-``flintmq status``, request 28 and the measurements for monitoring systems show it. An optional part of a third party's plugin
-that fails ``plugin_failures_max`` times is off until the broker is restarted.
+``flintmq status``, the answer to request 28 and the measurements for monitoring systems show the failures. An optional part of
+a third party's plugin that fails ``plugin_failures_max`` times is off until the broker is restarted.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Part:
 
         Args:
             error: the error that the part raised.
-            doing: the call that failed: ``request 105``. The log treats each text as a kind of failure, so there must be few
-                of them.
+            doing: the call that failed: ``request 105``. The log treats each text as a kind of failure, so callers must use few
+                different texts.
             is_secret: whether the error's text may hold credentials, which only the log may show.
             raised_on: whether the caller raises the error again. A second report of the same error is not counted.
         """
@@ -159,7 +159,7 @@ class Part:
     def making(self) -> Iterator[Part]:
         """Record a call of a plugin at the start or stop of the broker.
 
-        Its exception is counted and raised. Sets ``CALLING``.
+        An exception of the call is counted and raised again. During the call, ``CALLING`` has the plugin's origin.
         """
         self.calls += 1
         token = CALLING.set(None if self.owner.built_in else self.owner)

@@ -43,7 +43,9 @@ def plain_name(target: str) -> str:
 def find_objects(
     plugins: Iterable[object], disabled: frozenset[str], source: PluginSource = PluginSource.BUILT_IN
 ) -> list[FoundPlugin]:
-    """Return the plugins that were passed as objects. Each is named by its ``plugin_name``, else by its module or class."""
+    """Return the plugins that were passed as objects. Each object is named by its ``plugin_name``; without this attribute, by
+    its module or class.
+    """
     found = []
     for plugin in plugins:
         origin = PluginOrigin(_object_name(plugin), source)
@@ -146,7 +148,8 @@ def _object_name(plugin: object) -> str:
 
 
 def plugin_within(module: object, prefix: str) -> str:
-    """Return the configuration's name for an object in a module that has hooks; empty if no object has hooks.
+    """Return the name ``module:object`` of the first object in a module that has hooks; empty if no object in the module has
+    hooks.
 
     Args:
         module: the module; for any other object the result is empty.

@@ -63,7 +63,8 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
     """Check every plugin against the hook specifications, and return the functions of all plugins, keyed by hook.
 
     Raises:
-        PluginError: a plugin has a hook of an unknown name, of a wrong signature, without its mark, or none at all.
+        PluginError: a plugin has no hook, or it has a hook with an unknown name, with a wrong signature, or without the mark of
+            ``hookimpl``.
     """
     manager = _Manager(PROJECT)
     manager.add_hookspecs(FlintSpecs)

@@ -117,11 +117,11 @@ class DispatcherContext(FolderContext[S_co]):
     """The recovered store, whose records will be dispatched. The factory may read from the store, but not write to it."""
 
     def bodies(self, batch: RecordBatch) -> Iterator[tuple[DispatchRequest, bytes]]:
-        """Yield each record of a batch with its body. Call it within :meth:`CommitLogDispatcher.dispatch`.
+        """Yield each record of a batch with its body. Call this method within :meth:`CommitLogDispatcher.dispatch`.
 
         A batch has the positions of records, but not their bytes, which most dispatchers do not need. This method reads the
-        bytes from the log. After ``dispatch`` has returned, retention may delete them. A body is yielded as it is stored, which
-        is compressed if ``request.sys_flag & 1`` is not 0.
+        bytes from the log. After ``dispatch`` has returned, retention may delete the bytes. A body is yielded as it is stored,
+        which is compressed if ``request.sys_flag & 1`` is not 0.
 
         Raises:
             StoreError: a record is no longer in the log.
@@ -207,12 +207,12 @@ class RegisterServerPart(Protocol):
 
 class RegisterService(Protocol):
     def __call__(self, name: str, factory: ServiceFactory) -> None:
-        """Register a factory, which is called with an :class:`ApiContext`."""
+        """Register the factory of a service, which is called with an :class:`ApiContext`."""
 
 
 class RegisterIntakeStep(Protocol):
     def __call__(self, name: str, factory: IntakeStepFactory[S], *, essential: bool = True) -> None:
-        """Register a factory, which is called with an :class:`ApiContext`."""
+        """Register the factory of an intake step, which is called with an :class:`ApiContext`."""
 
 
 class RegisterSystemTopic(Protocol):

@@ -16,8 +16,8 @@ class IsolatedFilter:
     """Wrapper around a third party's filter. A message for which the filter raises does not match.
 
     RocketMQ treats an expression whose evaluation fails in the same way. Other subscriptions still get the message. Each
-    failure is counted and logged. While the filter's type is switched off, ``check`` refuses pulls, because its consumers
-    would lose messages that they skip. Loop thread.
+    failure is counted and logged. While the filter's type is switched off, ``check`` refuses pulls, so that consumers do not
+    skip messages that the filter has not seen. Loop thread.
     """
 
     def __init__(self, inner: MessageFilter, part: Part) -> None:

@@ -217,7 +217,7 @@ class Kernel:
         Returns None if no third party's plugin is being called.
 
         Args:
-            what: its name in lists: ``the timer 'audit'``.
+            what: the name of the timer or figure in lists: ``the timer 'audit'``.
         """
         owner = CALLING.get()
         return None if owner is None else self.failures.of(owner, SERVICE.hook, what, optional=True)

@@ -124,7 +124,7 @@ def drop(value: object) -> None:
 
 
 def check_not_awaitable(returned: object) -> None:
-    """Raise ``TypeError`` if a plain method returned an awaitable, because nobody would await it."""
+    """Raise ``TypeError`` if a plain method returned an awaitable, which its caller would not await."""
     if inspect.isawaitable(returned):
         drop(returned)
         raise TypeError(f"expected a plain method; found {shown(returned)} returned, which is never awaited")
@@ -208,7 +208,9 @@ def _wrong_found(result: Any) -> str:
 
 
 def wrong_offset(result: Any) -> str:
-    """Return the expected result of ``committed``, as text, if the given result is neither an offset nor None; else empty."""
+    """Return a description of the valid results of ``committed`` if the given result is not valid; empty if the result is
+    valid.
+    """
     return (
         "" if result is None or (hasattr(result, "__index__") and not isinstance(result, bool)) else "an int, or None"
     )

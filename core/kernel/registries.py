@@ -187,8 +187,8 @@ _OWN_SECTIONS: Final = frozenset(field.name for field in attrs.fields(BrokerConf
 def checked_call(owner: PluginOrigin, hook: str, registrar: Registrar) -> Callable[..., None]:
     """Return the ``register`` function for a hook.
 
-    The function has the signature that the hook's argument is annotated with. If a plugin calls it with other arguments, it
-    raises ``PluginError`` with the expected signature.
+    The function has the signature that the hook's argument is annotated with. If a plugin calls it with other arguments, the
+    returned function raises ``PluginError`` with the expected signature.
     """
     protocol = vars(hookspecs)[inspect.signature(vars(FlintSpecs)[hook]).parameters["register"].annotation]
     parameters = [*inspect.signature(protocol.__call__).parameters.values()][1:]

@@ -56,7 +56,7 @@ class Registry(Generic[T]):
 
     Args:
         shape: the requirements for the registrations.
-        setting: the configuration key that names one of them; empty if there is none.
+        setting: the configuration key that selects one of the registrations; empty if no key selects.
     """
 
     def __init__(self, shape: Shape, setting: str = "") -> None:

@@ -8,7 +8,9 @@ from flintmq.core.kernel.ports.access import Caller
 
 
 class Authenticator(Protocol):
-    """Lets a request pass or refuses it. Called on the loop thread, before the request's processor."""
+    """An authenticator, which lets a request pass or refuses the request. Called on the loop thread, before the request's
+    processor.
+    """
 
     def authenticate(self, caller: Caller) -> None:
         """Return None to let a request pass, or raise ``RefusedError`` to refuse the request."""

@@ -16,7 +16,7 @@ class Channel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """False once the connection is closed or closing."""
+        """Whether the connection is open; False once the connection is closed or closing."""
         ...
 
     def send_oneway(self, code: int, header: Mapping[str, str], body: bytes = b"") -> None:

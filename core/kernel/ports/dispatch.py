@@ -8,7 +8,7 @@ from flintmq.core.record.record_batch import RecordBatch
 
 
 class CommitLogDispatcher(Protocol):
-    """Derives data from each stored record: a consume queue unit, index entries, rows for Spark.
+    """A dispatcher, which derives data from each stored record: a consume queue unit, index entries, rows for Spark.
 
     Called on the loop thread, in log order, only with records below the readable ceiling. After a crash, records may be
     dispatched again: ``dispatch`` must ignore a record whose physical offset it has already processed.
@@ -20,19 +20,19 @@ class CommitLogDispatcher(Protocol):
         ``batch.requests()`` yields one request for each record. ``context.bodies(batch)`` yields each request with its body;
         ``context`` is the argument of the dispatcher's factory.
 
-        An optional dispatcher that raises is isolated. If an essential one raises, the broker acknowledges nothing until the
-        dispatcher works again.
+        An optional dispatcher that raises is isolated. If an essential dispatcher raises, the broker acknowledges nothing until
+        the dispatcher works again.
         """
         ...
 
 
 @runtime_checkable
 class SupportsCommitted(Protocol):
-    """A dispatcher whose data becomes durable later than the store's.
+    """A dispatcher whose data becomes durable later than the consume queues.
 
-    After a restart, dispatch continues at the end of the consume queues. A dispatcher may have less on disk, because it lost
-    data in memory or was switched off. It returns its own position from ``committed``. The start of the store dispatches from
-    the lowest position of all dispatchers before it dispatches new records. Called on the loop thread.
+    After a restart, dispatch continues at the end of the consume queues. A dispatcher may have fewer records on disk, because
+    it lost data in memory or was switched off. Such a dispatcher returns its own position from ``committed``. The start of the
+    store dispatches from the lowest position of all dispatchers before it dispatches new records. Called on the loop thread.
     """
 
     def committed(self) -> int | None:
@@ -63,7 +63,7 @@ class SupportsTruncate(Protocol):
     """A dispatcher, or an index builder, that forgets records that the log has lost.
 
     A power cut may destroy the end of a log, and a slave's log is truncated where its master's differs. Other records are then
-    stored at the same positions. A dispatcher that ignores records by their position must forget the lost ones.
+    stored at the same positions. A dispatcher that ignores records by their position must forget the lost records.
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
@@ -80,8 +80,9 @@ class SupportsTruncate(Protocol):
 class SupportsClose(Protocol):
     """A dispatcher that releases resources when the broker stops.
 
-    The store closes its dispatchers in the reverse order, after everything was dispatched and synced, and before it closes its
-    own files. ``close`` is called on the thread that closes the store, which may be another than the loop's.
+    The store closes its dispatchers in the reverse order of their calls, after all records were dispatched and synced, and
+    before it closes its own files. ``close`` is called on the thread that closes the store, which may be another than the
+    loop's.
     """
 
     def close(self) -> None: ...

@@ -7,7 +7,9 @@ from typing import Protocol, runtime_checkable
 
 
 class MessageFilter(Protocol):
-    """Decides whether a subscription gets a message (docs/internals/algorithms.md, Filters). Loop thread."""
+    """A message filter, which decides whether a subscription gets a message (docs/internals/algorithms.md, Filters). Loop
+    thread.
+    """
 
     def matches_tags_code(self, tags_code: int) -> bool:
         """Return whether a message with the given tags code may match the filter. True may be wrong; False must be right."""

@@ -35,7 +35,9 @@ class FlushStatus(enum.Enum):
 
 
 class ReplicationGate(Protocol):
-    """Makes waiters, each of which promises that a slave has the appended records up to a position. Loop thread."""
+    """The gate of replication, which makes waiters. Each waiter promises that a slave has the appended records up to a
+    position. Loop thread.
+    """
 
     def promise(self, end_offset_bytes: int, flushed: FlushWaiter) -> FlushWaiter:
         """Return a waiter, which promises that the log up to a position is durable on this broker and present on a slave.
@@ -78,7 +80,7 @@ class FlushStatistics:
 
 
 class FileWriter(Protocol):
-    """Writes bytes of a transient pool's buffer to a commit log file. Flush thread."""
+    """Function that writes bytes of a transient pool's buffer to a commit log file. Flush thread."""
 
     def __call__(self, path: Path, buffer: memoryview, begin: int, end: int) -> None:
         """Write ``buffer[begin:end]`` to the same positions of the commit log file, and return when these bytes are durable.
@@ -116,12 +118,13 @@ class FlushableLog(Protocol):
         See docs/internals/algorithms.md, Flush strategies.
 
         Args:
-            least_pages: minimum number of 4 KiB pages to copy; the call does nothing if fewer wait. 0 copies any bytes.
+            least_pages: minimum number of 4 KiB pages to copy; the call does nothing if fewer pages wait to be copied. With 0,
+                any number of bytes is copied.
             write: writes the bytes to the file and makes them durable; None copies them into the mapped pages of the file.
 
         Raises:
             StoreFencedError: ``write`` raised OSError. The store is fenced; every later call raises too.
-            StoreExhaustedError: the process has no descriptor for it now. Nothing was tried; call again later.
+            StoreExhaustedError: the process has no free file descriptor. Nothing was written; call again later.
         """
         ...
 
@@ -129,13 +132,14 @@ class FlushableLog(Protocol):
         """Sync the dirty pages of one file, and return the flushed position.
 
         Args:
-            least_pages: minimum number of dirty 4 KiB pages; the call does nothing if fewer are dirty. 0 syncs any.
+            least_pages: minimum number of dirty 4 KiB pages; the call does nothing if fewer pages are dirty. With 0, any number
+                of dirty pages is synced.
             written_through: whether every commit was called with ``write``. Files with a buffer of the pool then need only
                 their first sync, which makes their names durable.
 
         Raises:
             StoreFencedError: the sync failed. The store is fenced; every later call raises too.
-            StoreExhaustedError: the process has no descriptor for it now. Nothing was tried; call again later.
+            StoreExhaustedError: the process has no free file descriptor. Nothing was synced; call again later.
         """
         ...
 
@@ -154,7 +158,9 @@ class FlushContext(Generic[S_co]):
 
 
 class FlushCommitLogService(Protocol):
-    """Makes appended bytes durable. ``submit`` is called on the loop thread, once for each batch of appends."""
+    """A flush service, which makes appended bytes durable. ``submit`` is called on the loop thread, once for each batch of
+    appends.
+    """
 
     def start(self) -> None:
         """Start the flush service's threads."""
@@ -179,12 +185,12 @@ class FlushCommitLogService(Protocol):
 
 @runtime_checkable
 class SupportsFlushSoon(Protocol):
-    """A flush service that syncs sooner than its strategy would if a caller waits for bytes that are not synced yet."""
+    """A flush service that can sync on request, if a caller waits for bytes that the flush strategy would sync only later."""
 
     def flush_soon(self) -> None:
         """Start a sync of all bytes that were appended to the log before this call, even if they are few.
 
-        It may be called by all threads, and never waits.
+        All threads may call this method, which never waits.
         """
         ...
 
@@ -212,7 +218,9 @@ class TransientStorePool(Protocol):
     """Buffers for commit log files, outside the page cache (docs/internals/algorithms.md, Mapped files). Thread-safe."""
 
     def borrow(self) -> memoryview | None:
-        """Return a writable buffer of a log file's size, or None if all buffers are in use. Appends then go to mapped pages."""
+        """Return a writable buffer of a log file's size, or None if all buffers are in use. Without a buffer, appends go to
+        mapped pages of the file.
+        """
         ...
 
     def give_back(self, buffer: memoryview) -> None:

@@ -46,11 +46,11 @@ class HandedOut(msgspec.Struct, frozen=True, eq=False):
 
 @runtime_checkable
 class FollowsMessages(Protocol):
-    """A service that follows messages: measures, traces, mirrors.
+    """A service that follows messages, for example to measure, trace or mirror them.
 
     Its methods are called on the loop's thread for each append, each write of answers and each pull that finds messages.
-    Clients wait meanwhile, so the methods must be quick. An exception is counted for the plugin and has no other effect.
-    A broker without such a service loses no speed.
+    Clients wait until the methods return, so the methods must be quick. An exception is counted for the plugin and has no other
+    effect. A broker without such a service loses no speed.
     """
 
     def on_stored(self, stored: StoredMessages) -> None:

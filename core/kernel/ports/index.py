@@ -12,8 +12,8 @@ from flintmq.core.kernel.ports.dispatch import CommitLogDispatcher
 class IndexBuilder(CommitLogDispatcher, Protocol):
     """An index builder: a dispatcher that finds messages by key and time. Loop thread.
 
-    It is fed as the dispatcher ``index``, under the rules of a :class:`CommitLogDispatcher`: after a crash, and at any start,
-    records may be dispatched again. If its data becomes durable only after ``dispatch`` has returned, it must also be a
+    The dispatcher ``index`` passes records to it under the rules of a :class:`CommitLogDispatcher`: after a crash, and at any
+    start, records may be dispatched again. If its data becomes durable only after ``dispatch`` has returned, it must also be a
     :class:`SupportsCommitted`. If it ignores records by their position, it must also be a :class:`SupportsTruncate`.
 
     Every record is dispatched to it. Queries must not find records that are rolled back
@@ -56,7 +56,7 @@ class SupportsQuerySteps(Protocol):
     def query_steps(
         self, topic: str, key: str, max_num: int, begin_timestamp_ms: int, end_timestamp_ms: int
     ) -> Generator[None, None, tuple[list[int], int, int]]:
-        """Find records in the index as ``query`` does; yield after each step, so that other work can run in between."""
+        """Find records in the index as ``query`` does; yield after each step, so that other work can run between two steps."""
         ...
 
 

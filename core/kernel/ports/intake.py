@@ -27,12 +27,15 @@ class IntakeStep(Protocol):
     """An intake step, which redirects, changes or refuses certain messages before they are stored. Loop thread.
 
     A step names the properties and topics of the messages that it processes; it is not called for other messages. Steps are
-    called in the order of their registration. The first whose ``take`` returns True ends the chain.
+    called in the order of their registration. The first step whose ``take`` returns True ends the chain.
     """
 
     @property
     def property_names(self) -> frozenset[str]:
-        """Names of properties; the intake step is called for a message that has one of them. The broker reads them once."""
+        """Names of properties; the intake step is called for a message that has one of these properties.
+
+        The broker reads the names once.
+        """
         ...
 
     @property

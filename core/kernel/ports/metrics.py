@@ -24,7 +24,7 @@ _TEXT_MAX_CHARS: Final = 300
 class Measurement(msgspec.Struct, frozen=True):
     """The current value of a metric, for monitoring systems.
 
-    All measurements of one name have the same kind and label names.
+    All measurements with the same name have the same kind and label names.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class SupportsMetrics(Protocol):
-    """A service with figures for monitoring systems, in addition to those of :class:`.SupportsFigures`."""
+    """A service with figures for monitoring systems, in addition to the figures of :class:`.SupportsFigures`."""
 
     def metrics(self) -> Iterable[Measurement]:
         """Return the service's current measurements; at most :data:`MEASUREMENTS_MAX` of a service are exported.

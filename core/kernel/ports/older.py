@@ -18,7 +18,7 @@ class ServesOlderMessages(Protocol):
     def read_older(
         self, topic: str, queue_id: int, queue_offset: int, max_count: int
     ) -> Sequence[bytes | memoryview] | None:
-        """Return the first messages of a queue from a queue offset on. Loop thread; it must not block.
+        """Return the first messages of a queue from a queue offset on. Called on the loop's thread; the method must not block.
 
         A service that has to fetch the messages returns an empty sequence. The pull is then held, if its client allows that.
         When the service has the messages, it calls ``api.outlet.held.notify_arriving(topic, queue_id, queue_offset + 1)``, and

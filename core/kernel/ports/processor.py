@@ -214,7 +214,10 @@ class RequestDeclaration(msgspec.Struct, frozen=True):
     """One line of documentation of the request code: the first sentence of the handler's docstring."""
 
     def under(self, other: RequestDeclaration) -> RequestDeclaration:
-        """Return this declaration; if it has no access rule, it gets the rule, audit and header of a built-in declaration."""
+        """Return this declaration.
+
+        If it has no access rule, the result has the rule, audit and header of a built-in declaration.
+        """
         if self.needs is not None:
             return self
         return msgspec.structs.replace(

@@ -117,8 +117,8 @@ class QueueReader(Protocol):
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
         """Return the logical offset of the queue's oldest message that is not deleted; the queue's end if all are deleted.
 
-        ``is_gone`` returns whether the message at a physical offset is deleted. If it returns False for an offset, it returns
-        False for all higher ones.
+        ``is_gone`` returns whether the message at a physical offset is deleted. If ``is_gone`` returns False for an offset, it
+        returns False for all higher offsets.
         """
         ...
 
@@ -159,7 +159,7 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
 
     @property
     def last_store_timestamp_ms(self) -> int:
-        """Store time, in ms, of the newest record that has a unit in a consume queue; 0 if no record has one."""
+        """Store time, in ms, of the newest record that has a unit in a consume queue; 0 if no record has a unit."""
         ...
 
     def find(self, topic: str, queue_id: int) -> QueueReader | None:
@@ -179,7 +179,7 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
         ...
 
     def flush(self, least_pages: int) -> None:
-        """Make the units of each queue durable that has at least ``least_pages`` dirty pages; 0 syncs all queues.
+        """Sync each queue that has at least ``least_pages`` dirty pages; with 0, sync all queues.
 
         Called on the loop thread and on the queue flusher's thread.
 
@@ -198,7 +198,9 @@ class SupportsEvict(Protocol):
     """Consume queues, or an index builder, whose mapped pages can be given back to the operating system."""
 
     def evict(self) -> Iterator[None]:
-        """Give mapped pages that are not needed soon back to the system; yield after each slice, so that other work can run."""
+        """Give mapped pages that are not needed soon back to the system; yield after each slice, so that other work can run
+        before the next slice.
+        """
         ...
 
 

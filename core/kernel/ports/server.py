@@ -20,7 +20,7 @@ class RequestPool(Protocol):
 
 
 class RequestLatency(Protocol):
-    """Counts requests by the time that their answers took. Loop thread."""
+    """A counter of requests by the time until their answers. Loop thread."""
 
     def note(self, code: int, took_s: float, count: int) -> None:
         """Count ``count`` requests with the same code that were answered with success, each after ``took_s`` seconds."""

@@ -16,16 +16,16 @@ _WORD: Final = re.compile(r"\S{1,1000}")
 
 
 class Service(Protocol):
-    """A part of a broker that works besides the requests; it delivers due messages, checks producers or deletes files.
+    """A part of a broker that works independently of requests: it delivers due messages, checks producers or deletes files.
 
     A service is created after the store was recovered and its dispatchers have caught up. Services are started in the order of
     their registration, before the broker listens. They are stopped in the reverse order, after it has stopped listening.
-    ``start`` schedules periodic work with :attr:`flintmq.core.broker.api.BrokerApi.work`; it ends before ``stop`` is called.
-    Loop thread.
+    ``start`` schedules periodic work with :attr:`flintmq.core.broker.api.BrokerApi.work`; this work ends before ``stop`` is
+    called. Loop thread.
     """
 
     def start(self) -> Awaitable[None] | None:
-        """Start the service. A plain method or ``async def``. The broker does not start if a built-in raises."""
+        """Start the service. A plain method or ``async def``. If a built-in service raises, the broker does not start."""
         ...
 
     def stop(self) -> Awaitable[None] | None:
@@ -85,7 +85,7 @@ class SupportsHealth(Protocol):
     """A service that reports whether it works."""
 
     def health(self) -> str:
-        """Return the service's current problem in one line; empty if it works.
+        """Return the service's current problem in one line; empty if the service works.
 
         Request 28 shows it as ``serviceTrouble_<name>``.
         """
@@ -99,9 +99,9 @@ class SupportsAlarms(Protocol):
     def alarms(self) -> Iterable[Alarm]:
         """Return the service's current alarms.
 
-        Called on the loop's thread for each request 28, perhaps once a second. Measure with a timer, and return its findings
-        here. At most :data:`~flintmq.core.broker.alarms.ALARMS_MAX` alarms of all services together are shown, critical ones
-        first.
+        Called on the loop's thread for each request 28, perhaps once a second. Measure in periodic work, and return the last
+        results from this method. At most :data:`~flintmq.core.broker.alarms.ALARMS_MAX` alarms of all services together are
+        shown, critical ones first.
         """
         ...
 
@@ -128,7 +128,8 @@ class SupportsFollowing(Protocol):
         ...
 
     def follow(self, positions: Mapping[str, object]) -> None:
-        """Adopt and write the service's positions of a master. Called on a slave whose log has reached these positions.
+        """Adopt the positions of the same service on the master, and write them to disk. Called on a slave whose log has
+        reached these positions.
 
         Args:
             positions: the whole answer of the master; members of other services are ignored.

@@ -44,7 +44,7 @@ class TagsCodes(Protocol):
             end_offset_bytes: the end of the recovered log.
 
         Raises:
-            StoreError: the note could not be written; the start continues without it.
+            StoreError: the position could not be written; the start continues nevertheless.
         """
         ...
 
@@ -80,5 +80,5 @@ class SystemTopic(msgspec.Struct, frozen=True):
 
 
 def tags_codes_of(topics: tuple[SystemTopic, ...]) -> dict[str, TagsCodesFactory]:
-    """Return the factories of rules for tags codes, keyed by system topic; topics without a rule are left out."""
+    """Return the system topics that have a rule for tags codes; the value for each topic is the factory of its rule."""
     return {topic.name: topic.tags_codes for topic in topics if topic.tags_codes is not None}
