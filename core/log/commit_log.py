@@ -394,7 +394,7 @@ class Appender:
 
 
 def _are_v4(born_host: bytes, store_host: bytes) -> bool:
-    """Return whether a record's born host and store host both have IPv4 addresses. Raises ValueError if one is malformed."""
+    """Return whether a record's born host and store host both have IPv4 addresses. Raises ValueError if a host is malformed."""
     check_host(born_host)
     check_host(store_host)
     return len(born_host) == len(store_host) == V4_BYTES

@@ -30,7 +30,7 @@ class Durability:
         queue: the log's files.
         watermarks: the log's positions, and the fence, which a failed write or sync sets permanently.
         checkpoint: receives the store time up to which the log is synced.
-        clock: measures writes and syncs, so that slow ones are logged.
+        clock: measures writes and syncs, so that slow writes and syncs are logged.
         on_progress: called when ``committed`` or ``flushed`` has moved.
         on_fenced: called once, with the reason, after a failed write or sync.
     """

@@ -7,7 +7,7 @@
         {"number": 3, "start_offset_bytes": 8192, "id": "<16 hex>", "cause": "recovered"}], "crc32": "<8 hex>"}
 
 A physical offset alone does not identify a record permanently: a recovery can cut the log's end, and new records then have the
-offsets of the removed ones. An epoch is a part of the log in which each offset was used only once. A new epoch begins
+offsets of the removed records. An epoch is a part of the log in which each offset was used only once. A new epoch begins
 
 * at the new end, if a recovery removed records from the log's end, or may have removed some. This is assumed after every stop
   except a clean stop or a kill of only the process (cause ``recovered``);
@@ -88,7 +88,7 @@ class Epochs(msgspec.Struct, frozen=True):
         return self.entries[-1]
 
     def at(self, physical_offset_bytes: int) -> Epoch:
-        """Return the epoch of a physical offset; the oldest epoch if the offset is before all of them."""
+        """Return the epoch of a physical offset; the oldest epoch if the offset is before all epochs."""
         for epoch in reversed(self.entries):
             if epoch.start_offset_bytes <= physical_offset_bytes:
                 return epoch
@@ -106,7 +106,7 @@ class Epochs(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, entries=(*kept, made))
 
     def kept_from(self, min_offset_bytes: int) -> Self:
-        """Return the log's epochs without those that end before a position, and at most the newest :data:`HA_EPOCHS_MAX`."""
+        """Return the newest :data:`HA_EPOCHS_MAX` epochs of the log, without epochs that end before a position."""
         entries = self.entries
         while len(entries) > 1 and entries[1].start_offset_bytes <= min_offset_bytes:
             entries = entries[1:]
@@ -216,7 +216,9 @@ class EpochFile:
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 
     def replace(self, epochs: Epochs) -> None:
-        """Replace all epochs of a slave by its master's, durably. Raises StoreError, without a change, if the write fails."""
+        """Replace all epochs of a slave by the epochs of its master, durably. Raises StoreError, without a change, if the write
+        fails.
+        """
         temporary = self.path.with_name(self.path.name + ".tmp")
         try:
             self._disk.make_folder(self.path.parent)

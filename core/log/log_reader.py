@@ -191,7 +191,7 @@ def _is_file_end(file: MappedFile, at: int) -> bool:
 
 
 def _next_columns(found: Iterator[RecordColumns]) -> RecordColumns | None:
-    """Return the next records as columns; None after the last ones, or if reading in bulk fails. The failure is logged."""
+    """Return the next records as columns; None after the last record, or if reading in bulk fails. A failure is logged."""
     try:
         return next(found, None)
     except Exception:

@@ -89,9 +89,10 @@ class MappedFile:
     def append(self, data: bytes, *, head_last: bool = False) -> None:
         """Append bytes at ``wrote``; the caller must have grown the log file enough.
 
-        Set ``head_last`` for several records. A copy need not proceed in order, and a kill during it could leave valid records
-        after a torn one. With ``head_last``, the first 8 bytes are therefore written after the rest. While these bytes are
-        zeros, no record of the append was acknowledged or read. A large append is written in order instead.
+        Set ``head_last`` if the bytes are several records. A copy may write the bytes in any order, and a kill during the copy
+        could leave valid records after a torn record. With ``head_last``, the first 8 bytes are therefore written after all
+        other bytes. While these bytes are zeros, no record of the append was acknowledged or read. A large append is written in
+        order instead.
         """
         wrote = self.wrote
         if self.buffer is None:
@@ -157,7 +158,9 @@ class MappedFile:
         return end
 
     def next_data(self, position: int) -> int:
-        """Return the file's next position that may have data, at or after a given position; the file's size if none has."""
+        """Return the first position at or after a given position at which the file may have data; the file's size if no data
+        follows.
+        """
         return self.region.next_data(position)
 
     def set_positions(self, position: int) -> None:
@@ -172,7 +175,7 @@ class MappedFileQueue:
         disk: the disk interface.
         folder: the folder of the files.
         file_bytes: the size of each file.
-        step_bytes: the steps in which a growing file is backed by disk.
+        step_bytes: the number of bytes by which the disk space allocated for a file grows at a time.
         pool: the transient pool, whose buffers receive appends first; None without one.
         ahead: the executor that creates the next file in advance. With None, files are created when needed.
         warm: whether to fill files that are created in advance with zeros.
@@ -210,13 +213,13 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
 
     def load(self, *, crashed: bool = False, may_be_lost: Callable[[int, memoryview], bool] | None = None) -> None:
-        """Map the log's files in the folder. Until the recovery sets the positions, all are the ends of the files.
+        """Map the log's files in the folder. Until the recovery sets a file's positions, each of them is the end of the file.
 
         Args:
             crashed: whether the store was not stopped cleanly. After a crash, no byte counts as synced. In addition, a missing
                 file before a later file is replaced by a file of zeros, because a crash can lose the name of a new file.
             may_be_lost: returns whether a crash can explain a missing file, given the end of the file before it and the content
-                of the file after it. With None, a crash can always explain it.
+                of the file after it. With None, a crash can explain every missing file.
 
         Raises:
             StoreFormatError: a file has an unexpected size or name, or there is a gap between two files.
@@ -269,7 +272,7 @@ class MappedFileQueue:
             self.files.append(file)
 
     def _close_gap(self, start: int) -> None:
-        """Create the log's missing files before a file, as sparse files of zeros."""
+        """Create the missing files of the log before an existing file, as sparse files of zeros."""
         while self.files and 0 < start - (missing := self.files[-1].start + self.file_bytes) <= _GAP_BYTES:
             path = self.files[-1].path.with_name(file_name(missing))
             log.warning(
@@ -375,7 +378,8 @@ class MappedFileQueue:
         return file
 
     def _take_next(self, start: int) -> MappedFile | None:
-        """Return the log file created in advance; None if it does not exist, has another start, or its creation failed.
+        """Return the log file created in advance; None if it does not exist, begins at another position, or its creation
+        failed.
 
         After a failure, the caller creates the file itself and gets the error.
         """

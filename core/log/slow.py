@@ -1,8 +1,8 @@
 """Logs slow operations of the store: a warning for an append, flush or commit that takes more than half a second.
 
 The text and the limit are RocketMQ's (CommitLog, DefaultMessageStore, FlushRealTimeService, CommitRealTimeService), so that log
-monitors for RocketMQ find them. A stalled disk makes many operations slow at once, so at most one line per second and kind is
-written, with the number of operations since the last line.
+monitors for RocketMQ find these lines. A stalled disk makes many operations slow at once, so at most one line per second and
+kind is written, with the number of operations since the last line.
 """
 
 from __future__ import annotations

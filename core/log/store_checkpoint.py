@@ -43,7 +43,7 @@ class StoreCheckpoint:
         return max(0, known_ms - _SLACK_MS)
 
     def flush(self) -> None:
-        """Write the three store times to the checkpoint file, and sync the file. Raises OSError if the disk refuses it."""
+        """Write the three store times to the checkpoint file, and sync it. Raises OSError if the disk refuses the write."""
         self._region.write(
             0,
             _FIELDS.pack(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms, self.index_msg_timestamp_ms),
@@ -51,7 +51,8 @@ class StoreCheckpoint:
         self._region.sync()
 
     def rewind(self, trusted_ms: int) -> None:
-        """Set back the queues' time, durably, so that no unit of a record stored after ``trusted_ms`` is covered.
+        """Set back the queues' store time in the checkpoint, durably, so that it covers no unit of a record stored after
+        ``trusted_ms``.
 
         Called before queues are rewritten from that time on. Raises OSError.
         """
