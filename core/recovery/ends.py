@@ -159,7 +159,7 @@ class EndsFile:
         """Replace the content of ``flint/ends``, atomically and durably.
 
         Raises:
-            StoreError: the disk refused (StoreFullError: it is full). The earlier content stays valid.
+            StoreError: the disk refused the write (StoreFullError: the disk is full). The earlier content stays valid.
         """
         line = _line(msgspec.json.encode(ends))
         temporary = self.path.with_name(self.path.name + ".tmp")

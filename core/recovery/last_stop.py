@@ -1,6 +1,6 @@
 """Detects how the last broker on a store ended, by two marks: the file ``abort``, and the id of the kernel's boot.
 
-If the kernel has not been rebooted since, all writes of a killed process are still there.
+If the machine has not been rebooted since, the kernel still has all writes of a killed process.
 """
 
 from __future__ import annotations

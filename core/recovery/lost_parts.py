@@ -123,7 +123,8 @@ def _end_of(tail: Tail) -> int:
 
 
 def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
-    """Restore ``flint/epochs`` from its recorded content if the file is missing, damaged or older; return whether it was.
+    """Restore ``flint/epochs`` from its recorded content if the file is missing, damaged or older; return whether the file was
+    restored.
 
     Raises:
         StoreError, OSError: the disk refused the write.
@@ -200,7 +201,10 @@ def lost_queues(queues: ConsumeQueues, noted: Ends, *, is_same_log: bool) -> lis
 
 
 def _is_filled(queues: ConsumeQueues, end: QueueEnd) -> bool:
-    """Return whether every file of a queue, except the last three, which a start reads anyway, begins and ends with a unit."""
+    """Return whether every examined file of a queue begins and ends with a unit.
+
+    The last three files are not examined, because a start reads them anyway.
+    """
     queue = queues.queues[(end.topic, end.queue_id)]
     at = queue.min_queue_offset
     while (behind := queue.next_file_queue_offset(at)) < queue.max_queue_offset:
@@ -246,7 +250,7 @@ def build_again(
     is_caught_up: bool,
     goes_on: bool,
 ) -> None:
-    """Rebuild queues that have lost units from the log, each up to its recorded end. Reads the whole log once.
+    """Rebuild queues that have lost units from the log, each up to its recorded end. The whole log is read once.
 
     Args:
         queues: the store's queues.

@@ -20,7 +20,7 @@ log = event_log("flintmq.store")
 
 
 class Notes(msgspec.Struct, frozen=True, eq=False):
-    """The recorded ends of a store, and the losses that a start has found by them."""
+    """The recorded ends of a store, and the losses that a start has found by comparing the store's files with these ends."""
 
     disk: Disk
     root: Path

@@ -238,7 +238,10 @@ class _Planner:
     # --- dispatch ---
 
     def _clean_dispatch_start(self, walked: Recovered) -> int:
-        """Return the log position from which a start rewrites queues after a clean stop: the units' end, or the first hole."""
+        """Return the log position from which a start rewrites queues after a clean stop.
+
+        The position is the log's first hole or, in a log without holes, the end of the last message that has a queue unit.
+        """
         if walked.holes:
             return walked.unchanged_to_offset_bytes
         return _described_below(self._found.queues, walked.end_offset_bytes)
@@ -265,13 +268,15 @@ class _Planner:
         return start
 
     def _rewinds_to_ms(self, walked: Recovered, start: int) -> int | None:
-        """Return the store time to which the checkpoint is set back; None if it covers no queue units that will be removed."""
+        """Return the store time to which the checkpoint is set back; None if it covers no queue unit that will be removed."""
         if bool(walked.holes) if self._clean else start < walked.vouched[0]:
             return trusted_before(self._files, walked.holes, start)
         return None
 
     def _indexed_from(self, walked: Recovered, start: int) -> int | None:
-        """Return the physical start of the records before ``start`` that the index lacks; None if the index lacks none."""
+        """Return the physical offset, below ``start``, from which the index lacks records; None if the index lacks no earlier
+        record.
+        """
         lacks_from = _indexed_below(self._found.index, walked.unchanged_to_offset_bytes)
         if lacks_from is None:
             return None
@@ -321,12 +326,14 @@ def _described_end(queues: ConsumeQueues) -> int:
 
 
 def _described_below(queues: ConsumeQueues, end_offset_bytes: int) -> int:
-    """Return the largest physical end, at or below a position, of a message in any queue; -1 if no message ends there."""
+    """Return the physical end of the last message in any queue that ends before or at ``end_offset_bytes``; -1 without such a
+    message.
+    """
     return max((_last_end_below(queue, end_offset_bytes) for queue in queues.queues.values()), default=-1)
 
 
 def _last_end_below(queue: QueueReader, end_offset_bytes: int) -> int:
-    """Return the largest physical end, at or below a position, of a message in a queue; -1 if no message ends there."""
+    """Return the physical end of a queue's last message that ends before or at ``end_offset_bytes``; -1 if no message does."""
     if queue.max_physical_offset_bytes <= end_offset_bytes:
         return queue.max_physical_offset_bytes
     queue_offset = queue.max_queue_offset - 1
@@ -338,7 +345,9 @@ def _last_end_below(queue: QueueReader, end_offset_bytes: int) -> int:
 
 
 def _indexed_below(index: object, end_offset_bytes: int) -> int | None:
-    """Return the position from which the index of a log that ends at ``end_offset_bytes`` lacks entries; None if it has all."""
+    """Return the position from which the index of a log that ends at ``end_offset_bytes`` lacks entries; None if no entry is
+    missing.
+    """
     committed: int | None = None
     if isinstance(index, SupportsCommittedBelow):
         committed = index.committed_below(end_offset_bytes)
@@ -356,7 +365,7 @@ def _not_vouched_from(walked: Recovered) -> int:
 def trusted_before(files: Sequence[MappedFile], holes: tuple[Hole, ...], position: int) -> int:
     """Return a store time that is before all of the log's records from a position on; 0 if no such time is found.
 
-    It is the store time of a file's first record, so that the next recovery begins at a nearby file.
+    The result is the store time of a file's first record, so that the next recovery begins at a nearby file.
     """
     times = [_first_ms(file, holes) for file in files if file.start <= position]
     for at in range(len(times) - 2, -1, -1):

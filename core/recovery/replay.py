@@ -20,7 +20,7 @@ log = event_log("flintmq.store")
 
 
 def truncate(dispatchers: Sequence[CommitLogDispatcher], end_offset_bytes: int) -> None:
-    """Truncate the data of the dispatchers to the log's end, before they get new records from there on. Loop thread."""
+    """Truncate the data of the dispatchers to the log's end, before the dispatchers get new records. Loop thread."""
     for dispatcher in dispatchers:
         if isinstance(dispatcher, SupportsTruncate):
             dispatcher.truncate(end_offset_bytes)
@@ -36,7 +36,7 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
         dispatched_offset_bytes: the physical offset at which ordinary dispatch continues.
 
     Returns:
-        The physical offset from which records were dispatched again; ``dispatched_offset_bytes`` if none were.
+        The physical offset from which records were dispatched again; ``dispatched_offset_bytes`` if no record was.
 
     Raises:
         StoreError: a dispatcher's position is not the start of a record.
@@ -64,7 +64,9 @@ def replay(dispatchers: Sequence[CommitLogDispatcher], commit_log: CommitLog, di
 
 
 def _lacks_from(dispatcher: CommitLogDispatcher, min_offset_bytes: int, dispatched_offset_bytes: int) -> int | None:
-    """Return the physical offset from which a dispatcher lacks records; None if it has all or reads the missing ones itself."""
+    """Return the physical offset from which a dispatcher lacks records; None if it lacks no record or reads missing records
+    itself.
+    """
     if not isinstance(dispatcher, SupportsCommitted):
         return None
     committed = dispatcher.committed()

@@ -1,8 +1,8 @@
 """Compares the tables and other small files of a store with their recorded state (:mod:`.ends`), before a start reads them.
 
 A table file that is empty, has only zeros or ``null``, or has disappeared, must not count as an empty table: groups would begin
-as new ones, and topics would be unreachable. The table's backup replaces it, and topics are rebuilt from the queues. If offsets
-would be lost, the start is refused.
+as new groups, and topics would be unreachable. The table's backup replaces it, and topics are rebuilt from the queues. If
+offsets would be lost, the start is refused.
 """
 
 from __future__ import annotations

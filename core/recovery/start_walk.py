@@ -211,9 +211,9 @@ def _is_blank(file: MappedFile) -> bool:
 def _is_torn_append(walk: LogWalk, files: Sequence[MappedFile], bad: Stretch, trusted_ms: int | None) -> bool:
     """Return whether invalid bytes of the log and everything after them are one append that a crash interrupted.
 
-    A copy into the file need not proceed in order, and its head is written last. Therefore valid records can follow bytes that
-    were never written. All records of an append have the same store time, the append is the last in the log, and no client got
-    an answer for it.
+    The bytes of an append may reach the file in any order, and its first bytes are written last. Therefore valid records can
+    follow bytes that were never written. All records of an append have the same store time, the append is the last in the log,
+    and no client got an answer for it.
     """
     file = next(file for file in files if bad.start < file.start + file.size)
     file_end = file.start + file.size
