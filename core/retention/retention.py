@@ -117,7 +117,7 @@ class Space(msgspec.Struct, frozen=True):
     """The reason why writes are refused; None if writes are accepted."""
 
     def __or__(self, other: Space) -> Space:
-        """Return the measures against full disks that at least one of two objects contains."""
+        """Return the union of this object's and another object's measures against full disks."""
         return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
 
 
