@@ -7,8 +7,8 @@
         columns.key_row, columns.key_hash                                one value per key, in the order of the index
 
 A row has the same values as the request that :meth:`flintmq.core.log.commit_log.CommitLog.request_at` returns for that record.
-Reading stops at a record that cannot be read in bulk; the caller continues record by record. Any code with a file of the log in
-memory can use this: a broker at its start, a rebuild, or another process.
+Reading stops at a record that cannot be read in bulk; the caller continues record by record. Every program that has a file of
+the log in memory can use this module: a broker at its start, a rebuild, or another process.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class RecordCheck:
         return good
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
-        """Return a mask of the records whose topic, queue id and queue offset are valid, or need not be valid."""
+        """Return a mask of the records whose topic, queue id and queue offset are valid, or that have no unit in a queue."""
         if len(self._numbered.names) > _NUMBERED_MAX:  # many of the numbered topics may be deleted
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)

@@ -58,7 +58,7 @@ class Heads(msgspec.Struct):
         return len(self.start)
 
     def chosen(self, mask: Bools | slice) -> Heads:
-        """Return the fixed fields of some of these records, selected by a mask or a slice."""
+        """Return the fixed fields of the records that a mask or a slice selects."""
         return Heads(*(None if value is None else value[mask] for value in msgspec.structs.astuple(self)))  # type: ignore[arg-type]
 
     def first(self, rows: int) -> Heads:

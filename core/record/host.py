@@ -33,7 +33,9 @@ def pack_ip(ip: str) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def pack_host(ip: str, port: int) -> bytes:
-    """Return an IPv4 or IPv6 address, without its zone, and a port as 8 or 20 bytes. Raises ValueError if one is invalid."""
+    """Return an IPv4 or IPv6 address, without its zone, and a port as 8 or 20 bytes. Raises ValueError if the address or the
+    port is invalid.
+    """
     if not 0 <= port <= PORT_MAX:
         raise ValueError(f"a port is 0 to {PORT_MAX}, not {port}")
     return pack_ip(ip) + struct.pack(">i", port)

@@ -1,8 +1,9 @@
 """``java.lang.String.hashCode``, which determines tags codes and index slots; :mod:`.bulk_texts` hashes many texts at once.
 
-The hash is the polynomial ``sum(c[i] * 31**(n-1-i))`` over UTF-16 code units, truncated to 32 bits. If a string has only digits
-and capitals up to ``N``, as every UNIQ_KEY does, it is a number in base 31 after subtracting ``'0'``. So ``int(text, 31)`` does
-the work in C. The hash of a joined string follows from the hashes of its parts, so a topic's part is computed once.
+The hash is the polynomial ``sum(c[i] * 31**(n-1-i))`` over UTF-16 code units, truncated to 32 bits. If a string has only
+characters from ``0`` to ``N``, as every UNIQ_KEY does, their codes minus the code of ``0`` are digits in base 31. The hash of
+such a string is therefore computed from ``int(text, 31)``, which is fast because it is implemented in C. The hash of a joined
+string follows from the hashes of its parts, so a topic's part is computed once.
 
 See docs/internals/store-format.md, Consume queue and Index file.
 """

@@ -1,4 +1,4 @@
-"""Parses numbers in properties and header fields exactly as Java does, because Java clients and brokers read them too.
+"""Parses numbers in properties and header fields exactly as Java does, because Java clients and brokers read these numbers too.
 
 Unlike Java, Python's ``int()`` accepts blanks, underscores and digits beyond 16 bits, and limits the number of digits.
 """

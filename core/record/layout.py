@@ -69,7 +69,9 @@ V6_MORE_BYTES: Final = V6_BYTES - V4_BYTES
 
 
 def head_format(sys_flag: int = 0, first: str = "size", last: str = "body_length") -> str:
-    """Return the :mod:`struct` format of the fields of :data:`HEAD` from ``first`` to ``last``, for the hosts of a sysFlag."""
+    """Return the :mod:`struct` format of the fields of :data:`HEAD` from ``first`` to ``last``. The sysFlag says which hosts
+    are IPv6.
+    """
     sizes = {
         "born_host": V6_BYTES if sys_flag & BORN_HOST_V6 else V4_BYTES,
         "store_host": V6_BYTES if sys_flag & STORE_HOST_V6 else V4_BYTES,
@@ -85,7 +87,7 @@ _HEADS: Final = {bits: struct.Struct(">" + head_format(bits)) for bits in (0, BO
 
 
 def head_struct(sys_flag: int) -> struct.Struct:
-    """Return the struct of all fields of :data:`HEAD`, for the hosts of a sysFlag."""
+    """Return the struct of all fields of :data:`HEAD`; the bits of the sysFlag say which hosts are IPv6."""
     return _HEADS[sys_flag & HOSTS_V6]
 
 

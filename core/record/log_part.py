@@ -33,7 +33,9 @@ class LogPart(Protocol):
         ...
 
     def next_data(self, position: int) -> int:
-        """Return a position, at or after the given one, before which there are only zeros; the file's size at the end."""
+        """Return a position at or after the given position, with only zeros between the two positions; at the end, the file's
+        size.
+        """
         ...
 
 
@@ -44,8 +46,10 @@ def is_file_end(view: memoryview, at: int) -> bool:
 
 
 def is_blank(view: memoryview, at: int) -> bool:
-    """Return whether a file's records end at a position: too few bytes are left, or a blank that states its size correctly
-    begins there."""
+    """Return whether a file's records end at a position.
+
+    This is true if too few bytes are left, or if a blank that states its size correctly begins there.
+    """
     left = len(view) - at
     return left < rec.BLANK_MIN_BYTES or rec.SIZE_AND_MAGIC.unpack_from(view, at) == (left, rec.MAGIC_BLANK)
 

@@ -377,8 +377,7 @@ class LogWalk:
             return None
 
     def _younger_follows(self, number: int, at: int, bad: int) -> bool:
-        """Return whether any record from a position on has a store time at or after that of the last valid record before the
-        damage."""
+        """Return whether a record from a position on has no earlier store time than the last valid record before the damage."""
         offset_bytes = self._parts[number].start + at
         position, stored_ms = self._younger
         if position >= offset_bytes and stored_ms >= self.last_ms:

@@ -126,7 +126,8 @@ collector.
 class AlikeProperties(Sequence[bytes]):
     """The stored properties of messages that differ only in the value of UNIQ_KEY, as the messages of one sender often do.
 
-    The common parts are stored and examined once. Immutable; create it with :meth:`of` or :meth:`found_in`, which check that.
+    The common parts are stored and examined once. Immutable. The methods :meth:`of` and :meth:`found_in` create an object,
+    after checking that only UNIQ_KEY differs.
     """
 
     __slots__ = ("before", "behind", "length", "uniq_keys")
@@ -300,7 +301,7 @@ def _values(all_padded: list[bytes], name: bytes) -> list[str]:
 
 
 def stored_value(padded: bytes, name: bytes) -> str:
-    """Return the value of one property in stored properties, found by a search; empty if there is none.
+    """Return the value of one property in stored properties, found by a search; empty if the property is missing.
 
     Args:
         padded: the stored properties, with a separator before and after them.

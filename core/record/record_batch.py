@@ -6,8 +6,9 @@
         for request in batch.requests():
             ...
 
-A batch describes records without their bodies, which are in the log. A dispatcher reads them with ``context.bodies(batch)``,
-where ``context`` is the argument of its factory (:meth:`flintmq.core.kernel.hookspecs.DispatcherContext.bodies`).
+A batch describes records without their bodies, which are in the log. A dispatcher reads the bodies with
+``context.bodies(batch)``, where ``context`` is the argument of the dispatcher's factory
+(:meth:`flintmq.core.kernel.hookspecs.DispatcherContext.bodies`).
 
 A batch has three forms: one request per record, the units in which the records were appended, or numpy columns. Each form is
 created at first use and cached for the next dispatchers.
@@ -125,7 +126,7 @@ class RecordBatch:
         return columns
 
     def queues(self) -> set[tuple[str, int]]:
-        """Return the distinct (topic, queue id) of all records, including prepared and rolled back ones."""
+        """Return the distinct (topic, queue id) of all records, including prepared and rolled back records."""
         if self._units is not None:
             return {(unit.topic, unit.queue_id) for unit in self._units}
         return self.columns().queues()

@@ -47,7 +47,7 @@ def is_queued(sys_flag: int) -> bool: ...
 @overload
 def is_queued(sys_flag: Flags) -> Flags: ...
 def is_queued(sys_flag: int | Flags) -> bool | Flags:
-    """Return whether a record with this sysFlag has a unit in its consume queue. Prepared and rolled back records have none.
+    """Return whether a record with this sysFlag has a unit in its consume queue. Prepared and rolled back records have no unit.
 
     The two transaction bits of prepared and rolled back records are 01 and 11, so the lower bit alone distinguishes them from
     other records.
@@ -60,8 +60,9 @@ def is_indexed(sys_flag: int) -> bool: ...
 @overload
 def is_indexed(sys_flag: Flags) -> Flags: ...
 def is_indexed(sys_flag: int | Flags) -> bool | Flags:
-    """Return whether the keys of a record with this sysFlag have entries in the index. The keys of rolled back records have
-    none."""
+    """Return whether the keys of a record with this sysFlag have entries in the index. The keys of rolled back records have no
+    entries.
+    """
     return (sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
 
 
