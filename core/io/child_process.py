@@ -14,14 +14,15 @@ _followed: set[asyncio.Task[None]] = set()
 
 
 async def read_ready_words(process: Process, printed: Callable[[str], None]) -> dict[str, str]:
-    """Wait until a process prints its READY line, or ends. Its output is then read in the background, so the pipe never fills.
+    """Wait until a process prints its READY line, or ends. The process's later output is read in the background, so that the
+    pipe never fills.
 
     Args:
         process: the process, whose standard output is an unread pipe.
-        printed: called with each other line, before and after READY; with only the end of a line longer than 64 KiB.
+        printed: called with each line before and after the READY line. If a line is longer than 64 KiB, its first part is lost.
 
     Returns:
-        The words of the READY line, keyed by name; empty if the process ended without one.
+        The words of the READY line, keyed by name; empty if the process ended without a READY line.
     """
     assert process.stdout is not None
     lines = _lines(process.stdout)

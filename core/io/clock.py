@@ -46,14 +46,15 @@ class Clock(Protocol):
         callback: Callable[[], object],
         rest_s: Callable[[], float] | None = None,
     ) -> Scheduled:
-        """Schedule a call after a delay on this clock. Call it on the loop's thread.
+        """Schedule a call after a delay on this clock. Call this method on the loop's thread.
 
         Args:
             loop: the event loop that calls ``callback``.
             delay_s: the delay in seconds; 0: the loop's next iteration.
             callback: the function to call.
             rest_s: for callbacks that only poll: returns the number of seconds for which polling finds nothing unless something
-                arrives, or ``math.inf``. A test's clock skips the polls until then. The machine's clock does not call it.
+                arrives, or ``math.inf``. A test's clock skips the polls within these seconds. The machine's clock does not call
+                ``rest_s``.
         """
         ...
 
@@ -99,5 +100,5 @@ def stopwatch_of(clock: Clock) -> Callable[[], float]:
 
 
 def thread_time_of(clock: Clock) -> Callable[[], float]:
-    """Return a function that returns the processor time of the calling thread in seconds, without that of other threads."""
+    """Return a function that returns the processor time of the calling thread in seconds, without the time of other threads."""
     return clock.stopwatch_s if isinstance(clock, DecidesWork) else time.thread_time

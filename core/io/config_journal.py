@@ -77,7 +77,7 @@ class ConfigJournal:
         """Append a note of a table's change to the journal.
 
         Raises:
-            StoreError: the disk refused the write (StoreFullError: it is full).
+            StoreError: the disk refused the write (StoreFullError: the disk is full).
         """
         # Each line of the journal begins with a line end, which terminates an incomplete line before it.
         line = b"\n%b\n" % fastjson.dumps(note).encode("utf-8", "replace")
@@ -118,7 +118,9 @@ class ConfigJournal:
                     raise
 
     def turn(self) -> None:
-        """Append further changes to the journal's other file, if the other file is empty."""
+        """Exchange the roles of the journal's two files, if the other file is empty: later changes are appended to the other
+        file.
+        """
         if not self._older.notes:
             self._newer, self._older = self._older, self._newer
 

@@ -284,7 +284,7 @@ class VersionedTable(ConfigManager[Row]):
             self.deleted.publish(name)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the whole table in the format of the file, which is also that of the wire."""
+        """Return the whole table in the format of the file, which requests and answers also use."""
         version = self.data_version
         return self._wire(version, self._table.copy())
 
@@ -339,7 +339,7 @@ def _rows(table: Mapping[str, Row]) -> Iterable[tuple[str, Row]]:
 
 
 def _counter(value: Any) -> int:
-    """Return the change counter in a table's file content; -1 if there is none."""
+    """Return the change counter in a table's file content; -1 if the content has no counter."""
     return read_as(value, _Versioned).data_version.counter if isinstance(value, Mapping) else -1
 
 
@@ -362,7 +362,7 @@ class JsonFile:
     def load(self) -> Any:
         """Return the value in the file, or in its backup if the file is missing, empty or unreadable.
 
-        It returns None if neither file exists.
+        The result is None if neither file exists.
 
         Raises:
             StoreFormatError: files exist, but none of them can be read.
@@ -386,7 +386,7 @@ class JsonFile:
         """Write a value to the file, atomically and durably; the old content becomes the backup.
 
         Raises:
-            StoreError: the disk refused (StoreFullError: it is full). The old file is unchanged.
+            StoreError: the disk refused the write (StoreFullError: the disk is full). The old file is unchanged.
         """
         self.save_pieces([fastjson.dumps_pretty(value).encode("utf-8")])
 

@@ -77,13 +77,14 @@ class MappedRegion(Protocol):
     def evict(self, start: int, end: int) -> None:
         """Unmap the complete pages of a range from this process's memory; the next access maps a page again.
 
-        Nothing is lost: the kernel keeps the pages, and the next sync writes modified ones. The call holds the interpreter lock
-        for a time proportional to the number of resident pages.
+        Nothing is lost: the kernel keeps the pages, and the next sync writes modified pages. The call holds the interpreter
+        lock for a time proportional to the number of resident pages.
         """
         ...
 
     def next_data(self, position: int) -> int:
-        """Return a position, at or after the given one, before which there are only zeros; the file's size at the end.
+        """Return a position at or after the given position, with only zeros between the two positions; at the end, the file's
+        size.
 
         The position is found by the file system's list of holes, without a read of data.
         """

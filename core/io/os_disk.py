@@ -241,7 +241,7 @@ def lock_folder(folder: Path) -> Callable[[], object]:
     """Lock a folder, without creating a file in it; return the function that releases the lock.
 
     Raises:
-        BlockingIOError: another holder has locked the folder.
+        BlockingIOError: another process, or this one, has locked the folder.
         OSError: the folder cannot be opened, or its file system does not support such locks.
     """
     with contextlib.ExitStack() as failed:

@@ -1,10 +1,11 @@
-"""A mapped file of the operating system without an open descriptor, so that a store of ten thousand queues needs none.
+"""A mapped file of the operating system without an open descriptor, so that a store of ten thousand queues does not need ten
+thousand descriptors.
 
 Python's ``mmap`` keeps a duplicate descriptor for each map. To avoid that, an anonymous map is created first, and the file is
 then mapped over it (``MAP_FIXED``). The Python object still owns the memory.
 
-Such a map is synced by ``msync``, for which the kernel uses the open file of the map, not a descriptor. Write errors since the
-file was mapped are reported there, once (mmap(2), msync(2); "Reporting writeback errors" in the kernel's documentation of file
+Such a map is synced by ``msync``, for which the kernel uses the open file of the map, not a descriptor. The call reports write
+errors since the file was mapped, once (mmap(2), msync(2); "Reporting writeback errors" in the kernel's documentation of file
 systems).
 """
 
@@ -42,7 +43,7 @@ class OsRegion:
 
     Args:
         path: the path of the file.
-        fd: the file's descriptor. With ``holds`` the region owns it; otherwise the caller does.
+        fd: the file's descriptor. With ``holds`` the region closes the descriptor; otherwise the caller closes it.
         size: the size of the file in bytes.
         allocated: the number of bytes that are backed by disk.
         unnamed: folders that must be synced with the first sync, to make the file's name durable.
@@ -80,8 +81,8 @@ class OsRegion:
             self._write_in_single_pages(0, allocated)
 
     def _write_in_single_pages(self, start: int, end: int) -> None:
-        """Prevent the kernel from using large folios for a range of the file that will be written. For the range before it,
-        large folios are allowed again.
+        """Prevent the kernel from using large folios for a range of the file that will be written. For the bytes before this
+        range, large folios are allowed again.
 
         A page fault in a map reads ahead, into one folio of up to 2 MiB. A write through the map marks the whole folio as
         modified, so each sync would write many times the appended bytes.

@@ -1,8 +1,8 @@
 """Starts all work outside the loop's thread, so that a simulation can run this work in an order that it decides.
 
 Blocking functions are passed to the event loop (:func:`background`, :func:`submit`), which decides where they run. Work of
-longer duration uses :func:`threads_here`. It returns the threads of the machine, or an object of the running loop that does the
-work on the loop's own thread, as :class:`flintmq.testing.seeded_loop.SeededLoop` has.
+longer duration uses :func:`threads_here`. This function returns the threads of the machine, or an object of the running loop
+that does the work on the loop's own thread, as :class:`flintmq.testing.seeded_loop.SeededLoop` has.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Threads(Protocol):
 
 
 class MachineThreads:
-    """Runs the work of threads in threads of the operating system."""
+    """Runs work that does not belong on the event loop, in threads of the operating system."""
 
     def run_rounds(self, service: Rounds) -> Signal | None:
         return None
@@ -123,7 +123,7 @@ def submit(executor: Executor | None, call: Callable[[Unpack[Ts]], T], *argument
     """Run a blocking function in an executor, and return a future of its result.
 
     Args:
-        executor: the executor; None for that of the running loop.
+        executor: the executor; None for the executor of the running loop.
         call: the function.
         arguments: its arguments.
 

@@ -1,8 +1,8 @@
 """Conversion of JSON values to typed structs, with RocketMQ's types: a value that a RocketMQ broker could not read is refused.
 
 Request bodies and configuration files are structs whose fields have these types; :func:`read_as` converts a value to a struct.
-As fastjson does, it accepts numbers and booleans as text, treats null as an absent member, accepts numbers as keys of maps with
-text keys, and ignores unknown members.
+As fastjson does, :func:`read_as` accepts numbers and booleans as text, treats null as an absent member, accepts numbers as keys
+of maps with text keys, and ignores unknown members.
 """
 
 from __future__ import annotations

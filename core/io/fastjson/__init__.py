@@ -1,6 +1,6 @@
 """Reads and writes the JSON dialect of fastjson, in which RocketMQ writes its configuration files and bodies.
 
-It differs from JSON in three ways. Keys that are numbers are not quoted (``{0:3,1:1}``). A key may be an object
+The dialect differs from JSON in three ways. Keys that are numbers are not quoted (``{0:3,1:1}``). A key may be an object
 (``{{"brokerName":"a","queueId":0,"topic":"T"}:5}``). An object that occurs again may be written as ``{"$ref":"$.path"}``. Also,
 RocketMQ reads single quotes, unquoted names and trailing commas.
 

@@ -42,7 +42,7 @@ def loads(
         dialect_max_chars: maximum length of a text that is not plain JSON.
 
     Returns:
-        Dicts, lists, strings, numbers, booleans or None. A key that is an unquoted number is an int, and a quoted one a
+        Dicts, lists, strings, numbers, booleans or None. A key that is an unquoted number is an int, and a quoted key is a
         string. A key that is an object is an :class:`ObjectKey`.
 
     Raises:
@@ -248,7 +248,8 @@ _REFERENCE_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"]([^'\"]*)['
 
 
 class References:
-    """Replaces every ``{"$ref":"$.path"}`` by the value at that path of the same document, or by None if there is none.
+    """Replaces every ``{"$ref":"$.path"}`` by the value at that path of the same document, or by None if the document has no
+    value at the path.
 
     Values that several references name are not copied here, but by the code that reads the result. A text of 16 KB could then
     become millions of values. All referenced values together are therefore limited to the number of characters of the text.
@@ -293,7 +294,9 @@ class References:
         return target
 
     def _size(self, value: Any, depth: int) -> int:
-        """Return the number of values that a JSON value contains: the value itself, its members, and the members of these."""
+        """Return the number of values that a JSON value contains: the value itself, its members, the members of its members,
+        and so on.
+        """
         if type(value) not in _CONTAINERS:
             return 1
         known = self._sizes.get(id(value))
