@@ -99,7 +99,7 @@ class TopicQueueTable:
         return list(self._table)
 
     def topics_at(self, broker_names: Collection[str]) -> list[str]:
-        """Return the topics that have queues at any of some brokers."""
+        """Return the topics that have queues at one or more of the given brokers."""
         wanted = set(broker_names)
         return [topic for topic, queues in self._table.items() if wanted & queues.keys()]
 
@@ -137,7 +137,7 @@ class TopicQueueTable:
         self._wiped.discard(broker_name)
 
     def remove(self, topic: str, broker_names: Collection[str]) -> None:
-        """Remove the queues of a topic at some brokers; a topic without queues is removed too."""
+        """Remove the queues of a topic at the given brokers; a topic without queues is removed too."""
         queues = self._table.get(topic, {})
         for broker_name in list(broker_names):
             self.size -= queues.pop(broker_name, None) is not None
@@ -145,7 +145,7 @@ class TopicQueueTable:
             self._table.pop(topic, None)
 
     def keep_only(self, broker_name: str, topics: Collection[str]) -> None:
-        """Remove a broker's queues of all topics except the given ones."""
+        """Remove a broker's queues of all topics except the given topics."""
         for topic in self.topics_at((broker_name,)):
             if topic not in topics:
                 self.remove(topic, (broker_name,))

@@ -127,8 +127,9 @@ class RouteInfoManager:
             topics: the broker's topics; None if it sent none.
             filter_servers: the broker's filter servers; None: keep the known ones.
             advertised: further addresses by which clients reach the broker.
-            is_whole: whether these are all topics of the broker. Then its other topics are removed, and on a new connection
-                they are taken whatever their version. RocketMQ's brokers also send single topics, without saying so.
+            is_whole: whether ``topics`` contains all topics of the broker. If True, the broker's other topics are removed, and
+                on a new connection the topics are taken whatever their version. False for brokers of RocketMQ, which may send
+                single topics.
 
         Raises:
             RefusedError: the name server's maximum number of brokers or topics would be exceeded.
