@@ -1,4 +1,4 @@
-"""Safe logging of text from clients: it cannot break lines, control a terminal, or flood the log."""
+"""Safe logging of text from clients. The logged text cannot break lines, control a terminal, or flood the log."""
 
 from __future__ import annotations
 

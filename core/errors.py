@@ -200,7 +200,7 @@ def is_exhausted(error: OSError) -> bool:
 
 
 def store_error_kind(error: OSError) -> type[StoreError]:
-    """Return the class of store error for an OSError: full (ENOSPC, EDQUOT), exhausted, or StoreError."""
+    """Return the class of the error for an OSError: StoreFullError, StoreExhaustedError, or StoreError for other causes."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFullError
     return StoreExhaustedError if is_exhausted(error) else StoreError

@@ -29,7 +29,8 @@ class Event(Generic[P]):
         self._subscribers = tuple(one for one in self._subscribers if one != subscriber)
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call every subscribed function. If a function raises, its exception is raised here, and the remaining functions are
-        not called."""
+        """Call every subscribed function. If a function raises, its exception is passed to the caller, and the remaining
+        functions are not called.
+        """
         for subscriber in self._subscribers:
             subscriber(*args, **kwargs)

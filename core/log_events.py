@@ -88,7 +88,7 @@ def client_log(name: str) -> EventLog:
     """Return the logger with a name, for lines that clients cause.
 
     The lines are escaped and truncated. Below ERROR, lines with the same text are limited to
-    :data:`~flintmq.core.client_log.LINES_PER_S` per second. The next such line contains the number of suppressed ones.
+    :data:`~flintmq.core.client_log.LINES_PER_S` per second. The next such line contains the number of suppressed lines.
     """
     logger = logging.getLogger(name)
     if not any(isinstance(known, Gate) for known in logger.filters):

@@ -1,4 +1,4 @@
-"""The running event loop of the caller's thread, or None."""
+"""The event loop that runs in the caller's thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in the caller's thread; None if there is none."""
+    """Return the event loop that runs in the caller's thread; None if no event loop runs in this thread."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Work in steps: generators that yield regularly, so that an event loop can run other work in between."""
+"""Work in steps: generators that yield regularly, so that an event loop can run other work between two steps."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class PendingWaiter:
         end_offset_bytes: the physical offset up to which the log must be durable, or replicated to a slave.
         deadline_s: the time on the monotonic clock at which waiting ends with a timeout.
         lock: guards the change of status. The waiters of a service share one lock, because creating a lock costs more than
-            acquiring one. It is never held during a callback.
+            acquiring one. The lock is never held during a callback.
     """
 
     __slots__ = ("_callbacks", "_lock", "_status", "deadline_s", "end_offset_bytes")
