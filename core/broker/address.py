@@ -51,7 +51,7 @@ HERE: Final = Viewpoint()
 
 
 class Advertised(msgspec.Struct, frozen=True):
-    """The addresses of a broker besides the one under which it registers."""
+    """The addresses of a broker besides its registered address."""
 
     by_listener: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Addresses of the broker as ``host:port``, keyed by the name of the name server's listener whose clients get the

@@ -61,7 +61,7 @@ class PeriodicTimers(Protocol):
             interval_s: the interval in seconds.
             work: the function to call.
             name: name of the work, for the log and for the figures of failures.
-            rest_s: for work that only checks whether there is something to do, see
+            rest_s: for work that only polls: returns the seconds for which polling finds nothing, see
                 :meth:`flintmq.core.io.clock.Clock.call_later`.
         """
         ...

@@ -1,4 +1,7 @@
-"""Calls the services that follow messages (:class:`flintmq.core.kernel.ports.FollowsMessages`). Most brokers have none."""
+"""Calls services that follow messages through a broker (:class:`flintmq.core.kernel.ports.FollowsMessages`).
+
+Most brokers have no such service.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from flintmq.core.kernel.ports.follow import FollowsMessages, HandedOut, StoredM
 
 
 class Followers:
-    """Calls all services that follow messages for each append, answer and pull. Loop thread."""
+    """Calls all services that follow messages (``FollowsMessages``) for each append, answer and pull. Loop thread."""
 
     __slots__ = ("all",)
 
@@ -16,20 +19,23 @@ class Followers:
         methods of this object."""
 
     def add(self, follower: FollowsMessages) -> None:
-        """Add a service that follows messages. It is called for every later append, answer and pull, and must not raise."""
+        """Add a service that follows messages (``FollowsMessages``).
+
+        The service is called for every later append, answer and pull, and must not raise.
+        """
         self.all = (*self.all, follower)
 
     def stored(self, stored: StoredMessages) -> None:
-        """Call the services that follow messages for an append."""
+        """Notify the services that follow messages (``FollowsMessages``) of an append."""
         for follower in self.all:
             follower.on_stored(stored)
 
     def answered(self) -> None:
-        """Call the services that follow messages after senders have received their answers."""
+        """Notify the services that follow messages (``FollowsMessages``) that senders have received their answers."""
         for follower in self.all:
             follower.on_answered()
 
     def handed_out(self, handed_out: HandedOut) -> None:
-        """Call the services that follow messages for a pull that returned messages."""
+        """Notify the services that follow messages (``FollowsMessages``) of a pull that returned messages."""
         for follower in self.all:
             follower.on_handed_out(handed_out)

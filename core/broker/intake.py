@@ -150,7 +150,7 @@ class MessageIntake:
         self._tails = PropertyTails(self._stored, steps)
 
     def answered(self) -> None:
-        """Notify the services that follow messages that the senders have received their answers."""
+        """Notify the services that follow messages (``FollowsMessages``) that the senders have received their answers."""
         if self._followers.all:
             self._followers.answered()
 

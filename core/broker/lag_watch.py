@@ -53,7 +53,7 @@ class LagWatch:
     """Watches lags of groups above a limit, and returns an alarm for each group with a growing lag. Not thread-safe.
 
     Args:
-        limit_messages: smallest lag that is watched, in messages; 0 watches none.
+        limit_messages: smallest lag that is watched, in messages; with 0, no lag is watched.
         window_s: length of the window, in seconds.
         pairs_max: limit of watched pairs of group and topic.
     """

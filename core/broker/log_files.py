@@ -66,7 +66,8 @@ class LogFiles:
         """Remove the file that begins at a physical offset from the log and return it, so that the caller can delete it.
 
         Returns:
-            The file; None if the file is not the oldest one or must not be deleted yet. The log is then not changed.
+            The file; None, without a change of the log, if the file is not the oldest file of the log or must not be deleted
+            yet.
         """
         if not self._files.deletable() or self._files.files[0].start != start_offset_bytes:
             return None

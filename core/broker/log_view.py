@@ -118,7 +118,7 @@ class LogView:
 
         Args:
             everything: whether all readable records are dispatched before the call returns. If False, the call dispatches a
-                limited number, and the rest follows in the loop's next iterations.
+                limited number, and the remaining records follow in the loop's next iterations.
         """
         if everything:
             self._owner.store.reput.run_all()

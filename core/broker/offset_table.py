@@ -160,7 +160,7 @@ class OffsetTable:
         return moved
 
     def query(self, topic: str, group: str, queue_id: int) -> int:
-        """Return the consumer offset of a group in a queue; -1 if none is stored."""
+        """Return the consumer offset of a group in a queue; -1 if no offset is stored."""
         try:
             return self._table[topic][group][queue_id]
         except KeyError:

@@ -20,7 +20,7 @@ maximum number of records. The function returns None if it does not have the rec
 
 
 class OlderMessages:
-    """The services that have older messages than the store. Loop thread. Most brokers have none."""
+    """The services that have older messages than the store. Loop thread. Most brokers have no such service."""
 
     __slots__ = ("_reads",)
 

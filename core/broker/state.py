@@ -153,7 +153,7 @@ class BrokerState:
     def service(self, kind: type[T]) -> T:
         """Return the broker's first service, dispatcher or privileged part of a class.
 
-        Raises ``LookupError`` if it has none.
+        Raises ``LookupError`` if the broker has no part of the class.
         """
         for found in self._parts():
             if isinstance(found, kind):

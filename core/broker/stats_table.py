@@ -72,7 +72,10 @@ class _Item:
         self.seen = numbers
 
     def at(self, series: int, number: int) -> tuple[int, int]:
-        """Return the counter's value and number of additions at a snapshot of a series."""
+        """Return the counter's value and number of additions at a snapshot of a series.
+
+        The series are the snapshots for the last minute, hour and day.
+        """
         marks = self.marks[series] if self.marks else ()
         for index in range(0, len(marks), 3):
             if marks[index] >= number:

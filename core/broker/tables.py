@@ -73,7 +73,7 @@ class VersionedFile(TableFile[P]):
 class Topics:
     """The table of topics, as features use it. Loop thread.
 
-    An attribute without a description is the one with the same name in
+    An attribute without a description is the attribute with the same name in
     :class:`~flintmq.core.broker.topics.TopicConfigManager`.
     """
 
@@ -127,7 +127,7 @@ class Topics:
 class Groups:
     """The table of subscription groups, as features use it. Loop thread.
 
-    An attribute without a description is the one with the same name in
+    An attribute without a description is the attribute with the same name in
     :class:`~flintmq.core.broker.groups.SubscriptionGroupManager`.
     """
 
@@ -157,7 +157,7 @@ class Groups:
 class Offsets:
     """The table of consumer offsets, as features use it. Loop thread.
 
-    An attribute without a description is the one with the same name in
+    An attribute without a description is the attribute with the same name in
     :class:`~flintmq.core.broker.offsets.ConsumerOffsetManager`.
     """
 
