@@ -101,7 +101,8 @@ class Kernel:
             use_entry_points: whether installed plugins are loaded.
             disabled: names of the plugins that are not loaded.
             disabled_at: the place of ``disabled`` in the configuration; a name that no plugin has is then an error. None if a
-                program passes the names; such a name is then logged, because another broker may have the plugin.
+                program passes the names; a name that no plugin has is then only logged, because another broker may have the
+                plugin.
             elsewhere: names of further plugins that ``disabled`` may contain.
             config_path: the file that contains ``plugins``, for errors.
             clock: the clock in the contexts of factories.

@@ -1,4 +1,4 @@
-"""Checks of the objects and functions that plugins register, with errors that name the expected and the found thing.
+"""Checks of the objects and functions that plugins register, with errors that say what was expected and what was found.
 
 A shape lists, for one kind of registration, the methods of the port that the factory's object must have. The object is checked
 once, while a broker is assembled. A mistake in a signature is therefore an error at the start and in ``flintmq config check``,

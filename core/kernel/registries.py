@@ -93,12 +93,12 @@ class Registries:
         }
 
     def registered_by(self, owner: PluginOrigin) -> tuple[str, ...]:
-        """Return the registrations of a plugin as texts, such as ``dispatcher index``, including replaced ones."""
+        """Return the registrations of a plugin as texts, such as ``dispatcher index``, including replaced registrations."""
         registries: Iterable[Registry[Any]] = vars(self).values()
         return tuple(f"{registry.kind} {entry.name}" for registry in registries for entry in registry.of(owner))
 
     def replaces_built_in(self, registered: Registered[Any]) -> bool:
-        """Return whether a registration is a request processor that answers a code in place of a built-in one."""
+        """Return whether a registration is a request processor that answers a code in place of a built-in processor."""
         if registered.shape is not plugin_shapes.PROCESSOR or registered.owner.built_in:
             return False
         built_in = {code for one in self.processors.every() if one.owner.built_in for code in one.value.codes}

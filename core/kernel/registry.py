@@ -123,11 +123,11 @@ class Registry(Generic[T]):
         return tuple(found[name] for name in by_name)
 
     def every(self) -> tuple[Registered[T], ...]:
-        """Return all registrations of one kind, in their order, including those of the same name."""
+        """Return all registrations of one kind, in their order, including registrations with the same name."""
         return tuple(self._entries)
 
     def of(self, owner: PluginOrigin) -> tuple[Registered[T], ...]:
-        """Return all registrations of one kind that a plugin made, including replaced ones."""
+        """Return all registrations of one kind that a plugin made, including replaced registrations."""
         return tuple(entry for entry in self._entries if entry.owner == owner)
 
     def names(self) -> tuple[str, ...]:

@@ -215,7 +215,9 @@ class FlushStrategy(Generic[S]):
 
 
 class TransientStorePool(Protocol):
-    """Buffers for commit log files, outside the page cache (docs/internals/algorithms.md, Mapped files). Thread-safe."""
+    """A transient store pool: buffers for commit log files, outside the page cache (docs/internals/algorithms.md, Mapped
+    files). Thread-safe.
+    """
 
     def borrow(self) -> memoryview | None:
         """Return a writable buffer of a log file's size, or None if all buffers are in use. Without a buffer, appends go to

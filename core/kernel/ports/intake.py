@@ -88,7 +88,7 @@ class ChecksBatches(Protocol):
 
         Args:
             shared: the properties that all messages of the batch have in common.
-            batch: the messages; their stored properties contain the shared ones.
+            batch: the messages; their stored properties contain the shared properties.
 
         Raises:
             RefusedError: the batch is not acceptable; nothing of it is stored.

@@ -238,7 +238,7 @@ def handles(
     needs: AccessRule | None = None,
     audited: bool = False,
 ) -> Callable[[F], F]:
-    """Declare that the decorated method answers a request code; one method may declare several.
+    """Declare that the decorated method answers a request code; one method may declare several codes.
 
     Args:
         code: the request code.

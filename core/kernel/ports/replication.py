@@ -48,5 +48,7 @@ class MasterDirectory(Protocol):
         ...
 
     async def settle(self) -> None:
-        """Wait until all pending registrations with name servers have ended, so that none sends an older table afterwards."""
+        """Wait until all pending registrations with name servers have ended, so that no registration sends an older table
+        afterwards.
+        """
         ...
