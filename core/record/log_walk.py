@@ -397,7 +397,7 @@ class LogWalk:
         )
 
     def _rest(self, index: int, at: int, reason: str, *, is_unused: bool) -> Iterator[Stretch]:
-        """Yield the stretches after the last valid record: UNUSED for zeros, otherwise STALE or TAIL."""
+        """Yield the stretches of the log after the last valid record: UNUSED for zeros, STALE or TAIL for other bytes."""
         kind = Kind.STALE if self._saw_older else Kind.TAIL
         for number in range(index, len(self._parts)):
             part = self._parts[number]
