@@ -1,8 +1,8 @@
 """The file ``flint/ends``, in which a store records the ends of its files.
 
-If a queue, log file or table of a store is removed, zeroed or replaced by an older copy, the store looks like a sound one that
-never had the missing data. The missing messages would be unreadable, and new messages would get the queue offsets of lost
-messages. The recorded ends reveal the loss. After a clean stop, the recorded ends are exact. While a broker runs, they are
+If a queue, log file or table of a store is removed, zeroed or replaced by an older copy, the store looks like an undamaged
+store that never had the missing data. The missing messages would be unreadable, and new messages would get the queue offsets of
+lost messages. The recorded ends reveal the loss. After a clean stop, the recorded ends are exact. While a broker runs, they are
 lower bounds, because ends only grow and only synced data is recorded.
 
 ::

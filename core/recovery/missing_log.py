@@ -45,8 +45,8 @@ def may_be_lost(
         last_stop: how the last broker ended.
         trusted_ms: the store time up to which the checkpoint covers the log.
         noted: the recorded ends; None if no ends were recorded.
-        end_offset_bytes: the physical end of the file before the missing one.
-        next_file: the content of the file after the missing one.
+        end_offset_bytes: the physical end of the file before the missing file.
+        next_file: the content of the file after the missing file.
     """
     if last_stop is not LastStop.CRASHED:
         return False
@@ -68,13 +68,13 @@ def check_end(
     files_end_offset_bytes: int,
     described_to_offset_bytes: int,
 ) -> None:
-    """Raise if the last files of a log, or all of them, are missing and a crash cannot be the cause.
+    """Raise if the last files or all files of a log are missing and a crash cannot be the cause.
 
     Args:
         last_stop: how the last broker ended.
         trusted_ms: the store time up to which the checkpoint covers the log.
         newest_ms: the latest store time in the log; 0 if it has no records.
-        noted: the recorded ends; None if there are none.
+        noted: the recorded ends; None if no ends were recorded.
         files_end_offset_bytes: the physical end of the log's last file, used or not; 0 if there are no files.
         described_to_offset_bytes: the physical end of the newest message in any consume queue; -1 if there is none.
 

@@ -1,8 +1,9 @@
 """Removes invalid bytes from the log at a start, and replaces them so that the log is valid again.
 
-A start scans the last files record by record. If no valid record follows an invalid one, the rest is a torn tail, the ordinary
-result of a crash, and the log ends before it. If valid, younger records follow, the invalid bytes are *damage in the middle*,
-and the log continues after the damage (``store.compat: strict`` ends the log before the damage, as RocketMQ does).
+A start scans the last files record by record. If no valid record follows an invalid record, the bytes from the invalid record
+on are a torn tail, the ordinary result of a crash, and the log ends before it. If valid, younger records follow, the invalid
+bytes are *damage in the middle*, and the log continues after the damage (``store.compat: strict`` ends the log before the
+damage, as RocketMQ does).
 
 Removed bytes are first copied to ``flint/quarantine`` in the store. A torn tail is replaced by zeros, and files after it are
 deleted. Damage is replaced by a *filler*, a rolled back record of its size that never enters a queue, or by a blank if it

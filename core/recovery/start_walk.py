@@ -110,7 +110,7 @@ class _Tally(msgspec.Struct):
     clock_went_back: bool = False
 
     def take(self, run: Run, start_offset_bytes: int) -> None:
-        """Count a run of scanned records, whose first record is at a physical offset."""
+        """Count consecutive scanned records, the first of which is at a physical offset."""
         all_stored_ms = run.stored_ms
         latest_ms = max(all_stored_ms)
         if self.newer is None and latest_ms > self.trusted_ms:
