@@ -26,7 +26,7 @@ class _StoredKeyValues(msgspec.Struct, rename="camel"):
 
 
 class _Noted(msgspec.Struct, rename="camel"):
-    """The part of a note in the journal that gives the place of a change in the order of changes: the data version."""
+    """The data version in a line of the journal, which gives the place of the line's change in the order of changes."""
 
     data_version: DataVersion
 
