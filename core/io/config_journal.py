@@ -46,7 +46,7 @@ class _NoteFile:
 class ConfigJournal:
     """The journal of the changes of one configuration table. Loop thread, except :meth:`sync` and :meth:`remove_older`.
 
-    All methods block on writes or reads of the disk. Only these two methods also block on a sync.
+    All methods block on writes or reads of the disk. Only :meth:`sync` and :meth:`remove_older` also block on a sync.
 
     Args:
         path: the path of the first file; its folder is created with the first note. The second file's name ends with
@@ -65,16 +65,16 @@ class ConfigJournal:
 
     @property
     def notes(self) -> int:
-        """Number of notes of changes in the journal's two files."""
+        """Number of recorded changes in the journal's two files."""
         return self._newer.notes + self._older.notes
 
     @property
     def is_sound(self) -> bool:
-        """Whether no sync of the journal's files has failed, so that a successful sync makes all notes of changes durable."""
+        """Whether no sync of the journal's files has failed, so that a successful sync makes all recorded changes durable."""
         return self._newer.is_sound and self._older.is_sound
 
     def append(self, note: Mapping[str, Any]) -> None:
-        """Append a note of a table's change to the journal.
+        """Append a line with a table's change to the journal.
 
         Raises:
             StoreError: the disk refused the write (StoreFullError: the disk is full).
@@ -175,7 +175,7 @@ class ConfigJournal:
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[None]:
-    """Convert disk errors of the body, which writes a file, into StoreErrors that name the file."""
+    """Convert disk errors of a ``with`` block that writes a file into StoreErrors that name the file."""
     try:
         yield
     except OSError as error:

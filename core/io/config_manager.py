@@ -228,7 +228,7 @@ class ConfigManager(NotedFile, Generic[Value]):
 
 
 class _Deleted(msgspec.Struct):
-    """The member of a journal's note of a change that lists the names deleted from the table."""
+    """The member of a line in a table's journal that lists the names deleted from the table."""
 
     deleted: list[str] = []
 
@@ -269,7 +269,7 @@ class VersionedTable(ConfigManager[Row]):
         name.
 
         Raises:
-            StoreError: the disk refused the note; nothing has changed.
+            StoreError: the disk refused the write to the journal; nothing has changed.
         """
         if name not in self._table:
             return False
@@ -307,7 +307,7 @@ class VersionedTable(ConfigManager[Row]):
         """Write changed rows to the journal, and put these rows into the table; the value None deletes a row.
 
         Raises:
-            StoreError: the disk refused the note; nothing has changed.
+            StoreError: the disk refused the write to the journal; nothing has changed.
         """
         version = self.data_version.next(self._clock)
         if self._journal is not None:

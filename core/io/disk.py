@@ -191,7 +191,7 @@ class Disk(Protocol):
         ...
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename a file over another one in the same folder, atomically and durably. Raises OSError."""
+        """Rename a file over another file in the same folder, atomically and durably. Raises OSError."""
         ...
 
     def remove(self, path: Path) -> None:

@@ -94,8 +94,9 @@ class OsRegion:
             self._map.madvise(mmap.MADV_RANDOM, start, min(end, self._size) - start)
 
     def _borrow(self) -> int:
-        """Return the file's open descriptor, or open the file if it has none; call :meth:`_give_back` with the descriptor
-        afterwards. Raises OSError."""
+        """Return the file's open descriptor, or open the file if it has no open descriptor; call :meth:`_give_back` with the
+        descriptor afterwards. Raises OSError.
+        """
         return self._fd if self._fd >= 0 else os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
 
     def _give_back(self, fd: int) -> None:

@@ -100,7 +100,9 @@ MACHINE_THREADS: Final = MachineThreads()
 
 
 def threads_here() -> Threads:
-    """Return the attribute ``threads`` of the loop that runs in the caller's thread; without one, the machine's threads."""
+    """Return the attribute ``threads`` of the loop that runs in the caller's thread; if the loop has no such attribute, the
+    machine's threads.
+    """
     return cast("Threads", getattr(running_loop(), "threads", MACHINE_THREADS))
 
 

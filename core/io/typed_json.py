@@ -62,7 +62,7 @@ def read_as(value: Any, model: type[T]) -> T:
 
 @contextlib.contextmanager
 def of_file(path: Path | None) -> Iterator[None]:
-    """Convert a JsonTypeError of the body, which reads a file, into a StoreFormatError with the file's path."""
+    """Convert a JsonTypeError of a ``with`` block that reads a file into a StoreFormatError with the file's path."""
     try:
         yield
     except JsonTypeError as error:
