@@ -10,15 +10,15 @@
     │   └── FrameError               bytes that are no frame: the connection is closed
     │       └── HeaderError          a frame whose header cannot be read: it is answered, the connection stays
     ├── ReplicationError             the other end of a replication stream breaks its rules: the connection is closed
-    │   └── NotFollowedError         it is not the master that this log came from, or no longer: following it would lose bytes
+    │   └── NotFollowedError         the logs of master and slave differ: following the master would lose bytes
     ├── StoreError                   the store cannot be opened or used
-    │   ├── StoreLockedError         another process has it open
-    │   ├── StoreFormatError         its files do not fit the configuration, or each other
+    │   ├── StoreLockedError         another process has the store open
+    │   ├── StoreFormatError         the store's files do not fit the configuration, or each other
     │   ├── StoreFullError           no room for the next file
-    │   │   └── StoreExhaustedError  the process has no descriptor, or no map, left for it
+    │   │   └── StoreExhaustedError  the process has no file descriptor, or no map, left
     │   └── StoreFencedError         a sync failed: nothing is acknowledged any more
     ├── JsonSyntaxError              a JSON body or file that cannot be read (also a ValueError)
-    │   └── JsonTypeError            a member of one that is not of RocketMQ's type
+    │   └── JsonTypeError            a member of a JSON body or file is not of RocketMQ's type
     ├── InvalidArgumentError         a value that a program gives does not fit (also a ValueError and a TypeError)
     └── RefusedError                 a request is refused; carries the response code
 
@@ -208,7 +208,9 @@ def store_error_kind(error: OSError) -> type[StoreError]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Convert OSErrors of the body, which reads a file or folder, into StoreErrors that name its path."""
+    """Convert OSErrors of a ``with`` block that reads a file or folder into StoreErrors that name the path of the file or
+    folder.
+    """
     try:
         yield
     except OSError as error:
@@ -217,7 +219,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def store_errors(root: Path) -> Iterator[None]:
-    """Convert OSErrors of the body into StoreErrors that name the file, or the store's folder."""
+    """Convert OSErrors of a ``with`` block into StoreErrors that name the file, or the store's folder."""
     try:
         yield
     except OSError as error:
