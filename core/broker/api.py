@@ -1,7 +1,7 @@
 """The interface of a broker for plugins.
 
-Factories of services and of intake steps get a :class:`BrokerApi`. The built-in features and request processors use it, too. It
-must be used on the thread of the broker's loop.
+Factories of services and of intake steps get a :class:`BrokerApi`. The built-in features and request processors use this class,
+too. A :class:`BrokerApi` must be used on the thread of the broker's loop.
 """
 
 from __future__ import annotations

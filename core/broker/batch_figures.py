@@ -1,4 +1,4 @@
-"""Histograms of appends, and the next queue offsets of pulls. A broker counts them only if a feature reads them."""
+"""Histograms of appends, and the next queue offsets of pulls. A broker records these values only if a feature reads them."""
 
 from __future__ import annotations
 

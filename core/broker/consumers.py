@@ -260,7 +260,8 @@ class ConsumerTable:
     # --- members that were registered before the broker's start ---
 
     def keep(self, kept: KeptGroup) -> None:
-        """Register the members that a group had before the broker's start. They are kept until :meth:`drop_kept`.
+        """Register the members that a group had before the broker's start. These kept members stay in the group until
+        :meth:`drop_kept`.
 
         A member that reconnects is no longer a kept member. Rebalancing clients count kept members, and the group's pulls are
         served. Kept members have no connection, so they are not notified.

@@ -53,7 +53,7 @@ def positions(api: BrokerApi, group: str, topic: str) -> Iterator[QueuePosition]
 
 
 def has_left(api: BrokerApi, group: str, topic: str) -> bool:
-    """Return whether a group is online and does not subscribe to a topic, in which it may still have offsets."""
+    """Return whether a group is online and does not subscribe to a topic. The group may still have offsets in the topic."""
     info = api.clients.consumers.find(group)
     return info is not None and bool(info.subscriptions) and topic not in info.subscriptions
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class HasStore(Protocol):
-    """An object that has a store and dispatches the store's readable records. In a broker, it is the broker's state."""
+    """An object that has a store and dispatches the store's readable records.
+
+    In a broker, this object is the broker's state.
+    """
 
     @property
     def store(self) -> MessageStore: ...

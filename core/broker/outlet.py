@@ -269,7 +269,7 @@ class MessageOutlet:
         self.held.cancel(held)
 
     def filter_of(self, subscription: SubscriptionData) -> MessageFilter | None:
-        """Return the filter of a subscription; None if it accepts every message.
+        """Return the filter of a subscription; None if the subscription accepts every message.
 
         Raises:
             RefusedError: no filter has the subscription's expression type, or the expression does not parse.
@@ -353,7 +353,7 @@ class MessageOutlet:
             )
 
     def _filter(self, wanted: Wanted, group: SubscriptionGroupConfig) -> MessageFilter | None:
-        """Return the filter of a pull; None if it accepts every message."""
+        """Return the filter of a pull; None if the pull accepts every message."""
         expression, kind = wanted.expression, wanted.expression_type
         if expression is None:
             subscription = self._registered(wanted, group)
@@ -418,7 +418,7 @@ class SubscriptionFilters:
         self._compiled: dict[tuple[str, str, frozenset[int]], MessageFilter] = {}
 
     def of(self, subscription: SubscriptionData, group: str) -> MessageFilter | None:
-        """Return the filter of a group's subscription; None if it accepts every message.
+        """Return the filter of a group's subscription; None if the subscription accepts every message.
 
         The filter reads precomputed bit maps if they were made for the same expression.
 
@@ -434,7 +434,7 @@ class SubscriptionFilters:
         return backing.backed(subscription.topic, group, subscription.expression_type, made, subscription.sub_string)
 
     def compiled(self, subscription: SubscriptionData) -> MessageFilter | None:
-        """Return the filter of a subscription's expression; None if it accepts every message.
+        """Return the filter of a subscription's expression; None if the expression accepts every message.
 
         Raises:
             RefusedError: the expression does not parse, no filter has its type, or the filter of its type is switched off.

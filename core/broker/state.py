@@ -145,7 +145,7 @@ class BrokerState:
     def forget_topic(self, topic: str) -> None:
         """Remove the consumer offsets and the counters of a deleted topic. The store deletes its queues.
 
-        This is called when a topic is removed from the table, and for leftovers of a topic that is in no table.
+        The method is called when a topic is removed from the table, and for leftovers of a topic that is in no table.
         """
         self.offsets.remove_topic(topic)
         self.stats.forget_topic(topic)

@@ -187,7 +187,7 @@ class BrokerStats:
         self.put_failed += 1
 
     def undurable(self, reason: str) -> None:
-        """Count a send whose message is stored, but whose answer reports that it is not flushed or replicated.
+        """Count a send whose message is stored, but whose answer reports that the message is not flushed or replicated.
 
         Args:
             reason: the key in :attr:`not_durable`.
@@ -318,7 +318,7 @@ class BrokerStats:
         self._last_put_times, self._put_times = self._put_times, [0] * len(_EDGE_NAMES)
 
     def put_times_text(self) -> str:
-        """Return the number of messages for each span of append time in the last whole minute, as RocketMQ formats it.
+        """Return the number of messages for each span of append time in the last whole minute, as a text in RocketMQ's format.
 
         The text is ``null`` in the first minute, like in RocketMQ.
         """

@@ -213,7 +213,7 @@ class StatsTable:
         self._less(len(gone))
 
     def forget_group(self, group: str) -> list[str]:
-        """Remove the counters of a group; return the topics in which it had counters."""
+        """Remove the counters of a group; return the topics in which the group had counters."""
         topics = sorted(self._topics.pop(group, ()))
         for topic in topics:
             items = self._items[topic]

@@ -24,7 +24,7 @@ DLQ_QUEUE_NUMS: Final = 1
 
 
 def retry_topic(group: str) -> str:
-    """Return the name of a group's retry topic, from which it gets messages again that its consumers sent back."""
+    """Return the name of a group's retry topic, from which the group gets the messages that its consumers sent back."""
     return RETRY_PREFIX + group
 
 

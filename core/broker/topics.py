@@ -151,7 +151,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             queue_nums: number of queues of the template ``TBW102``, if it has to be created.
 
         Raises:
-            StoreError: the template could not be written to disk. It is not in the table then.
+            StoreError: the template could not be written to disk. The table then lacks the template.
         """
         self._auto_create = auto_create
         if auto_create and reserved.AUTO_CREATE_TOPIC not in self._table:
