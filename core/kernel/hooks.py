@@ -94,8 +94,8 @@ def collect_hooks(found: Iterable[FoundPlugin]) -> dict[str, tuple[Hook, ...]]:
 def _hooks_of(
     manager: pluggy.PluginManager, origin: PluginOrigin, plugin: object, known: Mapping[str, Signature]
 ) -> Iterator[Hook]:
-    """Yield the hooks of a plugin. They are checked before pluggy registers them, because pluggy's errors name no
-    remedy, and it ignores functions that are not marked.
+    """Yield the hooks of a plugin. The hooks are checked before pluggy registers them, because pluggy's errors name no remedy,
+    and pluggy ignores functions that are not marked.
 
     Raises:
         PluginError: as :func:`collect_hooks`.

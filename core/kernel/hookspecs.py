@@ -229,7 +229,7 @@ class RegisterConfigSection(Protocol):
 
 class RegisterCommand(Protocol):
     def __call__(self, name: str, command: click.Command, *, help: str = "") -> None:
-        """Register a subcommand of ``flintmq``. ``help`` replaces the help text of the command, unless it is empty."""
+        """Register a subcommand of ``flintmq``. ``help`` replaces the help text of the command, unless ``help`` is empty."""
 
 
 class FlintSpecs:

@@ -59,8 +59,8 @@ _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
 class Kernel:
     """The plugins of one broker and their registrations. Made by :meth:`assemble`. Loop thread.
 
-    If two registrations have the same name, a third party's replaces the built-in's. Between two third parties, the
-    configuration chooses with ``plugin/name`` (see :mod:`flintmq.core.kernel.registry`).
+    If two registrations have the same name, a third party's registration replaces the built-in registration. Between two third
+    parties, the configuration chooses with ``plugin/name`` (see :mod:`flintmq.core.kernel.registry`).
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, failures: Failures | None = None) -> None:
@@ -213,7 +213,8 @@ class Kernel:
         )
 
     def calling(self, what: str) -> Part | None:
-        """Return the part that counts the failures of a timer or figure that a third party's plugin adds while it is called.
+        """Return the part that counts the failures of a timer or figure that a third party's plugin adds during a call of the
+        plugin.
 
         Returns None if no third party's plugin is being called.
 

@@ -226,7 +226,7 @@ class TransientStorePool(Protocol):
         ...
 
     def give_back(self, buffer: memoryview) -> None:
-        """Return a buffer to the pool. All its bytes must be committed."""
+        """Give a buffer back to the pool. All bytes of the buffer must be committed."""
         ...
 
     @property

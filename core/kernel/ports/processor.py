@@ -61,7 +61,7 @@ class RequestChannel(Channel, Protocol):
         """Answer a request, unless it is one-way. The next :meth:`flush` writes the answer to the socket.
 
         Raises:
-            TypeError: the answer is not a :class:`Response`, or something in it has a wrong type; nothing is sent.
+            TypeError: the answer is not a :class:`Response`, or a value in the answer has a wrong type; nothing is sent.
         """
         ...
 

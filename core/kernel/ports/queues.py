@@ -115,7 +115,8 @@ class QueueReader(Protocol):
         ...
 
     def first_from(self, is_gone: Callable[[int], bool]) -> int:
-        """Return the logical offset of the queue's oldest message that is not deleted; the queue's end if all are deleted.
+        """Return the logical offset of the queue's oldest message that is not deleted; the queue's end if all messages are
+        deleted.
 
         ``is_gone`` returns whether the message at a physical offset is deleted. If ``is_gone`` returns False for an offset, it
         returns False for all higher offsets.

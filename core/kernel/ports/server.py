@@ -20,7 +20,7 @@ class RequestPool(Protocol):
 
 
 class RequestLatency(Protocol):
-    """A counter of requests by the time until their answers. Loop thread."""
+    """Counts answered requests, and the times until their answers. Loop thread."""
 
     def note(self, code: int, took_s: float, count: int) -> None:
         """Count ``count`` requests with the same code that were answered with success, each after ``took_s`` seconds."""
