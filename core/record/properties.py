@@ -197,8 +197,9 @@ class AlikeProperties(Sequence[bytes]):
 
 
 def uniq_key_place(stored: bytes) -> tuple[int, int]:
-    """Return the presumable start and end of the first value of UNIQ_KEY in stored properties; two equal numbers if they lack
-    UNIQ_KEY."""
+    """Return the presumable start and end of the first value of UNIQ_KEY in stored properties; two equal numbers if the
+    properties lack UNIQ_KEY.
+    """
     begin = stored.find(_UNIQ_KEY_MARK) + len(_UNIQ_KEY_MARK)
     if begin < len(_UNIQ_KEY_MARK):
         return 0, 0
