@@ -49,7 +49,8 @@ def tail_of_full(file: MappedFile) -> Tail:
 
 
 def first_doubtful(files: Sequence[MappedFile], noted: Ends | None) -> int | None:
-    """Return the index of the first file of a log whose first record or recorded checksum is wrong; None if all are right.
+    """Return the index of the first file of a log whose first record or recorded checksum is wrong; None if all files are
+    right.
 
     At most two pages of each file are read. The last file is not checked, because a start scans it anyway.
     """
@@ -158,7 +159,7 @@ def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
 def drop_lost_index(index: IndexBuilder, noted: Ends | None, min_offset_bytes: int, *, was_stopped: bool) -> bool:
     """Delete a store's index if it has lost entries, so that it is rebuilt; return whether it was deleted.
 
-    After a crash the last index files can be missing as expected; their entries are dispatched again.
+    A crash may remove the last index files; their entries are dispatched again.
     """
     ends: tuple[int, ...] | None = getattr(index, "ends", None)
     if ends is None or not isinstance(index, SupportsTruncate) or noted is None or not noted.index:

@@ -138,7 +138,10 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 def drop_torn_units(commit_log: CommitLog, queues: ConsumeQueues) -> None:
-    """Remove units at the ends of queues that refer to no message of their queue. A crash during a write can leave them."""
+    """Remove units at the ends of queues that refer to no message of their queue.
+
+    A crash during a write can leave such units.
+    """
     for queue in queues.queues.values():
         end = queue.max_queue_offset
         while end > queue.min_queue_offset and not is_described(commit_log, queue, end - 1):

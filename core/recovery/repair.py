@@ -134,7 +134,9 @@ def _fillers(physical_offset_bytes: int, length: int, store_timestamp_ms: int) -
 
 
 def _take_tail(disk: Disk, quarantine: Path, commit_log: CommitLog, found: Recovered, cut: Cut) -> Cut:
-    """Copy the bytes after the log's end to the quarantine, then set them to zero; return the cut with the copy's path."""
+    """Copy the bytes after the log's end to the quarantine, then set them to zero; return the cut (the removed bytes) with the
+    path of the copy.
+    """
     pieces: list[bytes] = []
     places: list[tuple[MappedFile, int, int]] = []
     for file in commit_log.queue.files:
