@@ -157,7 +157,7 @@ class LogReader:
             yield RecordBatch.of_requests(batch)
 
     def request_at(self, file: MappedFile, at: int) -> DispatchRequest:
-        """Return the dispatch request of the record at a position in a log file. Raises RecordError if it is malformed."""
+        """Return the dispatch request of the record at a position in a log file. Raises RecordError for a malformed record."""
         view = file.view
         values, _body_at, topic_at, properties_at, end = rec.read_fields(view, at)
         size, _, _, queue_id, _, queue_offset, physical, sys_flag, _, _, stored_ms, _, _, prepared_offset, _ = values
