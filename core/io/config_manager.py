@@ -102,8 +102,9 @@ class NotedFile(ABC):
         """Yield the content to write to the table's file, in pieces. Any thread."""
 
     def persist(self) -> bool:
-        """Write the table's file if it lacks changes that are in the journal; return whether it was written. Raises
-        StoreError."""
+        """Write the table's file if it lacks changes that are in the journal; return whether the file was written. Raises
+        StoreError.
+        """
         changes = self._changes
         self.write()
         self._durable = changes
