@@ -176,7 +176,9 @@ class ReputMessageService:
         return RecordBatch.of_columns(columns) if columns is not None else None
 
     def _next(self, readable: int) -> RecordBatch | None:
-        """Return the next batch for dispatch, from memory or from the log; None if no record is left or it cannot be read."""
+        """Return the next batch for dispatch, from memory or from the log; None if no record is left or the next record cannot
+        be read.
+        """
         try:
             units = self._take(readable)
         except Exception as error:  # reading a damaged record can raise any exception
@@ -192,7 +194,10 @@ class ReputMessageService:
         self._batches_more += count_messages(units) - len(units)
 
     def _tell(self, batch: RecordBatch) -> None:
-        """Publish a dispatched batch, so that held pulls are resumed. If this fails, held pulls wait for their deadlines."""
+        """Publish a dispatched batch, so that held pulls are resumed.
+
+        If a listener fails, held pulls wait for their deadlines.
+        """
         try:
             self.arrived.publish(batch)
         except Exception as error:
