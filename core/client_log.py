@@ -61,8 +61,8 @@ _TRACEBACKS: Final = logging.Formatter()
 class Gate(_Escape):
     """A logging filter that formats, escapes and cuts log records, and limits the number of records below ERROR.
 
-    Per second it passes at most :data:`LINES_PER_S` records with the same template. Any thread; a race can let an extra line
-    pass.
+    Per second the filter passes at most :data:`LINES_PER_S` records with the same template. Any thread; a race can let an extra
+    line pass.
     """
 
     def __init__(self) -> None:
