@@ -39,8 +39,8 @@ class BatchFigures:
         """Queue offsets of groups' next pulls, keyed by topic, then by queue id and group."""
 
     def note(self, count: int, took_s: float, topic: str, size_bytes: int) -> None:
-        """Record an append. Recorded appends are added to the histograms together, because that is faster than to add each
-        append.
+        """Record an append. Recorded appends are added to the histograms together, which is faster than adding each append by
+        itself.
 
         Args:
             count: number of messages in the append.

@@ -86,7 +86,8 @@ class Conflict:
 def find_conflicts(members: Mapping[str, Behaviour]) -> tuple[Conflict, ...]:
     """Return the contradictions between members of a group: the message model first, the topics last.
 
-    The start of consumption is compared only between push consumers in clustering groups. Other consumers do not use it.
+    The start of consumption is compared only between push consumers in clustering groups. Other consumers do not use this
+    setting.
 
     Args:
         members: behaviors of the members, keyed by client id. Leave out members whose behavior is unknown.

@@ -83,7 +83,8 @@ class ConsumerGroupInfo:
         return next(iter(self._of_id.get(client_id, ())), None)
 
     def addresses_of(self, client_id: str) -> tuple[str, ...]:
-        """Return the addresses of the group's connections that share a client id at the same time; empty if only one uses it.
+        """Return the addresses of the group's connections that share a client id at the same time; empty if only one connection
+        uses the id.
 
         A connection that has sent nothing since a newer connection with the same id joined does not count. Its client has
         reconnected, and only the broker's end of the old connection is still open. The result is empty for broadcasting groups,

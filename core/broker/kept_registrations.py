@@ -1,9 +1,9 @@
 """Encodes the registrations of consumers for the next start of the broker: the file ``flint/consumers``.
 
-Without the file, a broker would not know a consumer after a start until its next heartbeat, up to 30 s later. It would refuse
-the consumer's pulls and leave it out when members ask for the group's client ids. The file has lines of JSON. The first line
-has the number of groups, each further line is a :class:`KeptGroup`. The file contains names and subscriptions, but no
-connections.
+Without the file, a broker would not know a consumer after a start until its next heartbeat, up to 30 s later. The broker would
+refuse the consumer's pulls, and leave the consumer out when members ask for the group's client ids. The file has lines of JSON.
+The first line has the number of groups, each further line is a :class:`KeptGroup`. The file contains names and subscriptions,
+but no connections.
 """
 
 from __future__ import annotations

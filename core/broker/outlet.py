@@ -217,7 +217,7 @@ class MessageOutlet:
             wanted: the pull for which :meth:`pull` returned :class:`Empty`.
             timeout_ms: longest time to wait. Without ``pull.long_polling``, ``pull.short_polling_ms`` applies instead.
             wake: called once with the returned pull when a message has arrived or the time is up. The function shall pull
-                again, without an offset to commit. It is not called after the peer's connection closed, or after
+                again, without an offset to commit. ``wake`` is not called after the peer's connection closed, or after
                 :meth:`cancel`.
             places: number of held pulls that this pull counts as, see :func:`~flintmq.core.broker.hold.places_of`.
 

@@ -1,10 +1,10 @@
 """Redirects messages to a system topic, in which they wait, and delivers due messages to their real topic.
 
 A waiting message has its real topic and queue as properties (``REAL_TOPIC``, ``REAL_QID``). The feature that redirected it,
-such as delay levels or timers, delivers it by appending it again.
+such as delay levels or timers, delivers the message by appending the message again.
 
 A topic may be deleted while messages wait for it. Each such message is dropped at its due time, counted and logged. RocketMQ
-delivers it instead. That delivery creates a queue that no consumer can read, and that remains after the topic is deleted.
+delivers such a message. That delivery creates a queue that no consumer can read, and that remains after the topic is deleted.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ class RedirectedMessageStore:
         """Append due messages in order, without waiting for durability; return one outcome for each.
 
         After a message with outcome LATER, no message is appended or dropped. A message for a queue that its topic no longer
-        has goes to another queue of the topic; if the topic has none, its outcome is ILLEGAL.
+        has goes to another queue of the topic; if the topic has no queue, the outcome is ILLEGAL.
 
         Args:
             messages: the messages.
-            topic: the topic in which they waited, for the statistics.
-            queue_id: the queue in which they waited.
+            topic: the topic in which the messages waited, for the statistics.
+            queue_id: the queue in which the messages waited.
         """
         if self._topics is not None and messages[0].topic == UNDELIVERED_TOPIC:
             self._topics.create_in_send_back(UNDELIVERED_TOPIC, DLQ_QUEUE_NUMS)

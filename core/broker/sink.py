@@ -186,8 +186,8 @@ async def until_flushed(waiter: FlushWaiter) -> FlushStatus:
 def not_durable(status: FlushStatus) -> RefusedError | None:
     """Return the answer to a client whose stored message is not as durable as promised; None if it is as durable as promised.
 
-    Sends, send-backs, replies, ended transactions and puts in the same process all use this mapping of flush statuses. It
-    corresponds to RocketMQ's ``SendMessageProcessor.handlePutMessageResult``.
+    Sends, send-backs, replies, ended transactions and puts in the same process all use this mapping of flush statuses. The
+    mapping corresponds to RocketMQ's ``SendMessageProcessor.handlePutMessageResult``.
     """
     match status:
         case FlushStatus.FLUSHED:
