@@ -59,7 +59,7 @@ def may_have_entry_points() -> bool:
 
     Importing ``importlib_metadata`` costs 2 MiB and 5 % of the time of a start, usually to find nothing. Therefore the
     ``entry_points.txt`` files are searched for the name of the group first. Zip files and finders that are not Python's own
-    cannot be searched like that; with one of these the result is True.
+    cannot be searched like that; if one of them is in use, the result is True.
     """
     if any(hasattr(f, "find_distributions") and f is not importlib.machinery.PathFinder for f in sys.meta_path):
         return True

@@ -282,15 +282,16 @@ class FlintSpecs:
         is restarted. ``committed()`` must not count lost batches as dispatched. If an essential dispatcher raises, the broker
         acknowledges no messages until it works again.
 
-        A dispatcher whose data becomes durable later than the store's returns its durable position from ``committed()``. The
-        next start dispatches the records from that position on.
+        A dispatcher whose data becomes durable later than the store's data returns its durable position from ``committed()``.
+        The next start dispatches the records from that position on.
 
         A dispatcher that replaces ``consume_queue`` is a :class:`flintmq.core.kernel.ports.ConsumeQueues`. Its factory is
-        called with a :class:`FolderContext`, because consumers, retention and the next start read its units. The factories of
-        all other dispatchers are called with a :class:`DispatcherContext`.
+        called with a :class:`FolderContext`, because consumers, retention and the next start read the units of its queues. The
+        factories of all other dispatchers are called with a :class:`DispatcherContext`.
 
         A batch has the positions of records, but not their bodies. ``context.bodies(batch)`` reads the bodies from the log and
-        yields the request and the body of each record."""
+        yields the request and the body of each record.
+        """
 
     @hookspec
     def flintmq_flush_services(self, register: RegisterFlushStrategy) -> None:

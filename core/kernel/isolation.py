@@ -72,7 +72,7 @@ class Guarded:
 
     Args:
         inner: the object.
-        shape: the methods that are guarded; others are called directly.
+        shape: the methods that are guarded; other methods are called directly.
         part: the plugin's part whose failures are counted. While the part is off, the methods in ``shape.resting`` are not
             called.
         where: the plugin that registered the object and its name, for errors.

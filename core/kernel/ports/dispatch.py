@@ -62,8 +62,9 @@ class SupportsCatchUp(Protocol):
 class SupportsTruncate(Protocol):
     """A dispatcher, or an index builder, that forgets records that the log has lost.
 
-    A power cut may destroy the end of a log, and a slave's log is truncated where its master's differs. Other records are then
-    stored at the same positions. A dispatcher that ignores records by their position must forget the lost records.
+    A power cut may destroy the end of a log, and a slave's log is truncated at the position from which its master's log
+    differs. Other records are then stored at the same positions. A dispatcher that ignores records by their position must
+    forget the lost records.
     """
 
     def truncate(self, end_offset_bytes: int) -> None:
@@ -81,8 +82,8 @@ class SupportsClose(Protocol):
     """A dispatcher that releases resources when the broker stops.
 
     The store closes its dispatchers in the reverse order of their calls, after all records were dispatched and synced, and
-    before it closes its own files. ``close`` is called on the thread that closes the store, which may be another than the
-    loop's.
+    before it closes its own files. ``close`` is called on the thread that closes the store, which need not be the loop's
+    thread.
     """
 
     def close(self) -> None: ...

@@ -144,8 +144,8 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
 
     :func:`flintmq.core.record.sys_flag.is_queued` says which records are visible. A record that is dispatched again is ignored.
     If a damaged log has lost messages, the offset of the next record lies beyond the end of its queue: fillers take the place
-    of the lost units. A queue forgets its units if its topic was deleted or if it begins again at offset 0; the rule is in
-    :mod:`flintmq.core.record.topic_lives`.
+    of the lost units. A queue forgets its units if its topic was deleted or if the queue begins again at offset 0; the rule is
+    in :mod:`flintmq.core.record.topic_lives`.
     """
 
     @property

@@ -42,8 +42,8 @@ class RequestLatency(Protocol):
             response_code: the code of their answers.
             took_s: the time from the read to the answer.
             count: the number of requests.
-            was_held: whether they waited for a message.
-            is_oneway: whether they were one-way requests.
+            was_held: whether the requests waited for a message.
+            is_oneway: whether the requests were one-way requests.
         """
         ...
 

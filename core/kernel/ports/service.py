@@ -19,9 +19,9 @@ class Service(Protocol):
     """A part of a broker that works independently of requests: it delivers due messages, checks producers or deletes files.
 
     A service is created after the store was recovered and its dispatchers have caught up. Services are started in the order of
-    their registration, before the broker listens. They are stopped in the reverse order, after it has stopped listening.
-    ``start`` schedules periodic work with :attr:`flintmq.core.broker.api.BrokerApi.work`; this work ends before ``stop`` is
-    called. Loop thread.
+    their registration, before the broker listens. They are stopped in the reverse order, after the broker has stopped
+    listening. ``start`` schedules periodic work with :attr:`flintmq.core.broker.api.BrokerApi.work`; this work ends before
+    ``stop`` is called. Loop thread.
     """
 
     def start(self) -> Awaitable[None] | None:
@@ -101,7 +101,7 @@ class SupportsAlarms(Protocol):
 
         Called on the loop's thread for each request 28, perhaps once a second. Measure in periodic work, and return the last
         results from this method. At most :data:`~flintmq.core.broker.alarms.ALARMS_MAX` alarms of all services together are
-        shown, critical ones first.
+        shown, critical alarms first.
         """
         ...
 
