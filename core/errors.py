@@ -152,7 +152,7 @@ class RefusedError(FlintError):
 
     Args:
         code: the response code (docs/internals/protocol.md, Response codes).
-        message: the reason as text; RocketMQ's text if it has one.
+        message: the reason as text; RocketMQ's text if RocketMQ has a text for the refusal.
         reason: a stable id for programs, such as ``topic.illegal``; docs/refusals.md lists all.
         measured: the value that led to the refusal, with its unit.
         key: the configuration key that changes the outcome.

@@ -7,7 +7,7 @@ to accept, to connect or to register; a slave's requests to its master; closing 
 of the Spark feed's file, which other processes read; the watchdog of the event loop; and the threads that sync files.
 
 Durations of work, and of slices of work, are measured with :func:`stopwatch_of` and :func:`thread_time_of`. A test's clock does
-not change them, unless it is the clock of a simulation.
+not change these durations, unless it is the clock of a simulation.
 """
 
 from __future__ import annotations

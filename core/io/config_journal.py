@@ -2,8 +2,8 @@
 
 Each note is a line of JSON with the changed part of the table, for example in ``flint/new-topics`` for ``config/topics.json``.
 When :meth:`ConfigJournal.append` returns, the line is in the page cache, and survives a kill of the broker. When
-:meth:`ConfigJournal.sync` returns, it is on disk. There are two files: while the table is written to its file, new notes go to
-the second file, and the first one is removed afterwards (docs/internals/store-format.md, Extras in flint/).
+:meth:`ConfigJournal.sync` returns, the line is on disk. There are two files: while the table is written to its file, new notes
+go to the second file, and the first file is removed afterwards (docs/internals/store-format.md, Extras in flint/).
 """
 
 from __future__ import annotations
