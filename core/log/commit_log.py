@@ -210,7 +210,7 @@ class Appender:
         Plain messages have IPv4 hosts and checked properties, and are not part of a transaction.
 
         Args:
-            messages: the messages to append; encoding stops at the first that is not plain or does not fit.
+            messages: the messages to append; encoding stops at the first message that is not plain or does not fit.
             start: the physical offset of the file.
             position: the position of the next record in the file.
             ceiling: the end of the usable part of the file.

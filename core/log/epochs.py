@@ -1,4 +1,4 @@
-"""The epochs of a log, each a part with its writer, and the id of the store, in the file ``flint/epochs``.
+"""The epochs of a log, which are consecutive parts of the log, and the id of the store, in the file ``flint/epochs``.
 
 ::
 
