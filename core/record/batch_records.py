@@ -106,7 +106,7 @@ def _of_one_size(
 
     Args:
         batch: the messages.
-        stored: their properties.
+        stored: the properties of the messages.
         head: the bytes before the body of any record; the varying fields are replaced.
         first_queue_offset: the queue offset of the first record.
         positions: the physical offsets of the records.

@@ -119,8 +119,8 @@ class RecordCheck:
     def plain(self, view: memoryview, at: int, limit: int, physical_offset_bytes: int) -> Plain | None:
         """Return the outline of the record at a position if it is plain and passes the checks; otherwise None.
 
-        Plain records have IPv4 hosts, magic V1 and a topic of an earlier record, as nearly all records do. They are checked
-        without creating an object for each field. If the result is None, call :meth:`record`, which makes all checks.
+        Plain records have IPv4 hosts, magic V1 and a topic of an earlier record, as nearly all records do. Plain records are
+        checked without creating an object for each field. If the result is None, call :meth:`record`, which makes all checks.
 
         Args:
             view: the bytes that contain the record.

@@ -6,7 +6,7 @@ after damage the scan chooses carefully where to continue:
 1. If the size of a damaged record agrees with its inner lengths, its end is trusted, and its content is skipped. If they
    disagree, and the record has the right physical offset, either end is accepted if a valid record begins there.
 2. The start of a file is always tried. In addition, every position with a magic is tried.
-3. The record found there must be valid, have the right physical offset, and fit what is known of the log
+3. A record at such a position must be valid, have the right physical offset, and fit what is known of the log
    (:class:`WalkPolicy`).
 
 Records after the damage that are older than the last good record are stale: an earlier recovery by RocketMQ left them there and

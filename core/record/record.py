@@ -206,7 +206,7 @@ def encode_record(
     commit_log_offset_bytes: int,
     store_timestamp_ms: int,
 ) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return the record of a message as pieces of bytes, to be joined with those of other records.
+    """Return the record of a message as pieces of bytes, to be joined with the pieces of other records.
 
     ``size_bytes`` is the :func:`record_size` of the message. The IPv6 bits of the sysFlag are set from the hosts' lengths. The
     message's own bits are ignored, because a client chooses them and they determine the positions of all later fields.

@@ -1,7 +1,7 @@
 """The rule by which queues are built from a log in which topics were deleted and created again.
 
 A topic that is deleted and created again begins at queue offset 0. So a log can contain two messages with the same queue and
-queue offset. Two things in the log distinguish them:
+queue offset. Two things in the log distinguish such messages:
 
 * A *deletion* is a record that names a topic that was deleted at this point of the log. All queues of the topic end there.
 * A record with queue offset 0 after the newest message of its queue restarts the queue. This covers logs written by RocketMQ,
@@ -9,7 +9,7 @@ queue offset. Two things in the log distinguish them:
   flipped bit must not discard a whole queue.
 
 Deletions are records of an internal topic, whose queue lists all of them. Clients cannot write to that topic. A client could
-have written there through a RocketMQ broker, so a deletion also has a preparedOffset that no client can set.
+have written to that topic through a RocketMQ broker, so a deletion also has a preparedOffset that no client can set.
 
 See docs/internals/store-format.md, Deletion; docs/internals/algorithms.md, Lives of a topic.
 """
