@@ -76,7 +76,7 @@ def check_end(
         newest_ms: the latest store time in the log; 0 if it has no records.
         noted: the recorded ends; None if no ends were recorded.
         files_end_offset_bytes: the physical end of the log's last file, used or not; 0 if there are no files.
-        described_to_offset_bytes: the physical end of the newest message in any consume queue; -1 if there is none.
+        described_to_offset_bytes: the physical end of the newest message in any consume queue; -1 if no queue has a message.
 
     Raises:
         StoreFormatError: queues describe messages of missing files, which a crash cannot have removed.

@@ -176,8 +176,8 @@ class _Planner:
     def _walk(self) -> tuple[int, str, Recovered]:
         """Return the index of the log's first scanned file, the reason for this choice, and the findings of the scan.
 
-        All records that are read to rewrite queues or index must have been scanned, because unrepaired damage there would fail
-        the start. The end of the index is known only when the log's end is known, so the scan may be repeated.
+        All records that are read to rewrite queues or index must have been scanned, because unrepaired damage in these records
+        would fail the start. The end of the index is known only when the log's end is known, so the scan may be repeated.
         """
         found, queue = self._found, self._log.queue
         first, because = self._first_file()

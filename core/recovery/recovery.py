@@ -46,7 +46,7 @@ class Recovery(msgspec.Struct, frozen=True):
 
         Raises:
             OSError: the disk refused an operation. A later start continues from the state on disk.
-            StoreError: the same; StoreFullError if the disk is full.
+            StoreError: the disk refused an operation; StoreFullError if the disk is full.
         """
         walked = plan.walked
         if walked is None:

@@ -57,7 +57,7 @@ def repair(disk: Disk, quarantine: Path, commit_log: CommitLog, walked: Recovere
 
     Raises:
         OSError: the disk refused an operation.
-        StoreError: the same; StoreFullError if the disk is full.
+        StoreError: the disk refused an operation; StoreFullError if the disk is full.
     """
     holes = tuple(_fill(disk, quarantine, commit_log.queue.files, hole) for hole in walked.holes)
     found = replace(walked, holes=holes)

@@ -58,15 +58,15 @@ def check_small_files(
     Args:
         disk: the disk interface.
         root: the store's folder.
-        noted: the state recorded before this start; None if there is none.
+        noted: the state recorded before this start; None if no state was recorded.
         changed: the result of :func:`changed_files`.
         is_outdated: whether another broker has used the store since, so that differences are expected.
         is_unused: whether the log has never had a message, as in a store whose first start was killed. Such a store has no
             offsets to lose.
 
     Returns:
-        The names of tables that lack entries or may lack entries. If ``topics.json`` is among them, the caller completes it
-        from the queues.
+        The names of tables that lack entries or may lack entries. If ``topics.json`` is among them, the caller completes that
+        table from the queues.
 
     Raises:
         StoreFormatError: a table that a start needs is lost; the message states the remedy.
