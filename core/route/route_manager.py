@@ -125,7 +125,7 @@ class RouteInfoManager:
             channel: the broker's connection.
             data_version: the version of the broker's topics.
             topics: the broker's topics; None if it sent none.
-            filter_servers: the broker's filter servers; None: keep the known ones.
+            filter_servers: the broker's filter servers; None: keep the known filter servers.
             advertised: further addresses by which clients reach the broker.
             is_whole: whether ``topics`` contains all topics of the broker. If True, the broker's other topics are removed, and
                 on a new connection the topics are taken whatever their version. False for brokers of RocketMQ, which may send
