@@ -128,9 +128,10 @@ class MessageReader:
         continues the generator.
 
         Returns:
-            A tuple of three values. The first is a list of records in log order: the index finds at most ``max_num`` of the
-            newest records whose key has the same hash, and the list has those with the key, as in RocketMQ. The second and
-            third value are the store time in ms and the physical offset of the newest record in the index.
+            A tuple of three values. The first is a list of records, in log order. As in RocketMQ, the index finds the newest
+            ``max_num`` records with a key of the same hash, and the list contains only the records among them that have the key
+            itself. The second and the third value are the store time in ms and the physical offset of the newest record in the
+            index.
         """
         args = (topic, key, max_num, begin_timestamp_ms, end_timestamp_ms)
         if isinstance(self._index, SupportsQuerySteps):
@@ -199,7 +200,7 @@ class MessageReader:
         return result
 
     def _collect_all(self, units: memoryview, max_num: int, result: GetMessageResult) -> bool:
-        """Read all messages of a pull at once if the pull is an ordinary one; return whether they were read.
+        """Read all messages of a pull at once if the pull is ordinary; return whether the messages were read.
 
         An ordinary pull has no filter, and its messages are in one file, presumed in memory, and within the limits of an
         answer. For other pulls, the result is not changed. A pull with a filler unit is not ordinary, because the size in a

@@ -117,7 +117,7 @@ class ReputMessageService:
         """Dispatch readable records for some milliseconds; return whether more records are left, for a later call.
 
         Dispatch stops, see :attr:`error`, if the disk is full, an essential dispatcher raises, or a record of the log cannot be
-        read. The records before the failed one are dispatched. Never raises.
+        read. The records before the failed record are dispatched. Never raises.
         """
         watermarks = self._watermarks
         end_s = self._now_s() + _RUN_S

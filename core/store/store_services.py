@@ -1,7 +1,8 @@
 """The services that make a store durable: the flush strategy's service for the log, and a flusher for the queues.
 
 The queue flusher (FlushConsumeQueueService of RocketMQ) syncs queue files regularly on its thread, and the checkpoint after
-each complete round. No acknowledgment depends on it, because queues can be rebuilt from the log, from the checkpoint on.
+each complete round. No acknowledgment depends on the queue flusher, because queues can be rebuilt from the log, from the
+checkpoint on.
 
 See docs/internals/algorithms.md, Flush strategies.
 """
