@@ -33,7 +33,7 @@ connection earlier."""
 class ConsumerGroupInfo:
     """The members and subscriptions of a consumer group; RocketMQ's ConsumerGroupInfo. Loop thread.
 
-    Only :class:`flintmq.core.broker.consumers.ConsumerTable` changes a group.
+    :class:`flintmq.core.broker.consumers.ConsumerTable` changes groups.
     """
 
     def __init__(self, group_name: str) -> None:
