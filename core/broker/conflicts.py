@@ -1,4 +1,4 @@
-"""Finds members of a consumer group that contradict each other. Such a group misses messages. Pure functions.
+"""Finds members of a consumer group that contradict each other. Such a group misses messages. The functions are pure.
 
 A broker keeps the subscriptions, the message model and the consume type of the last heartbeat for the whole group, but the
 members divide the queues as if all agreed. See RocketMQ's ConsumerRunningInfo.analyzeSubscription.

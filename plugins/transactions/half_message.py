@@ -1,4 +1,4 @@
-"""Makes and reads the records of a transaction. Pure functions.
+"""Makes and reads the records of a transaction. The functions are pure.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Collects alarms that brokers report, and adds alarms that can only be seen from outside or over time. Pure functions."""
+"""Collects the alarms of brokers, and adds alarms that only an observer of the cluster can see. The functions are pure."""
 
 from __future__ import annotations
 

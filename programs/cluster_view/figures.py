@@ -1,4 +1,4 @@
-"""Reads the runtime figures (request 28) of FlintMQ's and RocketMQ's brokers. Pure functions."""
+"""Reads the runtime figures (request 28) of FlintMQ's and RocketMQ's brokers. The functions are pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a group, from its brokers' answers: lag, members, and whether the group is online. Pure functions.
+"""The state of a group, from its brokers' answers: lag, members, and whether the group is online. The functions are pure.
 
 Lists, details, charts, ``flintmq groups`` and ``flintmq status`` use this state. A broker computes a group's lag in its own
 queues: ``flintmq/core/broker/group_lag.py``.

@@ -1,4 +1,4 @@
-"""Distinguishes users' topics and groups from the system's by their names. Pure functions."""
+"""Distinguishes users' topics and groups from the system's by their names. The functions are pure."""
 
 from __future__ import annotations
 

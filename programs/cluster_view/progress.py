@@ -1,4 +1,4 @@
-"""Figures that need two readings: rates, and queues that do not move although messages wait. Pure functions."""
+"""Figures that need two readings: rates, and queues that do not move although messages wait. The functions are pure."""
 
 from __future__ import annotations
 

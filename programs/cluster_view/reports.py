@@ -1,4 +1,4 @@
-"""Describes a FlintMQ broker's last start and quarantine in words. Pure functions."""
+"""Describes a FlintMQ broker's last start and quarantine in words. The functions are pure."""
 
 from __future__ import annotations
 

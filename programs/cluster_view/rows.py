@@ -1,4 +1,4 @@
-"""Makes the rows of lists of brokers, topics and groups from the state of brokers. Pure functions that send no requests."""
+"""Makes the rows of lists of brokers, topics and groups from the state of brokers. The functions send no requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws figures over time as SVG lines, in words and as a table. Pure functions."""
+"""Draws figures over time as SVG lines, in words and as a table. The functions are pure."""
 
 from __future__ import annotations
 

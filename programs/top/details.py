@@ -1,4 +1,4 @@
-"""The details of a broker, topic or group in ``flintmq top``, as titled tables of plain text. Pure functions; no terminal."""
+"""Makes titled tables of a broker, topic or group for ``flintmq top``, in plain text. The functions need no terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of ``flintmq top`` as rows of text: filtered, sorted and cut. Pure functions; no terminal.
+"""The tables of ``flintmq top`` as rows of text: filtered, sorted and cut. The functions need no terminal.
 
 Cells are plain text. Names come from clients, so a display must not interpret markup in them.
 """
