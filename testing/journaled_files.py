@@ -224,8 +224,8 @@ class ReplayedFile:
         """Writes to the file since its last sync, in order. A write has the number of the operation, the position in the file,
         and the data."""
         self.kept_bytes = len(data)
-        """Size in bytes of the file after a power cut, without the bytes of later writes: the smallest size that the file has
-        had since its last sync."""
+        """Size in bytes of the file after a power cut that loses all writes since the last sync: the smallest size that the
+        file has had since that sync."""
         self.syncing = 0
 
     def resize(self, size: int) -> None:

@@ -120,8 +120,7 @@ class ConsumeQueueTable:
                 self._put_units(units)
 
     def _put_lives(self, requests: Sequence[DispatchRequest]) -> None:
-        """Add units for records some of which delete topics, and end the queues of a deleted topic at the record that deletes
-        the topic."""
+        """Add units for records. At a record that deletes a topic, end the topic's queues."""
         begin = 0
         for at, request in enumerate(requests):
             if topic := deleted_topic(request):

@@ -129,7 +129,7 @@ class SlaveLink:
     def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
         checker = self._checker
         if checker is None:
-            # An empty log begins at the begin of the master's log, or of the last file of a RocketMQ master's log.
+            # A slave with an empty log copies the master's log from its begin. RocketMQ's masters send only their last file.
             if offset_bytes % self._log.file_bytes:
                 raise ReplicationError(
                     f"the master begins at position {offset_bytes}, which is not the begin of a file of "

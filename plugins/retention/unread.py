@@ -30,8 +30,8 @@ ALARM_MS: Final = 3_600_000
 """Time, in ms, after which an alarm about deleted messages ends. The alarm needs an end, because nothing can restore the
 messages."""
 LOOKED_AT_MAX: Final = 20_000
-"""Maximum number of waiting messages, such as delayed messages, in one queue and one log file, whose real topics the broker
-reads. Reading the real topic of a message takes about 10 µs. Further waiting messages count as unread for every group of
+"""Maximum number of waiting messages, such as delayed messages, of which the broker reads the real topic, per queue and log
+file. Reading the real topic of a message takes about 10 µs. Messages beyond the maximum count as unread for every group of
 ``store.keep_for_groups``."""
 _SLICE_QUEUES: Final = 128
 _SLICE_MESSAGES: Final = 64

@@ -78,7 +78,8 @@ COMMANDS: Final[Table] = {
             ),
             "latency": (
                 "bench:latency",
-                "Measure the time from sending a message to its listener. One line of JSON per run, then the ratios.",
+                "Measure the time from sending a message to its listener. Prints a line of JSON per run, then the ratios "
+                "between the runs.",
             ),
             "report": (
                 "bench_flush:report",

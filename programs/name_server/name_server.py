@@ -141,10 +141,10 @@ class NameServer(Service):
         log.info("namesrv.listens", "name server listens on %(address)s", address=self.address)
 
     def _checked_doors(self) -> tuple[list[str], ServerTls | None]:
-        """Return the hosts that are open to other machines, and the TLS settings of the listeners.
+        """Return the listeners' hosts that other machines can reach, and the TLS settings of the listeners.
 
         Raises:
-            ConfigError: a host must not be open, or a certificate cannot be used.
+            ConfigError: other machines can reach a host that they must not reach, or a certificate cannot be used.
         """
         config, whole = self.config, self.loaded.config
         hosts = {config.host: "nameserver.host"}

@@ -85,7 +85,7 @@ def allocate_nearby(
 ) -> AllocateStrategy:
     """Return a strategy by which members consume the queues in their machine room (AllocateMachineRoomNearby).
 
-    The queues of a room without members are divided among all members.
+    The queues of a machine room without members are divided among all members.
 
     Args:
         room_of_broker: returns the room of a queue.

@@ -63,7 +63,7 @@ class Quarantine(PlainBody):
     """The contents of a store's quarantine."""
 
     files: list[QuarantinedFile] = field(default_factory=list)
-    """The newest files in the quarantine."""
+    """The newest of the damaged files that the broker has moved to the store's quarantine."""
     file_count: int = 0
     """Number of all files in the quarantine."""
     size_bytes: int = 0

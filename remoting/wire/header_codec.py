@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     # Unlike Java, msgspec accepts "1.0" and "1e3" as integers if float is not an alternative.
     # As an alternative, float makes msgspec convert "1.0" and "1e3" to floats, which the bounds of _NEVER always reject.
-    # After a rejection, parse_int() or parse_long() reads the text as Java does.
+    # If msgspec has rejected a number, parse_int() or parse_long() reads the number's text as Java does.
     _NEVER = Annotated[float, msgspec.Meta(ge=1, le=-1)]
     Int = typed_json.Int | _NEVER
     Long = typed_json.Long | _NEVER

@@ -1,4 +1,4 @@
-"""The port of services with figures for monitoring systems (docs/metrics.md)."""
+"""Protocols of services that provide figures for monitoring systems (docs/metrics.md)."""
 
 from __future__ import annotations
 
