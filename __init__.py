@@ -45,7 +45,7 @@ _HOMES = {
     "load_config": "flintmq.config",
     "option": "flintmq.config",
 }
-"""Of the names that are not the client library's."""
+"""Module of each public name that does not belong to the client library."""
 _CLIENT = "flintmq.remoting.client"
 _SUBPACKAGES = frozenset(
     {"client", "config", "core", "dispatchers", "flush", "plugins", "programs", "protocol", "remoting", "testing"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -17,36 +18,44 @@ class Numbers(Protocol):
     def getrandbits(self, k: int, /) -> int: ...
 
 
-_numbers: Numbers = random
-_secret: Callable[[int], bytes] = os.urandom
+_decisions = threading.local()
+"""In a thread that runs a simulation, the attribute ``source`` is the simulation's source of random numbers."""
+
+
+def _numbers() -> Numbers:
+    return getattr(_decisions, "source", random)
 
 
 def below(count: int) -> int:
     """Return a random number from 0 to ``count`` - 1. Any thread."""
-    return _numbers.randrange(count)
+    return _numbers().randrange(count)
 
 
 def bits(count: int) -> int:
     """Return a number of ``count`` random bits. It is not suitable for secrets, because it can be predicted. Any thread."""
-    return _numbers.getrandbits(count)
+    return _numbers().getrandbits(count)
 
 
 def secret_bytes(length_bytes: int) -> bytes:
     """Return random bytes that are suitable for secrets, as ``secrets.token_bytes`` does, but without loading OpenSSL. Any
     thread."""
-    return _secret(length_bytes)
+    source: random.Random | None = getattr(_decisions, "source", None)
+    return os.urandom(length_bytes) if source is None else source.randbytes(length_bytes)
 
 
 @contextmanager
 def decided_by(source: random.Random) -> Iterator[None]:
-    """Use a source for all random numbers and bytes, including secret bytes, within a ``with`` statement.
+    """Use a source for all random numbers and bytes of this thread, including secret bytes, within a ``with`` statement.
 
-    Only simulations, which run in one thread, may use it.
+    Only simulations, which run in one thread, may use this function. Other threads keep their random numbers, so they change
+    nothing in a simulation.
     """
-    global _numbers, _secret
-    before = _numbers, _secret
-    _numbers, _secret = source, source.randbytes
+    before: random.Random | None = getattr(_decisions, "source", None)
+    _decisions.source = source
     try:
         yield
     finally:
-        _numbers, _secret = before
+        if before is None:
+            del _decisions.source
+        else:
+            _decisions.source = before

@@ -355,7 +355,7 @@ class Rebalancer:
             await asyncio.wait(waited)
 
     def has_task(self, task: asyncio.Task[Any]) -> bool:
-        """Return whether a task is one of those that pull or release queues of this member."""
+        """Return whether a task pulls or releases queues of this member."""
         return task in self._pulls or task in self._releases.values()
 
     def begin(self) -> None:

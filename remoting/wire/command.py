@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -82,7 +83,9 @@ class Answerable(Protocol):
     def codec(self) -> int: ...
 
 
-_opaques: itertools.count[int] = itertools.count(1)
+_opaques: Final = itertools.count(1)
+_simulated = threading.local()
+"""In a thread that runs a simulation, the attribute ``opaques`` counts the opaques of the simulation's requests."""
 
 
 def next_opaque() -> int:
@@ -90,21 +93,21 @@ def next_opaque() -> int:
 
     Opaques are a sequence of positive 32-bit integers for the whole process, which wraps around.
     """
-    return next(_opaques) & 0x7FFFFFFF
+    return next(getattr(_simulated, "opaques", _opaques)) & 0x7FFFFFFF
 
 
 @contextmanager
 def opaques_from_one() -> Iterator[None]:
-    """Count opaques, the numbers of requests, from 1 within a ``with`` statement.
+    """Count opaques, the numbers of requests, from 1 in this thread within a ``with`` statement.
 
-    Simulations use this function, so that each simulation begins with the same opaque.
+    Simulations use this function, so that each simulation begins with the same opaque. Requests of other threads do not change
+    the simulation's opaques.
     """
-    global _opaques
-    before, _opaques = _opaques, itertools.count(1)
+    _simulated.opaques = itertools.count(1)
     try:
         yield
     finally:
-        _opaques = before
+        del _simulated.opaques
 
 
 def request(

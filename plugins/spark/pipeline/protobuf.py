@@ -53,7 +53,7 @@ def message_descriptor(descriptor_set: bytes, message: str) -> Any:
         raise ConfigError(f"imports are missing ({error}); call protoc with --include_imports") from error
     except KeyError as error:
         known = [f"{file.package}.{one.name}".strip(".") for file in files.file for one in file.message_type]
-        raise ConfigError(f"there is no message '{message}', only {', '.join(known[:20])}") from error
+        raise ConfigError(f"the schema has no message '{message}'; its messages are {', '.join(known[:20])}") from error
 
 
 def protobuf_type(descriptor: Any) -> DataType:

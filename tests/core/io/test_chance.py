@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -20,6 +21,16 @@ def test_the_seed_determines_every_random_value() -> None:
         assert drawn() == first
     with chance.decided_by(random.Random(8)):
         assert drawn() != first
+
+
+def test_other_threads_neither_get_nor_change_the_random_values_of_a_seed() -> None:
+    """A process can have brokers and clients besides a simulation."""
+    with chance.decided_by(random.Random(7)):
+        first = [drawn(), drawn()]
+    with ThreadPoolExecutor(1) as other, chance.decided_by(random.Random(7)):
+        assert drawn() == first[0]
+        assert other.submit(drawn).result() not in first
+        assert drawn() == first[1]
 
 
 def test_random_values_are_unpredictable_again_after_decided_by_ends() -> None:

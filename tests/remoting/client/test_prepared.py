@@ -34,7 +34,7 @@ def test_no_batch_has_more_than_the_maximum_number_of_messages() -> None:
     ("messages", "said"),
     [
         ([Message("T", b"")] * 9 + [Message("T", bytes(1_000))], "at most 1000 are sent"),
-        ([Message("T", b"")] * 9 + [Message("U", b"")], "one topic"),
+        ([Message("T", b"")] * 9 + [Message("U", b"")], "the same topic"),
         ([Message("T", b"")] * 9 + [Message("T", b"", delay_level=1)], "delayed"),
     ],
 )

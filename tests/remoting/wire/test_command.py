@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -19,6 +20,8 @@ from flintmq.remoting.wire.command import (
     RemotingCommand,
     decode_command,
     encode_command,
+    next_opaque,
+    opaques_from_one,
     request,
     response,
 )
@@ -216,6 +219,16 @@ def test_a_response_has_the_opaque_and_codec_of_its_request() -> None:
 def test_requests_have_consecutive_opaque_numbers() -> None:
     first, second = request(1), request(1)
     assert second.opaque == first.opaque + 1
+
+
+def test_requests_of_other_threads_do_not_change_the_opaques_of_a_simulation() -> None:
+    """A process can have brokers and clients besides, such as those of other tests."""
+    with ThreadPoolExecutor(1) as other, opaques_from_one():
+        first = request(1).opaque
+        others = [other.submit(next_opaque).result() for _ in range(3)]
+        assert (first, request(1).opaque) == (1, 2)
+    assert others == [others[0], others[0] + 1, others[0] + 2]
+    assert next_opaque() > others[-1], "after the simulation the process's sequence continues"
 
 
 def test_codes_beyond_16_bits_need_the_json_codec() -> None:

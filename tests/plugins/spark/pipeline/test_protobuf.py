@@ -100,7 +100,7 @@ def test_the_schema_registry_header_is_removed() -> None:
 
 def test_the_error_about_an_unknown_message_lists_the_known_messages() -> None:
     """Users often forget the package before the name of the message."""
-    with pytest.raises(ConfigError, match=r"there is no message 'Order', only .*shop\.Order"):
+    with pytest.raises(ConfigError, match=r"the schema has no message 'Order'; its messages are .*shop\.Order"):
         message_descriptor(descriptor_set(), "Order")
     with pytest.raises(ConfigError, match="not a descriptor set"):
         message_descriptor(b"\xff\xff\xff", "x")
