@@ -39,7 +39,7 @@ STORES: Final = (ROOT / "docs" / "store-benchmarks.md").read_text("utf-8")
         ("are made in slices of 4 ms", SLICE_S == 0.004),
         ("(16 MiB a frame)", limits.FRAME_MAX_BYTES == 16 * 2**20),
         ("the thread rests for 10 ms after each", CommitRealTime.rest_s == 0.01),
-        ("39 notes of 24 bytes at most", sum(kept for _, kept in _SERIES) == 39),
+        ("39 snapshots of 24 bytes at most", sum(kept for _, kept in _SERIES) == 39),
     ],
 )
 def test_numbers_of_the_performance_page_equal_the_code(text: str, holds: bool) -> None:
