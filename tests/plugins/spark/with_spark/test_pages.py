@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).with_name("pages_program.py")
 RUN_S = 1700.0
 ELSEWHERE = {"local": {"spark://", "sc://"}, "standalone": {"sc://"}, "connect": {"spark://", "spark-submit"}}
 """Which commands of docs/pipelines.md are for other places."""
-IS_SAID = "`spark-submit --master` also accepts the address of a cluster. It does not support Spark Connect"
+IS_SAID = "accepts the address of a cluster. For Spark Connect, which `spark-submit` does not support"
 
 
 @pytest.mark.longest
