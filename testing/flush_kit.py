@@ -90,7 +90,7 @@ class FlushBench:
         self.log.release_syncs()
         self.service.stop()
         if kind is None:
-            # Threads of asyncio do not count: an event loop elsewhere in the process may have started helper threads.
+            # Threads of asyncio may remain: another event loop in the process may have started helper threads.
             new = {one for one in threading.enumerate() if not one.name.startswith("asyncio_")} - self._threads_before
             left = [one for one in new if one.is_alive()]
             expect(not left, "stop ends the service's threads", left)

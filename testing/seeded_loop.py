@@ -258,7 +258,7 @@ class SeededLoop(_LoopSettings):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        # The collection deletes dropped tasks and futures, which report exceptions that nobody has retrieved.
+        # The garbage collection deletes dropped tasks and futures, which report exceptions that nobody has retrieved.
         gc.collect()
 
     async def shutdown_asyncgens(self) -> None:

@@ -172,8 +172,8 @@ class Broker:
 
 @contextlib.asynccontextmanager
 async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
-    """Run the process of the troubled broker and its proxies during a ``with`` block, and wait for the process's end after the
-    block."""
+    """Run a process with a broker that is killed and paused, and with proxies that disturb its connections, during a ``with``
+    block. After the block, wait until the process has ended."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(TROUBLED_BROKER), str(folder), str(seed), stdin=PIPE, stdout=PIPE
     )

@@ -119,7 +119,7 @@ class _Sections:
         yield from (name for name in (*NAMES, *self._plugins) if name.rpartition(".")[0] == section)
 
     def _names(self, section: str) -> Iterator[tuple[str, Schema]]:
-        """Yield every name that a section accepts, as a regular expression, with its schema (see ``Layer._place``)."""
+        """Yield a pair for every name that a section accepts: a regular expression for the name, and the schema of the name."""
         for name in self._members(section):
             leaf = escaped(name.rpartition(".")[2])
             yield leaf, _reference(name)

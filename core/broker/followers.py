@@ -15,8 +15,8 @@ class Followers:
 
     def __init__(self) -> None:
         self.all: tuple[FollowsMessages, ...] = ()
-        """Services that are called for each append, answer and pull. If there are no such services, callers need not call the
-        methods of this object."""
+        """Services that the broker calls for each append of messages, each answer to a send and each pull. If this tuple is
+        empty, callers need not call the methods of this object."""
 
     def add(self, follower: FollowsMessages) -> None:
         """Add a service that follows messages (``FollowsMessages``).

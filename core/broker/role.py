@@ -24,8 +24,8 @@ _KINDS: Final = (ASYNC_MASTER, SYNC_MASTER, SLAVE)
 class Role:
     """The current role of a broker. Loop thread.
 
-    The configuration has the role at the start. A feature for masters or for slaves starts and stops with :meth:`run_while`, or
-    subscribes to :attr:`changed`.
+    The configuration names only the role with which the broker starts. A feature for masters or for slaves starts and stops
+    with :meth:`run_while`, or subscribes to :attr:`changed`.
 
     Args:
         kind: :data:`ASYNC_MASTER`, :data:`SYNC_MASTER` or :data:`SLAVE`.

@@ -52,8 +52,8 @@ class RetentionPolicy(msgspec.Struct, frozen=True):
     """Names of groups for which files are kept: a file of the log is kept as long as one of these groups has not consumed all
     messages of the file."""
     keep_at_most_ms: int = 0
-    """Age in ms of a file's newest message from which on the file is no longer kept for the groups in
-    :attr:`keep_for_groups`."""
+    """Maximum age, in ms, of a file that is kept for the groups in :attr:`keep_for_groups`. The age of a file is the age of the
+    file's newest message."""
 
     @classmethod
     def of(cls, section: StoreSection) -> RetentionPolicy:

@@ -76,8 +76,8 @@ class FilterService:
         """Table of the consumer groups' filters. The broker computes the bit maps of messages with this table."""
         self._writing: asyncio.Task[None] | None = None
         self._seen: object = None
-        """The value of ``pull.property_filter``, the version of the topic table and the version of the group table at the last
-        removal of filters that are no longer wanted."""
+        """State at the last removal of unwanted filters, as a tuple: the value of ``pull.property_filter``, the version of the
+        topic table, and the version of the group table."""
         table.is_wanted = self._is_wanted
         api.topics.deleted.subscribe(table.forget_topic)
         api.groups.deleted.subscribe(table.forget_group)

@@ -38,7 +38,7 @@ _SLICE_MESSAGES: Final = 64
 _QUEUES_TOLD: Final = 8
 _GROUPS_TOLD: Final = 5
 GROUPS_REMEMBERED_MAX: Final = 10_000
-"""Maximum number of groups for which the deleted messages that the group had not consumed are counted."""
+"""Maximum number of groups for which the broker counts deleted messages that the groups had not consumed."""
 
 
 class ConsumerOffsets(Protocol):

@@ -43,8 +43,8 @@ CHECK_TRANSACTION_STATE: Final = 39
 IDLE_S: Final = 0.05
 """Pause in seconds between two runs of the check of half messages, while no question to a producer waits to be sent."""
 BUSY_S: Final = 0.02
-"""Pause in seconds after a run of the check that wrote many copies of half messages, or after which questions to producers wait
-to be sent. The broker serves producers during the pause."""
+"""Pause in seconds after a run of the check of half messages, if the run wrote many copies of half messages, or if questions to
+producers still wait to be sent. The broker serves producers during the pause."""
 SLICE_S: Final = 0.002
 SLICE_MESSAGES: Final = 256
 SLICE_BYTES: Final = 1024 * 1024

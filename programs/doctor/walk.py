@@ -27,7 +27,8 @@ class Piece:
     end: int
     record: Record | None = None
     reason: str = ""
-    """Why this part of the log cannot be read as a record, or the error of a BLANK record; empty if there is no error."""
+    """The error in this part of the log: the reason why the part is not a valid record or a valid end of a file (BLANK record);
+    empty without an error."""
 
 
 def walk(files: StoreFiles, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:

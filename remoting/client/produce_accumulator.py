@@ -365,7 +365,8 @@ class ProduceAccumulator:
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
-            deadline_s = last_s  # Messages of the batch with earlier deadlines are failed by a timer.
+            # The batch is sent until its last deadline. At an earlier message's deadline, a timer fails this message.
+            deadline_s = last_s
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:
             entry.is_sent = True

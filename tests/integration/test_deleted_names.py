@@ -275,7 +275,7 @@ def test_request_316_removes_queues_and_offsets_of_missing_topics(tmp_path: Path
         assert broker.state.offsets.which_group_by_topic("%RETRY%KeptGroup") == set()
 
 
-def test_request_316_changes_nothing_on_a_slave(pair: Pair, unexpected: list[str]) -> None:
+def test_deleting_unused_topics_changes_nothing_on_a_slave(pair: Pair, unexpected: list[str]) -> None:
     """mqadmin cleanUnusedTopic asks slaves as well, and one of them may not have a new topic in its table yet."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         assert wire.send("New", b"x").code == 0

@@ -201,7 +201,7 @@ class _Job:
         self._fill_beginnings(runs)
         if irregular:
             self._make_in_order(pieces, irregular)
-            # Queues of deleted topics, which have no folder, are no longer listed as irregular.
+            # The queues of deleted topics are left out, because they have no folder in the rebuilt store.
             irregular = frozenset(key for key in irregular if self._folder(key).exists())
         index_files = list(index_tasks([done.keys for done in found], keys_folder, self._work, index))
         self._engine.run("index", build_index, index_files, self._report)

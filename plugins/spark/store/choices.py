@@ -141,8 +141,8 @@ class Unread:
     read: tuple[Choice, ...]
     """Choices of topics and queues for which the query has already read this part of the log."""
     known: tuple[Choice, ...] = ()
-    """Choices of topics and queues for which the query has read the log before this part. For these choices, the query has
-    positions in the queues."""
+    """Choices of topics and queues for which the query has read the part of the log that precedes this part. For these
+    choices, the query knows the positions in the queues."""
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:

@@ -113,9 +113,9 @@ class StoreTransport:
     # a stream's batches
 
     def limited(self, start: Offset, end: Offset, limit: Limit) -> Offset:
-        """Return the offset at which a batch ends, so that the batch is as large as the limit allows. If there are no new
-        messages to read, return ``start``. If the log has grown by at least :data:`QUIET_MAX_BYTES` of other messages, return
-        the end of an empty batch instead."""
+        """Return the offset at which a batch ends, so that the batch is as large as the limit allows. If the query's topics
+        have no new messages, return ``start``. If the log has also grown by at least :data:`QUIET_MAX_BYTES` since ``start``,
+        return the log's end, so that the next batch does not search these bytes again."""
         first = StoreOffset.from_json(start).of(Choice.of(self.options))
         last = StoreOffset.from_json(end).physical_offset
         view = self._view()
@@ -151,7 +151,7 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
-        found = found.of(Choice.of(self.options))  # messages of topics that are no longer chosen do not count
+        found = found.of(Choice.of(self.options))  # lost messages matter only in topics that the query still reads
         for part in unread(found.stretches, Choice.of(self.options)):
             if self._lacks(part, view):
                 self.options.lost(

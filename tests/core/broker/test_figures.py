@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports import Measurement
 from flintmq.testing.clock import ManualClock
 
 
-def test_a_source_replaces_equal_figures_of_a_source_added_as_first() -> None:
+def test_a_later_source_replaces_figures_with_the_same_names() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(lambda: {"b": "of a service", "c": 3})
     figures.add(lambda: {"a": 1, "b": 2}, first=True)

@@ -137,7 +137,7 @@ def test_a_pull_gets_offset_too_small_if_no_service_has_its_messages(tmp_path: P
 
 
 @pytest.mark.parametrize("spoil", ["other", "damaged", "foreign"])
-def test_wrong_records_of_a_service_are_counted_and_never_delivered(tmp_path: Path, spoil: str) -> None:
+def test_wrong_records_from_an_older_messages_service_are_counted_not_delivered(tmp_path: Path, spoil: str) -> None:
     """Bytes that come from far away are checked: their sums, and that they are the messages that were asked for."""
     copy = Copy()
 

@@ -378,7 +378,7 @@ def started(image: Image, compat: str) -> tuple[dict[Path, bytes], type[BaseExce
 @example([PLAIN] * 60, True, "safe", 0)
 @example([PLAIN] * 60, False, "safe", 0)
 @settings(max_examples=examples(60))
-def test_a_bulk_start_and_a_start_one_by_one_write_the_same_files(
+def test_recovery_in_bulk_writes_the_same_files_as_recovery_record_by_record(
     specs: list[Spec], clean: bool, compat: str, start: int
 ) -> None:
     """Queues, index, checkpoint, quarantine, and the log itself, after a stop and after a crash."""

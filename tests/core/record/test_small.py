@@ -169,7 +169,7 @@ STORED = st.lists(
 @example(["TAGS\x01UNIQ_KEY\x01A"], 2)
 @example(["UNIQ_KEY\x01ü"], 2)
 @example(["UNIQ_KEY\x01A\x02TAGS\x01B", "UNIQ_KEY\x01B\x02TAGS\x01A"], 1)
-def test_index_columns_equal_the_values_in_the_properties(texts: list[str], times: int) -> None:
+def test_index_columns_have_each_messages_tags_keys_and_uniq_key(texts: list[str], times: int) -> None:
     """Messages that are alike are taken apart once; whatever lies between their keys, nobody may be given another's."""
     texts = texts * times
     expected = [string_to_properties(text) for text in texts]
@@ -185,7 +185,7 @@ def test_index_columns_equal_the_values_in_the_properties(texts: list[str], time
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
-def test_messages_with_shared_property_text_keep_their_unique_keys(ids: list[str]) -> None:
+def test_messages_that_differ_only_in_uniq_key_keep_their_uniq_keys(ids: list[str]) -> None:
     """The short way itself, which random texts seldom take, and parts of what it finds."""
     stored = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k".encode() for one in ids]
     alike = AlikeProperties.found_in(stored)

@@ -96,7 +96,7 @@ def test_the_plan_after_a_clean_stop_changes_nothing(crashed: Path) -> None:
     assert plan.indexed_from_offset_bytes is None
 
 
-def test_only_a_power_cut_begins_an_epoch_and_rewrites_the_log(crashed: Path) -> None:
+def test_recovery_begins_an_epoch_of_the_log_after_a_power_cut_but_not_after_a_kill(crashed: Path) -> None:
     """Only the latter may have taken acknowledged records, so only then an epoch begins and the log is written again."""
     powered = plan_of(crashed)
     boot_path(crashed).write_text(OS_DISK.incarnation(crashed))

@@ -110,7 +110,7 @@ def test_the_error_about_a_python_that_does_not_start_names_the_setting(line: st
     assert line[line.find("Cannot") if "Cannot" in line else 0 :] in str(raised.value)
 
 
-def test_other_failures_of_the_executor_check_are_raised_unchanged() -> None:
+def test_an_executor_failure_that_is_no_missing_package_is_raised_unchanged() -> None:
     """A job fails for many reasons, which must not be reported as a missing package."""
     with pytest.raises(PySparkException, match="disk full"):
         check_executors(FakeSession(PySparkException("disk full")), ("json",))

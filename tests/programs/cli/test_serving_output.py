@@ -102,7 +102,7 @@ def test_sigterm_stops_a_process_with_a_blocked_log(
     assert not (tmp_path / "s" / "abort").exists()
 
 
-def test_sigterm_stops_a_process_with_a_blocked_ready_line(tmp_path: Path, small: list[str]) -> None:
+def test_sigterm_stops_a_process_while_nobody_reads_its_ready_line(tmp_path: Path, small: list[str]) -> None:
     """Nobody reads stdout; the log says where it listens, and it serves."""
     log = tmp_path / "log"
     with (

@@ -263,7 +263,7 @@ def test_units_of_chosen_queues_are_compared_with_the_log(
     assert units == log
 
 
-def test_a_light_queue_gives_no_rows(store: Path) -> None:
+def test_a_light_message_queue_lmq_gives_no_rows(store: Path) -> None:
     """Its units name messages of other topics, which would otherwise be read twice."""
     name_messages_by_two_queues(store)
     assert both(store, subscribe="%LMQ%x") == ([], [])
