@@ -113,14 +113,14 @@ def test_errors_in_plugin_sections_name_their_line(text: str, expected: str) -> 
     assert str(error_of(text)).startswith(expected)
 
 
-def test_every_source_can_set_values_of_a_plugin_section() -> None:
+def test_command_line_and_environment_can_set_values_of_a_plugin_section() -> None:
     """``--set`` and the environment work for plugins as for everything else."""
     loaded = load_config(None, ["audit.path=/x", "audit.labels.a=1"], {"FLINTMQ_AUDIT__WORKERS": "4"})
     audit = loaded.section("audit", Audit)
     assert (audit.path, audit.workers, audit.labels) == ("/x", 4, {"a": 1})
 
 
-def test_settings_of_a_flush_strategy_are_a_section_of_flush() -> None:
+def test_settings_of_a_third_party_flush_strategy_are_a_section_under_flush() -> None:
     """A third party's strategy is configured where the built-in ones are."""
 
     loaded = load_text("flush:\n  strategy: turbo\n  turbo:\n    host: x\n")
@@ -171,7 +171,7 @@ class TextOrPlace:
     password: str | Place
 
 
-def test_an_error_in_a_section_that_could_be_text_names_its_key() -> None:
+def test_an_error_in_a_value_that_may_be_text_or_a_section_names_the_key_in_the_section() -> None:
     """A value that is text or a section: with a section only that can be meant, so its misspelt key is what is named."""
 
     text = "my_plugin:\n  password: {evn: X}\n"

@@ -11,7 +11,7 @@ from flintmq.config.purposes import PURPOSES, starting_yaml
 
 
 @pytest.mark.parametrize("purpose", PURPOSES)
-def test_each_starting_file_loads_with_its_documented_choices(purpose: str) -> None:
+def test_each_generated_configuration_loads_and_explains_each_chosen_setting(purpose: str) -> None:
     """Every setting arrives; each stands below the sentence that says why."""
     text = starting_yaml(purpose)
     loaded = load_text(text)
@@ -30,7 +30,7 @@ def test_each_starting_file_loads_with_its_documented_choices(purpose: str) -> N
     assert "yaml-language-server" not in text
 
 
-def test_each_starting_file_has_the_settings_that_its_purpose_requires() -> None:
+def test_the_configuration_generated_for_each_purpose_has_the_settings_of_that_purpose() -> None:
     """The promises of their first paragraphs."""
     configs = {purpose: load_text(starting_yaml(purpose)).config for purpose in PURPOSES}
     assert configs.keys() == {"development", "durable", "replicated", "edge"}
@@ -41,7 +41,7 @@ def test_each_starting_file_has_the_settings_that_its_purpose_requires() -> None
     assert all(config.listen.host == "127.0.0.1" and not config.listen.insecure for config in configs.values())
 
 
-def test_each_replicated_starting_file_has_a_new_secret() -> None:
+def test_each_configuration_generated_for_replication_has_a_new_secret() -> None:
     """One that came with the program would be known to everyone."""
     secrets = [load_text(starting_yaml("replicated")).config.ha.secret for _ in range(2)]
     assert all(secret is not None and len(secret) == 64 for secret in secrets)
@@ -50,14 +50,14 @@ def test_each_replicated_starting_file_has_a_new_secret() -> None:
     assert [purpose for purpose in PURPOSES if PURPOSES[purpose].has_secret] == ["replicated"]
 
 
-def test_the_first_line_of_a_starting_file_names_the_schema() -> None:
+def test_the_first_line_of_a_generated_configuration_names_the_schema() -> None:
     """The language server of YAML looks there."""
     text = starting_yaml("edge", "../flintmq.schema.json")
     assert text.splitlines()[0] == "# yaml-language-server: $schema=../flintmq.schema.json"
     assert load_text(text).config == load_text(starting_yaml("edge")).config
 
 
-def test_comments_are_written_above_their_keys() -> None:
+def test_comments_in_generated_yaml_are_written_above_their_keys() -> None:
     """A comment beside another key would explain the wrong one."""
     made = yaml_tree({"a.b": "1", "a.c.d": "x"}, {"a.b": "why b", "a.c.d": "word " * 30})
     assert made.splitlines()[:4] == ["a:", "  # why b", "  b: 1", "  c:"]

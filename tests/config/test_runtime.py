@@ -43,7 +43,7 @@ def test_dangerous_settings_are_not_changeable_at_runtime() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(aliases("broker")) - set(RUNTIME_KEYS)))
-def test_runtime_changes_of_other_keys_are_refused(name: str) -> None:
+def test_runtime_changes_of_keys_that_are_not_listed_as_changeable_are_refused(name: str) -> None:
     """The list is an allow-list: a key added later is refused until someone decides otherwise."""
     for spelling in (name, aliases("broker")[name][0]):
         with pytest.raises(ConfigError, match="cannot be changed while running"):
@@ -53,13 +53,13 @@ def test_runtime_changes_of_other_keys_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["plugins", "dispatchers", "authenticators", "flushDiskType", "flush.strategy", "store.path"]
 )
-def test_keys_without_one_rocketmq_name_cannot_be_changed_at_runtime(name: str) -> None:
+def test_keys_that_do_not_have_exactly_one_rocketmq_name_cannot_be_changed_at_runtime(name: str) -> None:
     """Also those that have no RocketMQ name or a composite one."""
     with pytest.raises(ConfigError, match="cannot be changed while running"):
         evolve(BrokerConfig(), {name: "x"})
 
 
-def test_runtime_changes_accept_both_spellings() -> None:
+def test_runtime_changes_accept_rocketmqs_names_and_dotted_names() -> None:
     """mqadmin sends RocketMQ's names, our own tools the dotted ones."""
     config = BrokerConfig()
     changed = evolve(
@@ -150,7 +150,7 @@ def test_every_property_of_a_rocketmq_broker_is_returned() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
-def test_fixed_properties_cannot_be_set(name: str) -> None:
+def test_properties_that_the_broker_only_reports_cannot_be_set(name: str) -> None:
     """Told and not settable: neither at the start nor later, and the reason is given where somebody tries."""
     assert name not in aliases("broker")
     with pytest.raises(ConfigError, match="cannot be changed while running"):
@@ -159,7 +159,7 @@ def test_fixed_properties_cannot_be_set(name: str) -> None:
         load_config(None, [f"{name}=1"], {})
 
 
-def test_returned_properties_can_be_imported() -> None:
+def test_the_properties_returned_by_a_broker_can_be_imported_by_another_broker() -> None:
     """A broker's configuration read over the wire starts another one like it."""
     config = load_text("flushDiskType: SYNC_FLUSH\nbrokerName: x\ndeleteWhen: 04;05\nmaxMessageSize: 1MiB").config
     text = "".join(f"{name}={value}\n" for name, value in as_properties(config).items())

@@ -39,7 +39,7 @@ def test_durations_with_units_are_parsed(text: str, value_ms: int) -> None:
     assert parse_duration(text) == value_ms
 
 
-def test_a_plain_number_is_in_the_fields_or_the_spellings_unit() -> None:
+def test_a_number_without_a_unit_has_the_unit_of_the_field_or_of_the_rocketmq_name() -> None:
     """RocketMQ's serverChannelMaxIdleTimeSeconds is in seconds while our key is in milliseconds."""
     assert parse_duration("120") == 120
     assert parse_duration("120", "ms", plain="s") == 120_000
@@ -84,7 +84,7 @@ def test_formatted_values_parse_to_the_same_value(value: int) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_as_a_size_duration_or_integer_or_raises_config_error(text: str) -> None:
     """Nothing but ConfigError may escape from what an operator types."""
     for parse in (parse_size, parse_duration, parse_integer):
         with contextlib.suppress(ConfigError):

@@ -251,7 +251,7 @@ def test_the_schema_has_type_bounds_default_and_text_of_each_key(name: str) -> N
         assert set(key.spec.choices) <= set(found["enum"])
 
 
-def test_the_schema_is_valid_for_its_draft() -> None:
+def test_the_schema_is_valid_json_schema_of_its_declared_draft() -> None:
     """Editors choose their rules by it."""
     schema = json_schema(MODELS)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
@@ -259,7 +259,7 @@ def test_the_schema_is_valid_for_its_draft() -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_the_schema_offers_only_nested_names_for_completion() -> None:
+def test_the_schema_lists_nested_names_and_matches_dotted_and_rocketmq_names_by_pattern() -> None:
     """Dotted and RocketMQ's names are taken; a list of four hundred names would be no help."""
     schema = json_schema(MODELS)
     assert set(schema["properties"]) == {name for name in (*KEYS, *SECTIONS) if "." not in name} | {"audit", "sink"}
@@ -347,7 +347,7 @@ DIFFERENCES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize("rule", [*BEYOND, *(DIFFERENCES.keys() - BEYOND.keys())])
-def test_each_rule_beyond_the_schema_has_an_example(rule: str) -> None:
+def test_each_rule_that_the_schema_cannot_express_has_an_example(rule: str) -> None:
     """A rule that no file shows would only excuse mistakes."""
     assert rule in BEYOND
     text, taken = DIFFERENCES[rule]

@@ -82,7 +82,7 @@ def test_the_error_about_a_repeated_key_names_both_lines(text: str, line: int, w
     assert words in error.message
 
 
-def test_rocketmqs_names_are_accepted_in_every_place() -> None:
+def test_rocketmqs_setting_names_are_accepted_at_the_top_level_and_in_sections() -> None:
     """Operators move over with the names they know."""
     loaded = load_text(
         "enablePropertyFilter: true\n"
@@ -129,7 +129,7 @@ def test_rocketmqs_flush_keys_select_a_strategy(lines: list[str], strategy: str)
     assert load_config(None, lines[::-1], {}).config.flush.strategy == strategy
 
 
-def test_flush_keys_of_different_sources_are_combined() -> None:
+def test_flush_keys_of_the_file_and_the_command_line_together_select_the_strategy() -> None:
     """The pool switched on in the file still counts when the command line says ASYNC_FLUSH."""
     low = load_text("transientStorePoolEnable: true\nflushDiskType: SYNC_FLUSH")
     assert low.config.flush.strategy == "group_commit"
@@ -137,7 +137,7 @@ def test_flush_keys_of_different_sources_are_combined() -> None:
     assert low.with_overrides(["flush.strategy=mine"]).config.flush.strategy == "mine"
 
 
-def test_later_sources_win_and_every_value_has_an_origin(tmp_path: Path) -> None:
+def test_the_command_line_overrides_environment_and_file_and_each_value_has_an_origin(tmp_path: Path) -> None:
     """``config show`` answers "why is it this?"."""
     file = tmp_path / "broker.yaml"
     file.write_text("broker:\n  name: file\n  cluster: file\n  region: file\n")
@@ -178,7 +178,7 @@ def test_lists_have_yaml_syntax_in_every_source(text: str, names: tuple[str, ...
         assert loaded.config.dispatchers == names
 
 
-def test_lists_in_overrides_accept_every_value_of_lists_in_files() -> None:
+def test_lists_on_the_command_line_can_contain_ipv6_addresses_and_plugin_references() -> None:
     """Addresses have brackets of their own; numbers keep their units, and plugins their form."""
     loaded = load_config(
         overrides=["namesrv.addresses=[::1]:9876;[::2]:9876", "plugins=[shop.audit:plugin, shop.quota]"], environ={}
@@ -198,14 +198,14 @@ def test_the_error_about_a_malformed_list_names_its_key(text: str) -> None:
         load_config(overrides=[f"dispatchers={text}"], environ={})
 
 
-def test_overrides_can_be_added_later() -> None:
+def test_overrides_can_be_added_to_a_loaded_configuration() -> None:
     """The command line starts a second broker from the first one's configuration."""
     first = load_config(None, ["broker.name=a"], {})
     second = first.with_overrides(["broker.id=1"])
     assert (second.config.broker.name, second.config.broker.id, first.config.broker.id) == ("a", 1, 0)
 
 
-def test_environment_names_ignore_case_and_take_units_and_lists() -> None:
+def test_environment_variables_ignore_case_and_accept_units_and_lists() -> None:
     """Shells like upper case; RocketMQ's names have none to speak of."""
     config = load_config(
         environ={
@@ -263,7 +263,7 @@ def test_two_spellings_of_a_key_on_the_command_line_are_refused() -> None:
         load_config(None, ["broker.name=a", "brokerName=b"], {})
 
 
-def test_rocketmqs_names_set_name_server_settings_in_its_role() -> None:
+def test_listen_port_sets_the_name_servers_port_if_the_role_is_name_server() -> None:
     """``flintmq namesrv --set listenPort=1`` is the name server's port."""
     config = load_config(None, ["listenPort=19876", "brokerName=x"], {}, role="namesrv").config
     assert (config.nameserver.port, config.listen.port, config.broker.name) == (19876, 10911, "x")
@@ -291,7 +291,7 @@ def test_a_configuration_file_that_cannot_be_read_is_an_error(tmp_path: Path) ->
         load_config(tmp_path, environ={})
 
 
-def test_loaded_configurations_are_comparable() -> None:
+def test_configurations_loaded_from_the_same_text_are_equal() -> None:
     """Tests and tools compare configurations."""
     first, second = (load_text("broker: {name: x}") for _ in range(2))
     assert isinstance(first, LoadedConfig)

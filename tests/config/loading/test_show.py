@@ -29,13 +29,13 @@ def test_each_key_has_a_row_with_value_origin_and_text() -> None:
     assert by_key["broker.permission"].doc.startswith("Permission of clients")
 
 
-def test_the_defaults_as_yaml_load_unchanged() -> None:
+def test_defaults_written_as_yaml_load_unchanged() -> None:
     """``config init`` writes this file."""
     assert load_text(to_yaml(BrokerConfig())).config == BrokerConfig()
     assert to_yaml(BrokerConfig(), only_changed=True) == ""
 
 
-def test_only_changed_values_are_written_on_request() -> None:
+def test_to_yaml_with_only_changed_omits_values_equal_to_the_defaults() -> None:
     """Short files are read; long ones are copied."""
     config = load_text("plugins: [a.b:c]\nflush: {group_commit: {interval_ms: 20}}\nbroker: {name: 'on'}").config
     assert to_yaml(config, only_changed=True) == (
@@ -47,7 +47,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, 
 
 
 @given(TEXT, TEXT, TEXT, st.integers(0, 2**40), st.lists(TEXT, max_size=3))
-def test_any_configuration_as_yaml_loads_unchanged(
+def test_any_configuration_written_as_yaml_loads_unchanged(
     name: str, host: str, region: str, number: int, names: list[str]
 ) -> None:
     """Quoting is where emitters go wrong: 'null', '- a', ': ', '#', quotes and every script."""
@@ -69,7 +69,7 @@ def test_secrets_are_never_written() -> None:
     assert display(None, secret) == "null"
 
 
-def test_ambiguous_words_are_quoted_in_yaml() -> None:
+def test_texts_that_yaml_could_read_as_other_values_are_quoted() -> None:
     """Other tools read these files too."""
     spec = FieldSpec()
     assert [yaml_value(text, spec) for text in ("no", "04", "a b", "x", "./p", "1s", "~", "", "a:")] == [
@@ -85,7 +85,7 @@ def test_ambiguous_words_are_quoted_in_yaml() -> None:
     ]
 
 
-def test_a_limit_is_rounded_up_in_a_coarser_unit() -> None:
+def test_a_duration_is_rounded_up_when_it_is_converted_to_a_coarser_unit() -> None:
     """1,500 ms told as 1 s would make a tool write back less than is in force."""
     assert in_unit(1_500, "ms", "s") == 2
     assert property_value(1_500, FieldSpec(unit="ms", rocketmq_unit="s")) == "2"

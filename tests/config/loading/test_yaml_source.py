@@ -70,7 +70,7 @@ def test_too_large_yaml_files_are_refused() -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: \x00", b"a: 1\nb: \xc3\x28", 'a: "\\UFFFFFFFF"', "a: \ud800"])
-def test_files_in_other_encodings_are_refused(content: str | bytes) -> None:
+def test_yaml_files_not_encoded_in_utf8_are_refused(content: str | bytes) -> None:
     """Encoding mistakes are reported as such, not as a traceback."""
     assert error_of(content).file == "f.yaml"
 

@@ -100,7 +100,7 @@ def test_the_error_about_a_properties_file_names_the_import_command(tmp_path: Pa
     assert "import" not in str(caught.value), "a mistake in YAML is one in YAML"
 
 
-def test_each_dropped_property_has_a_reason() -> None:
+def test_the_import_of_a_broker_conf_gives_a_reason_for_each_dropped_property() -> None:
     """An operator must be able to check each line that did not make it."""
     dropped = {name: (value, why) for name, value, why in import_broker_conf(LARGE).dropped}
     assert set(dropped) == {
@@ -197,7 +197,7 @@ def test_properties_and_yaml_are_distinguished_by_content(name: str, text: str, 
     assert is_properties(text, name) is wanted
 
 
-def test_comments_in_other_encodings_are_accepted(tmp_path: Path) -> None:
+def test_a_broker_conf_with_comments_in_gbk_is_accepted(tmp_path: Path) -> None:
     """Java reads properties as ISO 8859-1: files with comments in GBK start brokers every day."""
     file = tmp_path / "broker.conf"
     file.write_bytes("# 名字\nbrokerName=a\n".encode("gbk"))
@@ -213,7 +213,7 @@ def test_properties_without_a_value_are_ignored(tmp_path: Path) -> None:
     assert [(entry.name, entry.why) for entry in loaded.ignored] == [("brokerIP1", "it has no value")]
 
 
-def test_dotted_names_are_accepted_and_secrets_never_shown(tmp_path: Path) -> None:
+def test_a_broker_conf_can_have_dotted_names_and_its_secrets_are_never_shown(tmp_path: Path) -> None:
     """What RocketMQ has no word for can stand in the same file; a stranger's secret is not printed by a warning."""
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=a\nha.secret=0123456789abcdef\nadminSecretKey=hush\nflush.group_commit.interval_ms=5\n")
@@ -239,7 +239,7 @@ def test_dotted_names_are_accepted_and_secrets_never_shown(tmp_path: Path) -> No
         ("transientStorePoolEnable=true\nfastFailIfNoBufferInStorePool=true", ["fastFailIfNoBufferInStorePool"]),
     ],
 )
-def test_dropped_pool_settings_have_a_reason(text: str, told: list[str]) -> None:
+def test_the_import_states_why_it_drops_a_setting_of_the_transient_store_pool(text: str, told: list[str]) -> None:
     """A pool that is asked for and not used, or used other than asked, is said; tests/core/store/test_pool.py shows that a
     send neither waits nor fails when the pool has no buffer left."""
     dropped = import_broker_conf(text).dropped
@@ -258,7 +258,7 @@ def test_a_namesrv_conf_is_imported() -> None:
     assert (config.nameserver.port, config.nameserver.kv_path, config.listen.port) == (19876, "/x/kv.json", 10911)
 
 
-def test_conflicting_properties_are_refused() -> None:
+def test_an_import_of_conflicting_properties_is_refused() -> None:
     """The import must not write a file that cannot be loaded."""
     with pytest.raises(ConfigError, match=r"broker\.conf:1: 'listen\.vip' needs port - 2"):
         import_broker_conf("listenPort=2")
@@ -281,12 +281,12 @@ def test_conflicting_properties_are_refused() -> None:
         ("=v", [("", "v")]),
     ],
 )
-def test_properties_have_javas_format(text: str, entries: list[tuple[str, str]]) -> None:
+def test_properties_are_parsed_by_the_rules_of_java_util_properties(text: str, entries: list[tuple[str, str]]) -> None:
     """java.util.Properties' rules, one by one."""
     assert [(entry.key, entry.value) for entry in parse_properties(text)] == entries
 
 
-def test_properties_have_the_number_of_their_first_line() -> None:
+def test_a_property_on_several_lines_has_the_number_of_its_first_line() -> None:
     """Errors point at the key, not at where its continuation ended."""
     assert parse_properties("#\na=1\\\n2\nb=3") == [Property("a", "12", 2), Property("b", "3", 4)]
 
@@ -298,7 +298,7 @@ def test_a_malformed_escape_in_properties_is_refused() -> None:
 
 
 @given(st.text(max_size=200) | st.text("ab=:\\ \n\r#!u0", max_size=60))
-def test_any_text_is_imported_or_refused(text: str) -> None:
+def test_any_text_is_imported_as_a_broker_conf_or_refused_with_a_config_error(text: str) -> None:
     """And what comes out always loads."""
     try:
         result = import_broker_conf(text)

@@ -39,13 +39,13 @@ DEFAULTS = {
 }
 
 
-def test_defaults_are_those_of_rocketmq_or_documented() -> None:
+def test_the_defaults_of_the_settings_do_not_change() -> None:
     """A default that moves changes every broker that did not write it down."""
     config = BrokerConfig()
     assert {name: KEYS[name].value_of(config) for name in DEFAULTS} == DEFAULTS
 
 
-def test_every_key_is_documented_and_within_its_own_range() -> None:
+def test_every_key_has_a_docstring_and_a_default_within_its_range() -> None:
     """``config show`` prints the docstring under each field, so each field needs one."""
     config = BrokerConfig()
     for name, key in KEYS.items():
@@ -110,7 +110,7 @@ def test_a_malformed_plugin_reference_is_refused(target: str) -> None:
         PluginRef(target)
 
 
-def test_listen_port_depends_on_the_role() -> None:
+def test_listen_port_is_the_port_of_the_broker_or_of_the_name_server_by_role() -> None:
     """RocketMQ uses the same names for both programs."""
     assert aliases("broker")["listenPort"] == ("listen.port",)
     assert aliases("namesrv")["listenPort"] == ("nameserver.port",)
@@ -120,7 +120,7 @@ def test_listen_port_depends_on_the_role() -> None:
     assert "brokerName" not in aliases_in("flush")
 
 
-def test_only_rocketmqs_flush_names_set_two_keys() -> None:
+def test_only_rocketmqs_names_of_flush_settings_set_two_keys() -> None:
     """A RocketMQ name that sets two keys by accident would make one of them unreachable."""
     doubled = {alias for alias, names in aliases("broker").items() if len(names) > 1}
     intervals = {"flushIntervalCommitLog", "flushCommitLogThoroughInterval"}

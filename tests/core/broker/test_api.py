@@ -117,7 +117,7 @@ def assignments(source: str, path: str = "") -> Iterator[Assigned]:
         ("found = api.topics.select('T')", 0),
     ],
 )
-def test_the_check_finds_assignments_to_broker_attributes(source: str, count: int) -> None:
+def test_the_source_check_finds_assignments_to_attributes_of_the_broker(source: str, count: int) -> None:
     assert len([*assignments(source)]) == count
 
 

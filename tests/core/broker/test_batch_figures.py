@@ -38,7 +38,7 @@ def test_each_message_of_an_append_is_counted_once() -> None:
     assert sum(figures.durable_s.counts) == 1
 
 
-def test_notes_of_appends_are_bounded_and_all_of_them_are_counted() -> None:
+def test_pending_append_samples_are_bounded_and_all_are_counted() -> None:
     """Nobody may read the figures for days."""
     stats, figures = BrokerStats(ManualClock()), BatchFigures()
     stats.figures = figures
@@ -50,7 +50,7 @@ def test_notes_of_appends_are_bounded_and_all_of_them_are_counted() -> None:
     assert sum(figures.append_s.counts) == figures.sizes["A"].counts[0] == NOTES_MAX + 3
 
 
-def test_deleting_a_topic_or_group_drops_its_figures() -> None:
+def test_deleting_a_topic_or_group_removes_its_statistics() -> None:
     """A broker on which topics come and go must not grow."""
     stats = counted()
     stats.stored([record("A", 100)])

@@ -23,7 +23,7 @@ def notices(channel: RecordingChannel) -> list[str]:
     return [header["consumerGroup"] for code, header, _ in channel.sent if code == 40]
 
 
-def test_a_new_member_is_announced_to_all_and_to_itself() -> None:
+def test_a_new_consumer_is_announced_to_all_members_of_its_group_and_to_itself() -> None:
     consumers = ConsumerTable(ManualClock())
     a, b = RecordingChannel(), RecordingChannel()
     assert consumers.register("g", a, "a", [T])
@@ -40,7 +40,7 @@ def test_a_new_member_is_announced_to_all_and_to_itself() -> None:
     assert consumers.find_member("h", "c") is None
 
 
-def test_the_other_members_are_notified_when_a_member_leaves_or_disconnects() -> None:
+def test_the_remaining_members_are_notified_when_a_member_leaves_or_disconnects() -> None:
     consumers = ConsumerTable(ManualClock())
     a, b, c = RecordingChannel(), RecordingChannel(), RecordingChannel()
     for channel, name in ((a, "a"), (b, "b"), (c, "c")):
@@ -119,7 +119,7 @@ def test_contradictory_subscriptions_are_reported(caplog: pytest.LogCaptureFixtu
     assert info.conflicts() == ()
 
 
-def test_a_heartbeat_sets_the_properties_of_its_group_and_member() -> None:
+def test_a_heartbeat_sets_the_properties_of_its_consumer_group_and_client() -> None:
     consumers = ConsumerTable(ManualClock())
     consumers.register(
         "g",
@@ -141,7 +141,7 @@ def test_a_heartbeat_sets_the_properties_of_its_group_and_member() -> None:
     assert (member.language, member.version) == ("GO", 317)
 
 
-def test_silent_consumers_expire_and_the_other_members_are_notified() -> None:
+def test_silent_consumers_expire_and_the_remaining_members_of_the_group_are_notified() -> None:
     clock = ManualClock()
     consumers = ConsumerTable(clock)
     a, b = RecordingChannel(), RecordingChannel()
@@ -157,7 +157,7 @@ def test_silent_consumers_expire_and_the_other_members_are_notified() -> None:
     assert notices(a) == ["g"]
 
 
-def test_members_groups_and_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_of_members_groups_and_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers_module, "CLIENTS_PER_GROUP_MAX", 2)
     monkeypatch.setattr(producers_module, "GROUPS_PER_CONNECTION_MAX", 2)
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_HEARTBEAT_MAX", 1)
@@ -185,7 +185,7 @@ def test_members_groups_and_subscriptions_are_bounded(monkeypatch: pytest.Monkey
     assert limits.CLIENTS_PER_GROUP_MAX > 2
 
 
-def test_producers_register_expire_and_are_found_for_replies() -> None:
+def test_producers_are_registered_found_for_replies_and_expire_without_heartbeats() -> None:
     clock = ManualClock()
     producers = ProducerTable(clock)
     a, b = RecordingChannel(), RecordingChannel()
@@ -235,7 +235,7 @@ def kept(*client_ids: str, group: str = "g") -> KeptGroup:
     return KeptGroup(group_name=group, client_ids=client_ids, subscriptions=[T])
 
 
-def test_members_kept_from_before_a_restart_return_without_a_rebalance() -> None:
+def test_consumers_registered_before_a_restart_return_without_a_rebalance() -> None:
     """A rebalance after each heartbeat of the first half minute would move queues to and fro."""
     consumers = ConsumerTable(ManualClock())
     named: list[str] = []
@@ -256,7 +256,7 @@ def test_members_kept_from_before_a_restart_return_without_a_rebalance() -> None
     assert sorted(info.client_ids) == ["a", "b", "c"]
 
 
-def test_kept_members_that_do_not_return_are_dropped_and_the_others_notified() -> None:
+def test_consumers_that_do_not_return_after_a_restart_are_dropped_and_their_groups_notified() -> None:
     """Their queues would be nobody's."""
     consumers = ConsumerTable(ManualClock())
     gone: list[str] = []
@@ -274,7 +274,7 @@ def test_kept_members_that_do_not_return_are_dropped_and_the_others_notified() -
     assert notices(a) == ["g"]
 
 
-def test_a_kept_member_can_unregister() -> None:
+def test_a_consumer_registered_before_a_restart_can_unregister_without_a_heartbeat() -> None:
     """It stopped while the broker was away, or before its first heartbeat."""
     consumers = ConsumerTable(ManualClock())
     consumers.keep(kept("a", "b"))
@@ -287,7 +287,7 @@ def test_a_kept_member_can_unregister() -> None:
     assert consumers.find("g") is None
 
 
-def test_a_group_with_kept_members_survives_the_loss_of_its_connections() -> None:
+def test_a_group_with_members_registered_before_a_restart_survives_the_loss_of_its_connections() -> None:
     """The connection of the one that came back may be lost again."""
     consumers = ConsumerTable(ManualClock())
     consumers.keep(kept("a", "b"))
@@ -299,7 +299,7 @@ def test_a_group_with_kept_members_survives_the_loss_of_its_connections() -> Non
     assert info.client_ids == ["b"]
 
 
-def test_the_change_counter_grows_only_if_the_saved_registrations_would_differ() -> None:
+def test_the_change_counter_of_consumers_grows_only_if_the_registrations_to_save_change() -> None:
     """A heartbeat that says nothing new must not have the file written again."""
     consumers = ConsumerTable(ManualClock())
     a = RecordingChannel()
@@ -373,7 +373,7 @@ def test_a_reconnected_client_is_not_reported_as_sharing_its_id() -> None:
     assert list(consumers.shared_ids()) == []
 
 
-def test_bytes_of_subscriptions_are_bounded_per_connection_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_subscriptions_is_bounded_per_connection_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection could be in 4,096 groups with 1 MB of subscriptions in each: no rights are needed for that."""
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_PER_CONNECTION_MAX_BYTES", 10_000)
     monkeypatch.setattr(consumers_module, "SUBSCRIPTIONS_MAX_BYTES", 15_000)
@@ -408,7 +408,7 @@ def test_the_size_of_a_subscription_counts_every_field() -> None:
         assert kept_bytes([msgspec.structs.replace(T, **tags)]) > plain + 5_000
 
 
-def test_members_of_all_groups_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_number_of_members_of_all_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """4,096 groups for each of thousands of connections are more than memory has."""
     monkeypatch.setattr(producers_module, "MEMBERSHIPS_MAX", 3)
     producers, consumers = ProducerTable(ManualClock()), ConsumerTable(ManualClock())

@@ -33,7 +33,7 @@ def member(
 USUAL = member(("T", "x"), ("U", "*"))
 
 
-def test_members_that_agree_have_no_conflict() -> None:
+def test_members_with_equal_subscriptions_and_settings_have_no_conflict() -> None:
     """A group with a single member, or with none that reported, has no conflict either."""
     assert find_conflicts({"a": USUAL, "b": USUAL, "c": USUAL}) == ()
     assert find_conflicts({"a": USUAL}) == find_conflicts({}) == ()
@@ -77,7 +77,7 @@ def test_each_kind_of_difference_between_members_is_described(odd: Behaviour, ab
     assert odd_members(found) == ("odd",)
 
 
-def test_a_conflict_of_two_members_names_both() -> None:
+def test_a_conflict_between_two_members_names_both_members() -> None:
     """Neither of the two is the majority, so either may be the wrong member."""
     found = find_conflicts({"b": member(("T", "x")), "a": member()})
     assert describe_conflicts(found) == "subscription to T: 'x' of b, nothing of a"
@@ -89,12 +89,12 @@ def test_consume_from_where_conflicts_only_in_clustering_push_groups() -> None:
         assert find_conflicts({"a": member(("T", "*"), **more), "b": member(("T", "*"), start=FIRST, **more)}) == ()
 
 
-def test_a_value_that_a_member_did_not_report_causes_no_conflict() -> None:
+def test_a_setting_that_a_member_does_not_report_causes_no_conflict() -> None:
     """A client that reports its subscriptions only, as older ones do."""
     assert find_conflicts({"a": USUAL, "b": Behaviour(USUAL.subscriptions)}) == ()
 
 
-def test_the_most_serious_conflict_comes_first_and_the_text_is_short() -> None:
+def test_the_text_about_conflicts_begins_with_the_most_serious_conflict_and_is_bounded() -> None:
     """A thousand members with a hundred topics each, by names that strangers chose."""
     members = {f"c{n:03}": member(*((f"T{n}-{m}", "x" * 500) for m in range(5))) for n in range(200)}
     members["cb"] = member(model="BROADCASTING")

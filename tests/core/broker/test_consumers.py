@@ -47,7 +47,7 @@ def test_the_subscription_with_the_newest_version_wins() -> None:
     assert found.sub_string == "new"
 
 
-def test_a_topic_that_one_member_omits_is_removed_from_the_group() -> None:
+def test_a_topic_that_a_member_no_longer_subscribes_to_is_removed_from_the_group() -> None:
     """That is RocketMQ's, too, and why contradictions are reported."""
     group = ConsumerGroupInfo("g")
     one = joined(group, "one", subscription("T"), subscription("U"))
@@ -56,7 +56,7 @@ def test_a_topic_that_one_member_omits_is_removed_from_the_group() -> None:
     assert group.find_subscription("U") is None
 
 
-def test_conflicts_name_the_members_that_differ_from_the_majority() -> None:
+def test_conflicts_of_subscriptions_name_the_members_that_differ_from_the_majority() -> None:
     """An operator must find the one client that was not updated."""
     group = ConsumerGroupInfo("g")
     for client_id in ("one", "two"):
@@ -87,7 +87,7 @@ def test_a_subscription_to_the_retry_topic_causes_no_conflict() -> None:
     assert group.conflicts() == ()
 
 
-def test_the_revision_grows_only_if_subscriptions_change() -> None:
+def test_the_revision_of_a_consumer_group_grows_only_if_its_subscriptions_change() -> None:
     """Values derived from the subscriptions are computed again only after such a change."""
     group = ConsumerGroupInfo("g")
     one = joined(group, "one", subscription("T"))

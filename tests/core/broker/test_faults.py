@@ -43,7 +43,9 @@ def watched(caplog: pytest.LogCaptureFixture) -> Watched:
 
 
 @pytest.mark.parametrize("reason", ["store.file", "store.disk_full", "store.exhausted", "store.failed"])
-def test_a_refusal_is_logged_once_and_its_alarm_stays_until_a_send_is_stored(watched: Watched, reason: str) -> None:
+def test_a_refused_send_is_logged_once_and_raises_an_alarm_until_a_send_is_stored(
+    watched: Watched, reason: str
+) -> None:
     """The line and the alarm name the reason, the value and the key that clients are told."""
     for _ in range(100):
         watched.faults.refused(refusal(reason))
@@ -83,7 +85,7 @@ def test_refusals_between_successful_sends_are_one_fault(watched: Watched) -> No
     assert watched.alarms() == [], "the last send was taken"
 
 
-def test_a_fault_that_returns_soon_keeps_its_long_pause_between_lines(watched: Watched) -> None:
+def test_a_fault_that_recurs_within_seconds_keeps_the_long_pause_between_its_log_lines(watched: Watched) -> None:
     """A disk at its limit: full, free and full again each few seconds."""
     for _ in range(12):
         watched.faults.refused(refusal("store.disk_full"))
@@ -108,7 +110,7 @@ def test_a_durability_alarm_ends_only_with_a_durable_message(watched: Watched) -
     assert watched.alarms() == []
 
 
-def test_flow_control_is_a_fault_only_if_it_lasts(watched: Watched) -> None:
+def test_refusals_by_flow_control_raise_an_alarm_only_if_they_last(watched: Watched) -> None:
     """A peak of some seconds is what flow control is for."""
     for _ in range(25):
         watched.faults.refused(refusal("admission.page_cache_busy"))
@@ -132,14 +134,14 @@ def test_an_alarm_about_failed_sends_ends_if_there_are_no_more_sends(watched: Wa
     assert not watched.faults.are_some
 
 
-def test_errors_of_clients_raise_no_alarm(watched: Watched) -> None:
+def test_sends_refused_because_of_client_errors_raise_no_alarm(watched: Watched) -> None:
     """Faults that have an alarm of their own raise none here either."""
     for reason in ("topic.illegal", "message.too_large", "store.slave", "store.fenced"):
         watched.faults.refused(refusal(reason))
     assert (watched.alarms(), watched.lines(), watched.faults.are_some) == ([], [], False)
 
 
-def test_a_table_that_cannot_be_written_has_an_alarm_until_a_write_succeeds(watched: Watched) -> None:
+def test_a_table_file_that_cannot_be_written_raises_an_alarm_until_a_write_succeeds(watched: Watched) -> None:
     """Tried every five seconds: the log has a line now and then."""
     for _ in range(10):
         watched.faults.not_written("consumer offsets", StoreError("offsets.json: no room"))

@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports import Measurement
 from flintmq.testing.clock import ManualClock
 
 
-def test_a_later_source_replaces_figures_with_the_same_names() -> None:
+def test_a_source_of_runtime_figures_replaces_figures_of_earlier_sources_with_the_same_names() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(lambda: {"b": "of a service", "c": 3})
     figures.add(lambda: {"a": 1, "b": 2}, first=True)
@@ -23,7 +23,7 @@ def fail() -> dict[str, str]:
     raise ValueError("no figures today")
 
 
-def test_a_failing_source_of_a_plugin_is_skipped_and_counted() -> None:
+def test_a_plugins_source_of_runtime_figures_that_raises_is_skipped_and_counted() -> None:
     """After the last failure that is allowed it is not called any more."""
     owner = PluginOrigin("mine", PluginSource.PROGRAM)
     part = Failures(2).of(owner, "flintmq_services", "a source of runtime figures", optional=True)
@@ -38,14 +38,14 @@ def test_a_failing_source_of_a_plugin_is_skipped_and_counted() -> None:
     assert part.errors == 2
 
 
-def test_an_error_of_a_built_in_source_is_raised() -> None:
+def test_an_error_of_a_built_in_source_of_runtime_figures_is_raised() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(fail)
     with pytest.raises(ValueError, match="no figures today"):
         figures.texts()
 
 
-def test_measurements_come_in_the_order_of_their_sources() -> None:
+def test_measurements_are_returned_in_the_order_in_which_their_sources_were_added() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add_measurements(lambda: [Measurement("b", 1)])
     figures.add_measurements(lambda: (Measurement("a", number) for number in (2, 3)))

@@ -72,7 +72,9 @@ async def traffic(root: Path, follower: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_a_follower_is_called_in_order_and_its_failures_change_no_answer(tmp_path: Path, raises: bool) -> None:
+def test_a_plugin_that_follows_messages_is_called_in_order_and_its_errors_change_no_answer(
+    tmp_path: Path, raises: bool
+) -> None:
     """The answer follows what is stored, and a pull what is visible; errors are counted for the plugin."""
     follower = Follower(raises)
     figures = asyncio.run(traffic(tmp_path, follower))
@@ -84,7 +86,7 @@ def test_a_follower_is_called_in_order_and_its_failures_change_no_answer(tmp_pat
     assert figures.get("pluginErrors_follows", "0") == ("3" if raises else "0")
 
 
-def test_a_follower_with_a_coroutine_method_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_plugin_that_follows_messages_with_a_coroutine_method_is_refused_at_the_start(tmp_path: Path) -> None:
     """Nobody would ever await it, and nothing would be followed."""
 
     class Late(Follower):

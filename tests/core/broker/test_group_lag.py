@@ -17,7 +17,7 @@ def broker() -> EmbeddedBroker:
         yield broker
 
 
-def test_a_queue_without_an_offset_counts_from_its_beginning(broker: EmbeddedBroker) -> None:
+def test_the_lag_of_a_queue_without_a_committed_offset_counts_from_its_beginning(broker: EmbeddedBroker) -> None:
     """A group that has begun with one queue of three is behind in all of them; one that never came is behind in none."""
 
     async def look() -> None:

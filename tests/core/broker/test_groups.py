@@ -14,7 +14,7 @@ from flintmq.core.io.typed_json import read_as
 from flintmq.testing.clock import ManualClock
 
 
-def test_a_new_table_has_the_built_in_groups() -> None:
+def test_a_new_group_table_has_rocketmqs_built_in_groups() -> None:
     groups = SubscriptionGroupManager(None, ManualClock())
     assert {config.group_name for config in groups} == {
         "TOOLS_CONSUMER",
@@ -61,7 +61,7 @@ def test_group_changes_survive_a_restart(tmp_path: Path) -> None:
         groups.put(SubscriptionGroupConfig(group_name=" "))
 
 
-def test_missing_members_get_defaults_and_unknown_members_are_ignored() -> None:
+def test_missing_members_of_a_json_group_get_defaults_and_unknown_members_are_ignored() -> None:
     """A table of RocketMQ 5 has members that are unknown here, and groups need not repeat their names."""
     groups = SubscriptionGroupManager(None, ManualClock())
     groups.replace({"subscriptionGroupTable": {"g": {"groupSysFlag": 1}}})

@@ -60,7 +60,7 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
     assert len(held.service) == 2
 
 
-def test_bulk_records_become_requests_only_for_queues_with_a_held_pull() -> None:
+def test_records_read_in_bulk_create_dispatch_requests_only_for_queues_with_a_held_pull() -> None:
     """A slave that catches up reads a long way of the log: it must not make objects for messages that no pull waits for."""
     pytest.importorskip("numpy", reason="columns need numpy")
     held = Held()
@@ -117,7 +117,7 @@ def test_a_filter_keeps_a_pull_held_until_the_periodic_check() -> None:
     assert held.service.notify_arriving("T", 0, 2) == 1
 
 
-def test_only_filters_that_need_properties_get_them() -> None:
+def test_message_properties_are_given_only_to_filters_that_need_properties() -> None:
     class Even:
         needs_properties = True
 
@@ -148,7 +148,7 @@ def test_a_held_pull_expires_at_its_deadline() -> None:
     assert held.service.next_deadline_s is None
 
 
-def test_closing_a_connection_drops_its_held_pulls_without_answers() -> None:
+def test_closing_a_connection_drops_its_held_pulls_without_answering_them() -> None:
     held = Held()
     held.hold(0)
     held.hold(0, queue_id=1)
@@ -160,7 +160,7 @@ def test_closing_a_connection_drops_its_held_pulls_without_answers() -> None:
     assert len(held.service) == 0
 
 
-def test_a_pull_can_be_held_again_while_it_is_resumed() -> None:
+def test_a_resumed_pull_can_be_held_again_by_its_own_callback() -> None:
     held = Held()
     held.service.hold("T", 0, 0, held.channel, 1_000, lambda pull: held.hold(pull.queue_offset + 1) and None)
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0)])) == 1
@@ -206,7 +206,7 @@ def test_an_arrival_costs_the_same_beside_a_hundred_thousand_held_pulls() -> Non
     assert held.service.next_deadline_s is None
 
 
-def test_deadlines_of_ended_pulls_are_removed() -> None:
+def test_deadlines_of_held_pulls_that_have_ended_are_removed() -> None:
     held = Held()
     keep = held.hold(10**9, 15_000, queue_id=3)
     for queue_offset in range(5_000):
@@ -216,7 +216,7 @@ def test_deadlines_of_ended_pulls_are_removed() -> None:
     assert keep.is_held
 
 
-def test_a_large_pull_counts_as_several_pulls_against_the_limits() -> None:
+def test_a_held_pull_with_a_large_request_counts_as_several_pulls_against_the_limits() -> None:
     """All of a request is kept while it is held: 20,000 pulls with a header of 1 MB each were 20 GB."""
     held = Held(held_max=10, held_per_connection_max=6)
     large = held.hold(places=4)
@@ -239,7 +239,7 @@ def test_a_large_pull_counts_as_several_pulls_against_the_limits() -> None:
         held.hold()
 
 
-def test_the_weight_of_a_pull_counts_its_body_fields_and_expression() -> None:
+def test_the_weight_of_a_held_pull_counts_its_body_header_fields_and_expression() -> None:
     """Its body, its fields and its expression: whatever the sender can make long."""
 
     def weigh(body: bytes = b"", fields: dict[str, str] | None = None, subscription: str | None = None) -> int:
@@ -253,7 +253,7 @@ def test_the_weight_of_a_pull_counts_its_body_fields_and_expression() -> None:
     assert weigh(subscription=100 * long) == 101
 
 
-def test_a_wait_for_any_queue_is_woken_by_an_arrival_in_each() -> None:
+def test_a_wait_for_any_queue_of_a_topic_is_woken_once_by_an_arrival_in_some_queue() -> None:
     """Once; by no arrival in another topic, and beside the pulls of the queue itself."""
     held = Held()
     waits, other, pull = held.hold(0, queue_id=ANY_QUEUE), held.hold(0, queue_id=ANY_QUEUE), held.hold(7, queue_id=3)
@@ -264,7 +264,7 @@ def test_a_wait_for_any_queue_is_woken_by_an_arrival_in_each() -> None:
     assert len(held.service) == 0
 
 
-def test_a_wait_for_any_queue_is_woken_by_records_read_in_bulk() -> None:
+def test_a_wait_for_any_queue_of_a_topic_is_woken_by_records_read_in_bulk() -> None:
     """A slave's copy of the log arrives so."""
     pytest.importorskip("numpy", reason="columns need numpy")
     held = Held()
@@ -275,7 +275,7 @@ def test_a_wait_for_any_queue_is_woken_by_records_read_in_bulk() -> None:
     assert held.resumed == [waits]
 
 
-def test_a_wait_for_any_queue_is_woken_only_by_messages_that_match_its_filter() -> None:
+def test_a_wait_for_any_queue_of_a_topic_is_woken_only_by_messages_that_match_its_filter() -> None:
     held = Held()
     waits = held.hold(0, queue_id=ANY_QUEUE, message_filter=tag_filter("A", frozenset({7})))
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 0, tags_code=8)])) == 0
@@ -283,7 +283,7 @@ def test_a_wait_for_any_queue_is_woken_only_by_messages_that_match_its_filter() 
     assert held.resumed == [waits]
 
 
-def test_the_periodic_check_wakes_a_wait_for_any_queue_of_a_grown_topic() -> None:
+def test_the_periodic_check_wakes_a_wait_for_any_queue_of_a_topic_with_new_messages() -> None:
     """The check compares the sum of the ends of all queues, because such a wait names no single queue."""
     held = Held()
     waits = held.hold(5, queue_id=ANY_QUEUE)
@@ -294,7 +294,7 @@ def test_the_periodic_check_wakes_a_wait_for_any_queue_of_a_grown_topic() -> Non
     assert held.resumed == [waits]
 
 
-def test_a_canceled_pull_is_not_resumed_and_frees_its_place() -> None:
+def test_a_canceled_pull_is_not_resumed_and_no_longer_counts_against_the_limit() -> None:
     held = Held(held_max=1)
     pull = held.hold(0, queue_id=ANY_QUEUE)
     held.service.cancel(pull)
@@ -305,7 +305,7 @@ def test_a_canceled_pull_is_not_resumed_and_frees_its_place() -> None:
     assert held.resumed == []
 
 
-def test_a_pull_without_a_connection_counts_only_against_the_total_limit() -> None:
+def test_a_held_pull_without_a_connection_counts_only_against_the_total_limit() -> None:
     """It belongs to no connection: closing one does not drop it, a stop resumes it."""
     held = Held(held_max=4, held_per_connection_max=1)
     held.channel = None  # type: ignore[assignment]

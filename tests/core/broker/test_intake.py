@@ -56,7 +56,7 @@ def header(**fields: Any) -> Any:
     return SimpleNamespace(**plain | fields)
 
 
-def test_a_send_becomes_a_message_with_host_time_and_cluster() -> None:
+def test_a_send_becomes_a_message_with_the_host_and_time_of_its_sender_and_the_cluster() -> None:
     """Tools show the address and time of the sender, and consumers read the cluster from the properties."""
     message = Intake().single({"KEYS": "k", "TAGS": "a"})
     assert (message.topic, message.queue_id, message.body) == ("T", 2, b"body")
@@ -131,7 +131,7 @@ class Redirect:
         return True
 
 
-def test_a_step_is_called_only_for_its_properties_and_topic_prefixes() -> None:
+def test_an_intake_step_is_called_only_for_messages_with_its_properties_or_topic_prefixes() -> None:
     """The rule must also hold for a property string that was seen before, as producers repeat theirs."""
     step = Redirect()
     intake = Intake(step)
@@ -145,7 +145,7 @@ def test_a_step_is_called_only_for_its_properties_and_topic_prefixes() -> None:
     assert step.asked == [("T", Sent(407, 4)), ("%R%g", Sent(407, None))] * 2
 
 
-def test_a_redirected_message_gets_a_queue_of_its_new_topic() -> None:
+def test_a_message_that_an_intake_step_redirects_gets_a_queue_of_its_new_topic() -> None:
     """A step names a topic; the queue is still the one that the sender chose in another."""
     intake = Intake(Redirect())
     intake.state.topics.create_in_send_back("ELSEWHERE", 2)

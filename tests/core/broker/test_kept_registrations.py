@@ -24,14 +24,14 @@ GROUPS = [
 ]
 
 
-def test_kept_groups_survive_encoding_and_decoding() -> None:
+def test_saved_consumer_registrations_survive_encoding_and_decoding() -> None:
     """Tags, versions and locks decide what a consumer gets after the start."""
     raw, left_out = encode_kept(GROUPS)
     assert (decode_kept(raw), left_out) == (GROUPS, 0)
     assert decode_kept(encode_kept([])[0]) == []
 
 
-def test_groups_beyond_the_size_limit_of_the_file_are_left_out() -> None:
+def test_groups_beyond_the_size_limit_of_the_registrations_file_are_left_out() -> None:
     """Heartbeats of strangers must not make a file that fills the disk; groups that fit are kept."""
     large = KeptGroup(group_name="large", client_ids=["x" * 500] * 50)
     raw, left_out = encode_kept([large, *GROUPS], max_bytes=2_000)
@@ -65,7 +65,9 @@ def test_a_truncated_or_damaged_registrations_file_is_refused(raw: bytes) -> Non
         decode_kept(raw)
 
 
-def test_a_registrations_file_above_the_limits_of_clients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registrations_file_with_more_entries_than_clients_may_register_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A file that somebody wrote by hand must not take all memory."""
     many = [SubscriptionData(topic=f"T{n}") for n in range(3)]
     for name, group in (

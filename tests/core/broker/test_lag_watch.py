@@ -38,7 +38,7 @@ def watched(lags: list[int], *, every_s: float = 60.0) -> list[Alarm]:
         ("it is gone", [5_000, 6_000, 7_000, 8_000, 9_000, 9_500, 0], False),
     ],
 )  # fmt: skip
-def test_an_alarm_is_raised_only_for_a_lag_that_grows(what: str, lags: list[int], tells: bool) -> None:
+def test_a_lag_alarm_is_raised_only_if_the_lag_of_a_group_grows(what: str, lags: list[int], tells: bool) -> None:
     """Each row is a consumer as operators know it."""
     assert bool(watched(lags)) is tells, what
 
@@ -52,7 +52,7 @@ def test_the_lag_alarm_has_the_lag_the_growth_and_the_members() -> None:
         assert part in found.message
 
 
-def test_a_group_has_one_alarm_which_names_its_worst_topic() -> None:
+def test_a_group_has_a_single_lag_alarm_which_names_the_topic_with_the_largest_lag() -> None:
     """A group that reads forty topics is one fault."""
     watch = LagWatch(LIMIT, WINDOW_S)
     for number in range(6):
@@ -63,13 +63,13 @@ def test_a_group_has_one_alarm_which_names_its_worst_topic() -> None:
     assert "no members" in found.message
 
 
-def test_the_result_does_not_depend_on_the_sampling_interval() -> None:
+def test_the_lag_alarm_does_not_depend_on_the_sampling_interval() -> None:
     """A console looks once a second."""
     assert watched([5_000 + 2 * second for second in range(0, 700)], every_s=1.0)
     assert not watched([5_000 + second % 2 for second in range(0, 700)], every_s=1.0)
 
 
-def test_groups_without_recent_samples_are_forgotten() -> None:
+def test_the_lag_watch_removes_groups_without_recent_samples() -> None:
     """A deleted group must not stay in the list."""
     watch = LagWatch(LIMIT, WINDOW_S)
     for number in range(6):

@@ -38,7 +38,7 @@ def test_topics_are_found_by_group_and_groups_by_topic() -> None:
     assert offsets.query("T", "h", 0) == 4, "asking must not change anything"
 
 
-def test_offsets_are_cloned_and_removed() -> None:
+def test_consumer_offsets_are_cloned_to_another_group_and_removed() -> None:
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 5)
     offsets.clone("g", "copy", "T")
@@ -69,7 +69,7 @@ def test_the_offset_file_is_written_only_after_a_change(tmp_path: Path) -> None:
     assert again.query("T", "g", 0) == 5
 
 
-def test_quoted_keys_and_groups_with_an_at_sign_are_read_and_bad_keys_skipped() -> None:
+def test_an_offset_table_is_read_with_at_signs_in_group_names_and_without_malformed_keys() -> None:
     offsets = ConsumerOffsetManager()
     offsets.replace({"offsetTable": {"T@g@h": {"0": 7}, "noat": {0: 1}, "@g": {0: 1}}, "dataVersion": {}})
     assert offsets.to_wire() == {"offsetTable": {"T@g@h": {0: 7}}}
@@ -105,7 +105,7 @@ def test_a_full_offset_table_refuses_new_entries_with_the_key() -> None:
     assert offsets.entries == 2
 
 
-def test_the_count_of_entries_follows_every_change() -> None:
+def test_the_count_of_consumer_offsets_follows_every_kind_of_change() -> None:
     offsets = ConsumerOffsetManager()
     offsets.replace({"offsetTable": {"T@g": {"0": 1, "1": 2}, "U@g": {"0": 3}}})
     assert offsets.entries == 3
@@ -157,7 +157,7 @@ def test_the_encoded_pieces_of_the_offset_table_join_to_one_json_body(standard: 
     assert again.to_wire() == offsets.to_wire()
 
 
-def test_the_topics_of_a_group_follow_every_kind_of_change() -> None:
+def test_the_set_of_topics_of_a_group_follows_every_change_of_its_offsets() -> None:
     """A group that is deleted is not looked for in a hundred thousand topics."""
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 1)
@@ -187,7 +187,7 @@ def test_the_pieces_of_the_offset_file_join_to_rocketmqs_text(count: int) -> Non
     assert b"".join(offsets._pieces()).decode() == whole
 
 
-def test_a_removal_is_durable_before_the_offset_file_is_written(tmp_path: Path) -> None:
+def test_a_removal_of_consumer_offsets_is_durable_before_the_offset_file_is_written(tmp_path: Path) -> None:
     """A process that is killed gives no offsets of a deleted topic, group or queue to a new one of that name."""
     offsets = kept(tmp_path)
     for topic, group, queue_id in (("T", "g", 0), ("T", "h", 0), ("U", "g", 0), ("U", "g", 1), ("V", "h", 0)):
@@ -202,7 +202,9 @@ def test_a_removal_is_durable_before_the_offset_file_is_written(tmp_path: Path) 
     assert again.is_dirty is False or again.persist()
 
 
-def test_a_removal_during_a_write_is_not_undone_by_that_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_of_offsets_during_a_write_of_the_offset_file_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file that is being written may have the offsets still."""
     offsets = kept(tmp_path)
     offsets.commit("T", "g", 0, 5)
@@ -222,7 +224,9 @@ def test_a_removal_during_a_write_is_not_undone_by_that_write(tmp_path: Path, mo
     assert offsets.is_dirty
 
 
-def test_removals_survive_a_failed_write_of_the_offset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removals_of_offsets_survive_a_failed_write_of_the_offset_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Removals noted before the failure must still be written by the next attempt."""
     offsets = kept(tmp_path)
     offsets.commit("T", "g", 0, 5)

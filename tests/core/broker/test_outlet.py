@@ -131,7 +131,7 @@ def test_a_pull_returns_messages_from_its_queue_offset(at: Outlet) -> None:
         ({"expression": "A"}, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 2, False),
     ],
 )
-def test_an_empty_pull_returns_the_next_offset_and_whether_to_wait(
+def test_a_pull_without_messages_returns_the_next_offset_and_whether_it_may_be_held(
     at: Outlet, fields: dict[str, Any], code: int, status: str, next_offset: int, may_wait: bool
 ) -> None:
     """A wait is worth it only if nothing is there yet."""
@@ -148,7 +148,7 @@ def test_an_empty_pull_returns_the_next_offset_and_whether_to_wait(
     assert at.state.stats.get_missed == 1
 
 
-def test_pulled_messages_are_counted_and_reported_to_followers(at: Outlet) -> None:
+def test_pulled_messages_are_counted_and_reported_to_plugins_that_follow_messages(at: Outlet) -> None:
     """A pull that finds nothing is counted as such, and told to nobody."""
     heard: list[HandedOut] = []
     at.put("one", "two")
@@ -256,7 +256,7 @@ def mended(at: Outlet) -> list[tuple[Callable[[], object], str, int, str]]:
     ]
 
 
-def test_pull_checks_have_rocketmqs_order_codes_and_remarks(at: Outlet) -> None:
+def test_checks_of_a_pull_request_have_rocketmqs_order_response_codes_and_remarks(at: Outlet) -> None:
     """Everything is wrong with the pull at first, and one thing less each time."""
     at.configure(broker={"permission": WRITE}, groups={"auto_create": False})
     fields: dict[str, Any] = {"topic": "New", "queue_id": 2, "expression": None, "sub_version": 5}
@@ -306,7 +306,7 @@ def test_a_slave_refuses_reads_while_its_master_is_registered(at: Outlet, monkey
     assert at.found() == ["one"]
 
 
-def test_a_group_far_behind_is_directed_to_its_configured_slave(at: Outlet) -> None:
+def test_a_group_that_is_far_behind_is_directed_to_its_configured_slave(at: Outlet) -> None:
     """The slave is suggested only if slave reads are enabled; otherwise the master is."""
     at.put("one")
     group = SubscriptionGroupConfig(group_name="G", broker_id=4, which_broker_when_consume_slowly=6)
@@ -426,7 +426,7 @@ def test_a_held_pull_ends_if_its_connection_closes_or_it_is_canceled(at: Outlet)
 # --- any queue of a topic ---
 
 
-def test_a_wait_for_any_queue_is_woken_by_any_queue_and_commits_no_offset(at: Outlet) -> None:
+def test_a_wait_for_any_queue_of_a_topic_is_woken_by_a_put_and_commits_no_offset(at: Outlet) -> None:
     """The wait must also see queues that nobody has read and topics created later."""
     at.put("before", queue_id=3)
     first = at.outlet.hold_any("T", at.woken.append, 15_000)
@@ -442,7 +442,7 @@ def test_a_wait_for_any_queue_is_woken_by_any_queue_and_commits_no_offset(at: Ou
     assert len(at.state.outlet.held) == 0
 
 
-def test_the_periodic_check_wakes_a_wait_for_any_queue_without_an_arrival(at: Outlet) -> None:
+def test_the_periodic_check_wakes_a_wait_for_any_queue_if_the_arrival_was_not_reported(at: Outlet) -> None:
     """The periodic check compares the ends of the topic's queues with those at the beginning of the wait."""
     at.put("before")
     held = at.outlet.hold_any("T", at.woken.append, 15_000)
@@ -453,7 +453,7 @@ def test_the_periodic_check_wakes_a_wait_for_any_queue_without_an_arrival(at: Ou
     assert at.woken == [held]
 
 
-def test_a_wait_for_any_queue_has_a_timeout_and_a_filter(at: Outlet) -> None:
+def test_a_wait_for_any_queue_of_a_topic_respects_its_timeout_and_its_filter(at: Outlet) -> None:
     message_filter = at.outlet.filter_of(build_subscription("T", "A"))
     held = at.outlet.hold_any("T", at.woken.append, 1_000, message_filter=message_filter)
     at.put("b", tags="B", queue_id=1)
@@ -466,7 +466,7 @@ def test_a_wait_for_any_queue_has_a_timeout_and_a_filter(at: Outlet) -> None:
 # --- for features ---
 
 
-def test_a_feature_can_read_a_queue_without_a_group(at: Outlet) -> None:
+def test_the_broker_can_read_a_queue_without_a_consumer_group_or_permission(at: Outlet) -> None:
     """Nothing is checked, made or counted; a queue that does not exist is empty."""
     at.put("one", "two", tags="A")
     at.configure(broker={"permission": WRITE})

@@ -60,7 +60,7 @@ class Filters:
         return self.filters.of(build_subscription("T", expression, kind), "G")
 
 
-def test_an_expression_is_compiled_once() -> None:
+def test_a_filter_expression_used_by_many_pulls_is_compiled_once() -> None:
     """Tag expressions are cached too; a subscription to all messages has no filter."""
     made = Filters()
     assert made.of("a > 1") is made.of("a > 1") is not made.of("a > 2")
@@ -99,7 +99,7 @@ def test_a_compiled_sql92_filter_is_refused_after_sql92_is_switched_off() -> Non
     assert made.of("A", "TAG").matches_tags_code(65)
 
 
-def test_a_property_filter_is_backed_by_the_bitmap_service_for_its_group() -> None:
+def test_a_sql92_filter_uses_the_bit_map_service_for_its_group_and_a_tag_filter_does_not() -> None:
     """The service is made after the state of the broker; tag filters do not use it."""
     made, backing = Filters(), Backing()
     plain = made.of("a > 1")

@@ -89,7 +89,7 @@ def as_text(entries: list[tuple[str, str]], last: str) -> str:
 @example([("UNIQ_KEY", "AC11"), ("WAIT", "true"), ("TAGS", "TagA")], "")
 @example([("KEYS", "a b"), ("UNIQ_KEY", "AC11"), ("WAIT", "false"), ("TAGS", "TagA")], "\x02")
 @example([("UNIQ_KEY", "AC11")], "")
-def test_a_known_property_tail_gives_the_same_record_as_an_unknown_tail(
+def test_a_cached_ending_of_message_properties_gives_the_same_record_as_full_parsing(
     entries: list[tuple[str, str]], last: str
 ) -> None:
     text = as_text(entries, last)
@@ -114,7 +114,7 @@ def test_a_known_property_tail_gives_the_same_record_as_an_unknown_tail(
     [[("UNIQ_KEY", "AC11")], [("KEYS", "order-1"), ("UNIQ_KEY", "AC11")], [("KEYS", "ordër"), ("UNIQ_KEY", "AC11")]],
     ids=["uniq key", "keys and uniq key", "not ascii"],
 )
-def test_keys_that_differ_between_messages_are_not_taken_from_a_known_tail(first: list[tuple[str, str]]) -> None:
+def test_keys_that_differ_between_messages_are_not_taken_from_cached_properties(first: list[tuple[str, str]]) -> None:
     """Otherwise the second order would be indexed under the key of the first."""
     tail = [("WAIT", "true"), ("TAGS", "TagA")]
     intake = an_intake()
@@ -123,7 +123,7 @@ def test_keys_that_differ_between_messages_are_not_taken_from_a_known_tail(first
     assert put(intake, text).properties_bytes == put(an_intake(), text).properties_bytes
 
 
-def test_properties_of_a_usual_client_message_are_found_by_their_tail() -> None:
+def test_properties_of_a_usual_client_message_are_found_by_their_cached_ending() -> None:
     """The cache is worth its memory only if it works for the usual messages of clients."""
     intake = an_intake()
     for key in ("A1", "A2", "A3"):
@@ -141,28 +141,28 @@ class TestWhatStrangersCanMakeItRemember:
 
         return PropertyTails(stored, IntakeSteps()), learnt
 
-    def test_the_number_of_known_tails_is_bounded(self) -> None:
+    def test_the_number_of_cached_property_endings_is_bounded(self) -> None:
         tails, learnt = self.tails()
         for number in range(property_tails.TAILS_MAX * 10):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
         assert len(tails) <= property_tails.TAILS_MAX
         assert len(learnt) > property_tails.TAILS_MAX, "then a newcomer was remembered, too"
 
-    def test_tails_above_the_length_limit_are_not_remembered(self) -> None:
+    def test_property_endings_above_the_length_limit_are_not_cached(self) -> None:
         tails, _ = self.tails()
         text = f"UNIQ_KEY\x01a\x02x\x01{'v' * property_tails.TAIL_MAX_CHARACTERS}"
         assert tails.look_up(text) is None
         assert tails.look_up(text) is None
         assert len(tails) == 0
 
-    def test_tails_that_never_repeat_are_rarely_learned(self) -> None:
+    def test_property_endings_that_never_repeat_are_rarely_cached(self) -> None:
         tails, learnt = self.tails()
         for number in range(1_000):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
         assert len(learnt) < 200
 
 
-def test_the_fast_and_the_general_append_loop_give_equal_bytes_and_requests(tmp_path: Path) -> None:
+def test_the_fast_and_the_general_append_loop_give_equal_log_bytes_and_dispatch_requests(tmp_path: Path) -> None:
     """One loop for nearly all messages, another for the rest: what lies in the log is the same, and what dispatchers are handed
     is what they would read there.
 

@@ -13,7 +13,7 @@ from flintmq.testing.clock import ManualClock
 Q0, Q1 = MessageQueue("b", 0, "T"), MessageQueue("b", 1, "T")
 
 
-def test_queues_are_locked_renewed_and_unlocked_per_group_and_client() -> None:
+def test_queue_locks_are_acquired_renewed_and_released_per_group_and_client() -> None:
     locks = RebalanceLockManager(ManualClock())
     assert locks.lock_batch("g", [Q0], "a") == [Q0]
     assert locks.lock_batch("g", [Q0, Q1, Q1], "b") == [Q1]
@@ -64,7 +64,7 @@ def test_the_number_of_locks_is_bounded_and_expired_locks_are_replaced() -> None
     assert locks.lock_batch("g", [Q1], "a") == [Q1]
 
 
-def test_locks_kept_from_before_a_restart_hold_until_their_renewal_is_due() -> None:
+def test_queue_locks_from_before_a_restart_are_valid_until_their_renewal_is_due() -> None:
     """A consumer that works on a queue must not have it taken by one that joins after the start."""
     clock = ManualClock()
     before = RebalanceLockManager(clock)
@@ -84,7 +84,7 @@ def test_locks_kept_from_before_a_restart_hold_until_their_renewal_is_due() -> N
         full.keep("g", "a", [Q0, Q1], 30.0)
 
 
-def test_the_change_counter_of_locks_grows_only_with_a_new_owner() -> None:
+def test_the_change_counter_of_queue_locks_grows_only_if_the_owner_of_a_lock_changes() -> None:
     """Renewals, which come all the time, must not have the locks written again."""
     clock = ManualClock()
     locks = RebalanceLockManager(clock)

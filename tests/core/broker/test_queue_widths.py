@@ -19,7 +19,7 @@ def unread(widths: QueueWidths) -> dict[str, range]:
     return {config.topic_name: queue_ids for config, queue_ids in widths}
 
 
-def test_the_widest_size_of_a_shrunken_topic_is_kept_until_it_grows_again() -> None:
+def test_the_largest_queue_count_of_a_shrunken_topic_is_kept_until_the_topic_exceeds_it() -> None:
     """Step by step, and from the widest that it ever was."""
     topics = TopicConfigManager(None, ManualClock(), {})
     for read, write, beyond, all_queues in (
@@ -40,7 +40,7 @@ def test_the_widest_size_of_a_shrunken_topic_is_kept_until_it_grows_again() -> N
     assert topics.widths.queue_ids("unknown") == range(0)
 
 
-def test_queue_widths_follow_the_masters_table_and_the_queues_on_disk() -> None:
+def test_former_queue_counts_of_topics_follow_the_masters_table_and_the_queues_on_disk() -> None:
     """A slave takes over the table of its master; a start finds queues on disk."""
     topics = TopicConfigManager(None, ManualClock(), {"T": topic(8, 8)})
     other = TopicConfigManager(None, ManualClock(), {"T": topic(4, 4)})

@@ -38,7 +38,7 @@ def test_only_a_slave_refuses_writes(kind: str, broker_id: int, takes_writes: bo
         (SLAVE, 1, 7, "greater than the present epoch, 7; found 7"),
     ],
 )
-def test_an_invalid_or_outdated_role_change_changes_nothing(
+def test_a_role_change_that_is_invalid_or_has_an_older_epoch_has_no_effect(
     kind: str, broker_id: int, epoch: int | None, told: str
 ) -> None:
     """An order of an earlier epoch that comes late must not undo a later one."""
@@ -50,7 +50,7 @@ def test_an_invalid_or_outdated_role_change_changes_nothing(
     assert (role.kind, role.broker_id, role.epoch, changes) == (SYNC_MASTER, MASTER_ID, 7, [])
 
 
-def test_subscribers_see_the_new_role() -> None:
+def test_subscribers_to_role_changes_see_the_new_role_and_a_greater_epoch() -> None:
     """Each change has a greater epoch than the last."""
     role, seen = Role(), list[tuple[str, int, int, bool]]()
     role.changed.subscribe(lambda: seen.append((role.kind, role.broker_id, role.epoch, role.takes_writes)))
@@ -75,7 +75,7 @@ def test_a_broker_refuses_writes_after_a_failed_role_change() -> None:
     assert role.takes_writes
 
 
-def test_a_feature_runs_while_its_role_condition_holds() -> None:
+def test_a_broker_feature_runs_while_the_role_satisfies_its_condition() -> None:
     """It starts and stops once for each time that the condition begins to hold, however often the role changes meanwhile."""
     role, told = Role(), list[str]()
 
@@ -94,7 +94,7 @@ def test_a_feature_runs_while_its_role_condition_holds() -> None:
     assert told == ["start", "stop", "start"]
 
 
-def test_a_feature_for_slaves_does_not_start_on_a_master() -> None:
+def test_a_broker_feature_for_slaves_does_not_start_on_a_master() -> None:
     role, told = Role(), list[str]()
     role.run_while(lambda: role.kind == SLAVE, lambda: told.append("start") or (lambda: told.append("stop")))
     assert told == []
@@ -136,7 +136,7 @@ def test_a_promoted_slave_assigns_queue_offsets_after_those_of_its_master(tmp_pa
             assert [one.queue_offset for one in stored] == [2, 1, 0]
 
 
-def test_broker_config_and_routes_show_the_role_after_a_change(tmp_path: Path) -> None:
+def test_the_returned_broker_configuration_and_routes_show_the_role_after_a_role_change(tmp_path: Path) -> None:
     """By request 26, and by the routes of a broker that is its own name server; the configuration has the former role."""
 
     async def asked(broker: EmbeddedBroker) -> tuple[set[str], dict[int, str]]:

@@ -29,7 +29,7 @@ def sink_of(store: MessageStore) -> tuple[MessageSink, BrokerStats]:
     return MessageSink(store, stats, store.dispatch), stats
 
 
-def test_a_put_message_is_stored_counted_and_visible(tmp_path: Path) -> None:
+def test_a_message_put_in_the_sink_is_stored_counted_and_visible_to_consumers(tmp_path: Path) -> None:
     """A caller that forgot one of these would lose a message to consumers, or to the figures."""
     with opened(tmp_path) as store:
         sink, stats = sink_of(store)
@@ -52,7 +52,7 @@ def test_an_appended_message_is_visible_after_dispatch(tmp_path: Path) -> None:
         assert store.reader.max_queue_offset("T", 0) == 1
 
 
-def test_each_message_of_a_put_has_a_separate_result(tmp_path: Path) -> None:
+def test_each_message_of_a_put_is_stored_or_refused_separately(tmp_path: Path) -> None:
     """One that is refused costs the others of its append nothing, and a batch is one unit with several messages."""
     with opened(tmp_path, commit_log_file_bytes=65_536) as store:
         sink, stats = sink_of(store)
@@ -80,7 +80,7 @@ def test_messages_are_appended_together_or_not_at_all(tmp_path: Path) -> None:
         assert stats.put_messages == 2
 
 
-def test_followers_get_the_outcome_of_each_message(tmp_path: Path) -> None:
+def test_plugins_that_follow_messages_get_the_outcome_of_each_message(tmp_path: Path) -> None:
     """Messages that were refused together must each be reported, too."""
     told: list[StoredMessages] = []
     followers = Followers()
@@ -141,7 +141,7 @@ def test_every_flush_status_maps_to_a_response_code(status: FlushStatus) -> None
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("status", list(FlushStatus))
-def test_strict_mode_acknowledges_whenever_rocketmq_does(status: FlushStatus, strict: bool) -> None:
+def test_in_strict_mode_only_a_fenced_store_refuses_a_message_as_in_rocketmq(status: FlushStatus, strict: bool) -> None:
     """Answers to 36 and 37 tell in RocketMQ of nothing but a store that takes no more."""
     refused = status is not FlushStatus.FLUSHED and (not strict or status is FlushStatus.FENCED)
     if refused:
@@ -151,7 +151,7 @@ def test_strict_mode_acknowledges_whenever_rocketmq_does(status: FlushStatus, st
         asyncio.run(acknowledge(CompletedWaiter(status), strict=strict))
 
 
-def test_until_flushed_returns_the_first_status_of_a_waiter() -> None:
+def test_until_flushed_returns_the_first_flush_status_of_a_waiter() -> None:
     """Its callback comes on the flush service's thread, and may come once more than anybody asked."""
 
     async def wait() -> FlushStatus:

@@ -40,7 +40,7 @@ class Loop:
             call()
 
 
-def test_the_loop_stops_dispatching_when_the_store_is_closed_by_another_thread() -> None:
+def test_the_event_loop_stops_dispatching_once_another_thread_closes_the_store() -> None:
     """A flush that ends while the store is being closed on another thread must not make the loop dispatch beside it."""
     state: Any = state_of(store=CountingStore(), loop=Loop())
     state.progressed()
@@ -59,7 +59,7 @@ def test_the_loop_stops_dispatching_when_the_store_is_closed_by_another_thread()
     assert not state.loop.calls
 
 
-def test_the_loop_dispatches_once_per_turn() -> None:
+def test_each_turn_of_the_event_loop_dispatches_once() -> None:
     """While a lot is left everybody who asks for more would make the turns longer, and each of them another turn's work."""
     state: Any = state_of(store=CountingStore(left=10), loop=Loop())
     state.dispatch()

@@ -60,7 +60,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
-def test_a_counter_gives_the_figures_of_a_plain_list_of_all_snapshots(
+def test_the_statistics_of_a_counter_equal_those_computed_from_all_snapshots(
     steps: list[tuple[int, list[tuple[str, int]]]],
 ) -> None:
     """The figures for minute, hour and day must be right after any pause."""
@@ -113,7 +113,7 @@ def test_the_memory_of_a_busy_counter_is_bounded() -> None:
     assert [len(marks) // 3 for marks in item.marks] <= [7, 7, 25]
 
 
-def test_forgotten_topics_and_groups_leave_nothing_in_the_table() -> None:
+def test_deleted_topics_and_groups_leave_nothing_in_the_statistics_table() -> None:
     """Topics and groups that come and go must leave nothing behind, in whatever order they go."""
     table = StatsTable(ManualClock())
     for topic in "AB":
@@ -152,12 +152,12 @@ def _used_by(names: int, uses: int) -> float:
         tracemalloc.stop()
 
 
-def test_counters_of_a_new_name_take_less_than_3_kb() -> None:
+def test_the_counters_of_a_new_topic_and_its_group_take_less_than_3_kb() -> None:
     """A topic and the group that reads it were 15 KB of counters before anything had been counted twice."""
     assert _used_by(100, 1) < 3_000
 
 
 @pytest.mark.slow
-def test_counters_of_a_name_used_all_day_take_less_than_9_kb() -> None:
+def test_the_counters_of_a_topic_and_group_used_all_day_take_less_than_9_kb() -> None:
     """It was beyond 40 KB."""
     assert _used_by(20, 60) < 9_000

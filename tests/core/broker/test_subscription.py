@@ -29,7 +29,7 @@ def test_tag_subscriptions_have_javas_codes() -> None:
 
 
 @pytest.mark.parametrize(("expression", "kind"), [("||", "TAG"), (" ", "SQL92"), (None, "SQL92")])
-def test_expressions_without_content_are_refused(expression: str | None, kind: str) -> None:
+def test_missing_or_empty_subscription_expressions_are_refused(expression: str | None, kind: str) -> None:
     with pytest.raises(RefusedError) as caught:
         build_subscription("T", expression, kind)
     assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED

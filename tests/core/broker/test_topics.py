@@ -62,7 +62,7 @@ def test_the_first_send_creates_a_topic_from_the_template_topic() -> None:
     assert big.write_queue_nums == 8
 
 
-def test_a_send_creates_no_topic_without_a_template() -> None:
+def test_a_send_creates_no_topic_if_its_template_topic_does_not_exist() -> None:
     topics = manager()
     assert topics.create_in_send("T", "NO_SUCH", "x", 4) is None
     assert topics.create_in_send("T", "SELF_TEST_TOPIC", "x", 4) is None
@@ -70,7 +70,7 @@ def test_a_send_creates_no_topic_without_a_template() -> None:
     assert retry == TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
-def test_auto_create_off_wins_over_a_template_topic_in_the_file(tmp_path: Path) -> None:
+def test_auto_create_off_prevents_topic_creation_even_if_the_file_has_the_template_topic(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "topics.json")
     manager(file).persist()
     topics = manager(file, auto_create=False)
@@ -120,7 +120,9 @@ def test_topics_created_by_sends_are_journaled_before_the_file_is_written(tmp_pa
 
 
 @pytest.mark.parametrize("has_file", [False, True])
-def test_the_journal_is_read_without_a_table_file_and_with_a_torn_line(tmp_path: Path, has_file: bool) -> None:
+def test_the_journal_of_topics_is_read_without_a_topics_file_and_with_a_torn_line(
+    tmp_path: Path, has_file: bool
+) -> None:
     """The first topic of a new broker; a crash, or a full disk, in the midst of a line."""
     file = JsonFile(tmp_path / "topics.json")
     topics = manager(file)
@@ -194,7 +196,7 @@ def test_a_topic_change_that_cannot_be_written_is_undone(tmp_path: Path) -> None
     assert not calls
 
 
-def test_retry_and_learned_topics_are_created_even_if_the_disk_refuses(tmp_path: Path) -> None:
+def test_retry_topics_and_topics_found_by_a_slave_are_created_even_if_the_disk_is_full(tmp_path: Path) -> None:
     """A full disk shall not keep consumers from joining; the topic gets to the disk with the next writing of the table."""
     (tmp_path / "x").write_text("")
     topics = manager(JsonFile(tmp_path / "x" / "topics.json"))
@@ -207,7 +209,7 @@ def test_retry_and_learned_topics_are_created_even_if_the_disk_refuses(tmp_path:
     assert calls == ["changed"] * 2
 
 
-def test_a_broker_without_write_permission_registers_topics_without_it() -> None:
+def test_a_broker_without_write_permission_registers_its_topics_without_write_permission() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=5, perm=6, order=True))
     assert topics.to_wire()["topicConfigTable"]["T"]["perm"] == 6
@@ -217,7 +219,7 @@ def test_a_broker_without_write_permission_registers_topics_without_it() -> None
     assert sent == msgspec.to_builtins(restricted)
 
 
-def test_order_flags_of_topics_follow_the_name_server() -> None:
+def test_the_order_flags_of_topics_follow_the_ordered_topics_of_the_name_server() -> None:
     topics = manager()
     topics.put(TopicConfig(topic_name="T"))
     topics.put(TopicConfig(topic_name="U", order=True))
@@ -353,7 +355,7 @@ def test_subscribers_are_called_for_each_topic_that_leaves_the_table() -> None:
         (4, 4, 2**31 - 1, 3),
     ],
 )
-def test_a_message_for_a_removed_queue_goes_to_a_readable_queue(
+def test_a_message_for_a_queue_that_its_topic_no_longer_has_goes_to_a_readable_queue(
     read: int, write: int, meant_for: int, goes_to: int
 ) -> None:
     """A topic may lose a queue while messages wait that were acknowledged for it."""

@@ -23,7 +23,7 @@ def test_the_seed_determines_every_random_value() -> None:
         assert drawn() != first
 
 
-def test_other_threads_neither_get_nor_change_the_random_values_of_a_seed() -> None:
+def test_a_seed_set_in_a_thread_affects_no_random_values_of_another_thread() -> None:
     """A process can have brokers and clients besides a simulation."""
     with chance.decided_by(random.Random(7)):
         first = [drawn(), drawn()]
@@ -33,7 +33,7 @@ def test_other_threads_neither_get_nor_change_the_random_values_of_a_seed() -> N
         assert drawn() == first[1]
 
 
-def test_random_values_are_unpredictable_again_after_decided_by_ends() -> None:
+def test_random_values_are_unpredictable_again_after_a_seeded_block() -> None:
     def fail() -> None:
         with chance.decided_by(random.Random(7)):
             raise ValueError("on purpose")

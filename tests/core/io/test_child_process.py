@@ -30,7 +30,7 @@ async def started(program: str) -> Process:
         ("", {}),
     ],
 )
-def test_only_a_ready_line_marks_a_process_as_ready(program: str, words: dict[str, str]) -> None:
+def test_a_child_process_is_ready_only_after_its_ready_line(program: str, words: dict[str, str]) -> None:
     """Anything else that a plugin or a broken interpreter prints first is no promise, and does not hide one."""
 
     async def work() -> dict[str, str]:
@@ -47,7 +47,9 @@ def test_only_a_ready_line_marks_a_process_as_ready(program: str, words: dict[st
     ("program", "timeout_s", "in_good_order", "code"),
     [(SERVES, 30, True, -signal.SIGTERM), (STUBBORN, 0.05, False, -signal.SIGKILL)],
 )
-def test_a_process_that_does_not_end_is_killed(program: str, timeout_s: float, in_good_order: bool, code: int) -> None:
+def test_a_child_process_that_does_not_end_in_time_is_killed(
+    program: str, timeout_s: float, in_good_order: bool, code: int
+) -> None:
     """A stop takes as long as it was said to, and no longer."""
 
     async def work() -> tuple[bool, int | None]:
@@ -72,7 +74,7 @@ def test_the_output_of_a_process_is_read_to_its_end() -> None:
     assert (code, printed[0], printed[-1]) == (0, "before", "last")
 
 
-def test_the_exit_code_of_a_process_that_ends_during_the_stop_is_known() -> None:
+def test_the_exit_code_of_a_child_process_that_ends_while_being_stopped_is_known() -> None:
     """A signal to a process that has just ended must not take its exit code away: the log names it."""
 
     async def work() -> int | None:

@@ -11,7 +11,7 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.seeded_loop import SeededClock, SeededLoop
 
 
-def test_system_and_manual_clocks_measure_work_by_the_systems_timers() -> None:
+def test_system_and_manual_clocks_measure_work_with_the_timers_of_the_operating_system() -> None:
     """Hot paths call these functions, so the clocks must offer the system's functions themselves."""
     for clock in (SYSTEM_CLOCK, ManualClock()):
         assert stopwatch_of(clock) is time.perf_counter

@@ -104,7 +104,7 @@ def test_additions_during_a_write_stay_in_the_journal(tmp_path: Path) -> None:
     assert loaded(tmp_path).table == words.table
 
 
-def test_a_start_reads_both_journal_files_in_order(tmp_path: Path) -> None:
+def test_a_start_reads_the_older_and_the_newer_journal_file_in_order(tmp_path: Path) -> None:
     """A broker that is killed while it writes the table leaves both; which of them is the older one only the notes say."""
     words = Words(tmp_path)
     words.add("a", "1")
@@ -132,7 +132,7 @@ async def _refused(words: Words) -> None:
         words._file = JsonFile(Path(words.folder) / "words.json")
 
 
-def test_without_a_journal_every_addition_is_written_to_the_file(tmp_path: Path) -> None:
+def test_without_a_journal_every_addition_is_written_to_the_table_file(tmp_path: Path) -> None:
     """A table of a plugin, or of a test, needs no second file."""
     words = Words(tmp_path, notes=False)
     words.add("a", "1")
@@ -148,7 +148,7 @@ def test_a_table_without_a_file_is_never_written() -> None:
     assert words.table["a"] == "1"
 
 
-def test_an_invalid_replacement_changes_nothing(tmp_path: Path) -> None:
+def test_replacing_a_table_with_invalid_content_leaves_the_table_unchanged(tmp_path: Path) -> None:
     """A slave takes over its master's tables as they come over the wire."""
     words = Words(tmp_path)
     with pytest.raises(JsonTypeError):

@@ -71,7 +71,7 @@ def test_an_eviction_frees_only_whole_pages(tmp_path: Path) -> None:
     region.evict(0, SIZE)
 
 
-def test_resident_bytes_follows_the_mapped_pages(tmp_path: Path) -> None:
+def test_resident_bytes_grows_with_mapped_pages_and_shrinks_when_pages_are_evicted(tmp_path: Path) -> None:
     """The figure by which it is decided must follow what is mapped."""
     size = 64 * SIZE  # the kernel counts in batches
     region = OS_DISK.map_file(tmp_path / "log", size, create=True, allocate=size)

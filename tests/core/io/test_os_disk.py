@@ -21,7 +21,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_lock_of_one_process_is_refused(tmp_path: Path) -> None:
+def test_a_process_cannot_lock_the_same_file_twice(tmp_path: Path) -> None:
     """A POSIX lock lets its own process in again: an embedded broker started twice must be noticed all the same."""
     path = tmp_path / "lock"
     lock = FileLock(path)
@@ -34,7 +34,7 @@ def test_a_second_lock_of_one_process_is_refused(tmp_path: Path) -> None:
     FileLock(path).release()
 
 
-def test_a_link_to_a_locked_file_is_locked(tmp_path: Path) -> None:
+def test_a_symbolic_link_to_a_locked_file_is_locked(tmp_path: Path) -> None:
     """A store that is reached by a link is the same store."""
     path = tmp_path / "lock"
     lock = FileLock(path)

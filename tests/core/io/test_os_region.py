@@ -47,7 +47,7 @@ def test_mapped_files_hold_no_descriptor(tmp_path: Path) -> None:
         assert (tmp_path / f"{number}").read_bytes()[:11] == b"xxxxxxxxyzx"
 
 
-def test_a_region_with_a_descriptor_closes_it_once_and_reopens_the_file_later(tmp_path: Path) -> None:
+def test_a_mapped_file_releases_its_descriptor_once_and_can_be_written_later(tmp_path: Path) -> None:
     """The log's newest file keeps one; when it is full that is given back, and what is done later opens the file."""
     before = descriptors()
     (region,) = regions(tmp_path, 1, holds=True)
@@ -62,7 +62,7 @@ def test_a_region_with_a_descriptor_closes_it_once_and_reopens_the_file_later(tm
     assert (tmp_path / "0").read_bytes()[:4] == b"late"
 
 
-def test_a_slice_stays_readable_after_its_region_is_closed(tmp_path: Path) -> None:
+def test_a_slice_stays_readable_after_its_mapped_file_is_closed(tmp_path: Path) -> None:
     """Bytes on their way to a client stay readable; with the last slice the map goes."""
     (region,) = regions(tmp_path, 1)
     region.write(0, b"kept")
@@ -102,7 +102,7 @@ def test_a_file_refused_for_lack_of_descriptors_leaves_nothing_behind(tmp_path: 
     region.close()
 
 
-def test_a_map_refused_for_lack_of_maps_raises_store_exhausted_error(
+def test_a_map_beyond_the_systems_limit_of_maps_raises_store_exhausted_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ENOMEM of a map is vm.max_map_count: the disk is well, and the next file may fit."""
@@ -149,7 +149,7 @@ def test_a_closed_map_is_not_synced(tmp_path: Path) -> None:
         sync_map(mapped)
 
 
-def test_a_region_keeps_a_descriptor_if_anonymous_maps_are_refused(tmp_path: Path) -> None:
+def test_a_mapped_file_keeps_its_descriptor_if_anonymous_maps_are_refused(tmp_path: Path) -> None:
     """Under a limit of data (as under vm.overcommit_memory=2) the anonymous map is refused; the file's own never is."""
     before = descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -234,7 +234,7 @@ def test_two_concurrent_syncs_of_a_new_file_both_sync_its_folders(
         region.close()
 
 
-def test_a_short_write_is_continued_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_the_system_shortens_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system may write less than it was asked for; what is read through the map is whole all the same."""
     region = OS_DISK.map_file(tmp_path / "0", 8192, create=True, allocate=8192)
     real = os.pwrite

@@ -32,7 +32,7 @@ class LoopThreads:
         raise NotImplementedError
 
 
-def test_threads_here_returns_the_threads_of_the_running_loop() -> None:
+def test_threads_here_returns_the_thread_functions_of_the_running_loop() -> None:
     async def here() -> object:
         return threads_here()
 
@@ -47,7 +47,7 @@ def test_threads_here_returns_the_threads_of_the_running_loop() -> None:
     assert threads_here() is MACHINE_THREADS
 
 
-def test_a_repeated_call_runs_until_it_is_ended() -> None:
+def test_a_function_repeated_on_a_thread_is_called_until_the_repetition_is_ended() -> None:
     called = threading.Semaphore(0)
     running = threading.active_count()
     end = MACHINE_THREADS.repeat("test-repeat", 0.001, called.release)
@@ -68,7 +68,7 @@ def test_daemon_thread_returns_a_named_daemon_that_is_not_started() -> None:
     assert done.wait(10)
 
 
-def test_background_and_pool_work_runs_on_other_threads_than_the_loops() -> None:
+def test_background_and_pool_work_runs_outside_the_thread_of_the_event_loop() -> None:
     async def names() -> list[str]:
         with thread_pool(1, "test-pool") as pool:
             name = lambda: threading.current_thread().name  # noqa: E731
@@ -80,7 +80,7 @@ def test_background_and_pool_work_runs_on_other_threads_than_the_loops() -> None
     assert third.startswith("asyncio_")
 
 
-def test_a_worker_runs_its_calls_in_order() -> None:
+def test_a_worker_thread_runs_submitted_calls_in_order() -> None:
     order: list[int] = []
     with MACHINE_THREADS.worker("test-worker") as worker:
         for number in range(20):

@@ -81,18 +81,18 @@ def test_invalid_utf8_and_numbers_of_5000_digits_are_refused() -> None:
 
 
 @given(st.text(alphabet="{}[]:,'\"\\u0123abtnf-.eE \n$%", max_size=60) | st.binary(max_size=40))
-def test_random_text_raises_no_error_but_a_syntax_error(garbage: str | bytes) -> None:
+def test_parsing_random_text_raises_no_error_except_json_syntax_error(garbage: str | bytes) -> None:
     with contextlib.suppress(JsonSyntaxError):
         fastjson.loads(garbage)
 
 
-def test_objects_as_keys_are_read_as_hashable_object_keys() -> None:
+def test_json_objects_used_as_keys_are_read_as_hashable_object_keys() -> None:
     body = fastjson.loads('{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}')
     assert body == {"offsetTable": {ObjectKey({"topic": "T", "queueId": 0, "brokerName": "a"}): 5}}
     assert fastjson.dumps(body) == '{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
 
 
-def test_object_keys_are_equal_in_any_order_of_members() -> None:
+def test_object_keys_with_the_same_members_in_any_order_are_equal() -> None:
     """Two texts may name the members of one key in another order, and nest objects and lists in it."""
     one, other = ObjectKey({"a": 1, "b": {"c": [1]}}), ObjectKey({"b": {"c": [1]}, "a": 1})
     assert one == other
@@ -102,7 +102,7 @@ def test_object_keys_are_equal_in_any_order_of_members() -> None:
     assert (dict(one), len(one)) == ({"a": 1, "b": {"c": [1]}}, 2)
 
 
-def test_references_within_the_text_are_followed() -> None:
+def test_ref_members_of_json_are_replaced_by_the_values_they_refer_to() -> None:
     assert fastjson.loads('{"a":{"x":[{"k":1}]},"b":{"$ref":"$.a.x[0]"},"c":{"$ref":"$.no"}}') == {
         "a": {"x": [{"k": 1}]},
         "b": {"k": 1},
@@ -120,7 +120,7 @@ def test_references_expand_to_at_most_one_value_per_character_of_text() -> None:
         fastjson.loads(many)
 
 
-def test_nested_values_of_a_reference_count_against_its_limit() -> None:
+def test_nested_values_of_a_json_reference_count_against_the_expansion_limit() -> None:
     """Otherwise a list of lists would be counted as short."""
     inner = "[" + "1," * 30 + "1]"
     text = '{"a":[' + ",".join([inner] * 5) + '],"b":[' + ",".join(['{"$ref":"$.a"}'] * 5) + "]}"

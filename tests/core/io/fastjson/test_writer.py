@@ -57,7 +57,7 @@ class Place(msgspec.Struct, frozen=True, rename="camel"):
     note: str | None = None
 
 
-def test_structs_are_written_in_the_order_of_their_names() -> None:
+def test_members_of_structs_are_written_in_alphabetical_order() -> None:
     """fastjson sorts members, and leaves out those that are null; a struct may be a key."""
     assert fastjson.dumps(Place("T", 1)) == '{"brokerId":1,"topicName":"T"}'
     assert fastjson.dumps({Place("T"): {3, 10, 2}}) == '{{"brokerId":0,"topicName":"T"}:[2,3,10]}'
