@@ -51,7 +51,7 @@ def test_a_derived_page_equals_the_output_of_its_generator(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", first(FIRST, LIST.run))
-def test_the_blocks_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
+def test_the_code_blocks_of_a_documentation_page_run_in_order(page: str, tmp_path: Path) -> None:
     """A reader copies line by line; a line that fails is the end of the acquaintance."""
     shown = [snippet for snippet in SNIPPETS.snippets(ROOT, page) if LIST.is_run(snippet)]
     with PageRunner(tmp_path, "\n".join(one.text for one in shown if one.language == "console")) as runner:
@@ -110,7 +110,7 @@ def test_every_snippet_listed_in_snippets_toml_exists() -> None:
     assert stale == []
 
 
-def test_every_block_that_is_not_run_has_a_reason() -> None:
+def test_every_code_block_that_is_not_run_has_a_reason() -> None:
     """An empty reason would be a way to switch a block off."""
     assert all(len(why.split()) > 3 for reasons in LIST.not_run.values() for why in reasons.values())
 
@@ -139,7 +139,7 @@ def test_the_readme_is_short_and_begins_with_the_kernel_and_its_hooks() -> None:
         assert named in first
 
 
-def test_the_site_shows_four_groups_in_the_order_of_reading() -> None:
+def test_the_site_shows_tutorials_how_to_guides_reference_and_explanation_in_order() -> None:
     """A reader learns first, then has a task, then looks something up, and then asks why."""
     groups = re.findall(r"^  - ([^:\n]+):$", (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2], re.MULTILINE)
     assert groups == ["Tutorial", "How-to", "Reference", "Explanation"]
@@ -158,7 +158,7 @@ def test_only_reference_pages_are_long() -> None:
     ] == []
 
 
-def test_each_of_the_four_uses_has_a_tutorial_that_is_run() -> None:
+def test_configuring_plugins_flush_and_embedding_each_have_a_tested_tutorial() -> None:
     """Who follows a tutorial that stopped working gives up."""
     for use in ("configure", "plugin", "flush", "embed"):
         assert f"docs/tutorial-{use}.md" in LIST.run
@@ -228,7 +228,7 @@ def runner(tmp_path: Path) -> Iterator[PageRunner]:
         ("python", "raise SystemExit(3)", "ended with 3"),
     ],
 )
-def test_the_page_runner_fails_on_a_failing_block(runner: PageRunner, language: str, text: str, says: str) -> None:
+def test_the_page_runner_fails_on_a_failing_code_block(runner: PageRunner, language: str, text: str, says: str) -> None:
     """A runner that passes over a failure would let every page pass."""
     with pytest.raises(AssertionError, match=says):
         runner.run(language, text)
@@ -240,7 +240,7 @@ def test_the_page_runner_fails_on_a_setting_that_does_not_exist(runner: PageRunn
         runner.run("yaml", "flush: {speed: 3}")
 
 
-def test_blocks_find_files_written_by_earlier_blocks(runner: PageRunner, tmp_path: Path) -> None:
+def test_code_blocks_of_a_page_find_files_written_by_earlier_blocks(runner: PageRunner, tmp_path: Path) -> None:
     """A page shows a file, then what is done with it."""
     runner.run("yaml", "# broker.yaml\nflush: {strategy: group_commit}")
     runner.run("python", "# pack/made.py\nfrom pathlib import Path\nPath('made').touch()")
@@ -278,7 +278,7 @@ def test_a_console_block_is_split_into_commands_and_outputs() -> None:
         ("count 1", "count one", False),
     ],
 )
-def test_output_may_differ_only_in_numbers_and_widths(shown: str, printed: str, is_it: bool) -> None:
+def test_output_may_differ_from_the_page_only_in_numbers_and_widths(shown: str, printed: str, is_it: bool) -> None:
     """Such values change from run to run, and any other difference makes the page wrong."""
     assert is_printed(shown, printed) is is_it
 
@@ -286,7 +286,7 @@ def test_output_may_differ_only_in_numbers_and_widths(shown: str, printed: str, 
 # --- the list ---
 
 
-def test_a_block_that_no_test_runs_is_an_error(tmp_path: Path) -> None:
+def test_a_code_block_that_no_test_runs_is_an_error(tmp_path: Path) -> None:
     """The site is not built with such a block."""
     page = "# A\n\n```console\n$ one\n```\n\n```\ntext\n```\n\n````yaml\na: 1\n```\n````\n"
     (tmp_path / "docs").mkdir()
@@ -307,6 +307,6 @@ def test_a_block_that_no_test_runs_is_an_error(tmp_path: Path) -> None:
     ]
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_the_changelog_begins_with_the_version_of_the_package() -> None:
     """A version whose changes nobody wrote down is a surprise to those who install it."""
     assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == flintmq.__version__

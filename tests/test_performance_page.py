@@ -60,7 +60,7 @@ def test_defaults_of_the_pool_equal_the_performance_page(text: str, key: str, va
     assert KEYS[f"flush.commit_real_time.{key}"].value_of(BrokerConfig()) == value
 
 
-def test_log_files_are_not_warmed_and_the_loop_is_asyncio_by_default() -> None:
+def test_by_default_log_files_are_not_warmed_and_the_event_loop_is_asyncio() -> None:
     assert "It is off by default" in PAGE
     assert KEYS["store.warm"].value_of(BrokerConfig()) is False
     assert KEYS["listen.loop"].value_of(BrokerConfig()) == "asyncio"

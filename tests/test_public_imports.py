@@ -107,6 +107,6 @@ def test_the_table_of_public_names_has_all_names_of_the_broker_api() -> None:
         ("# words from flintmq import nothing\nimport flintmqx\n", set()),
     ],
 )
-def test_all_forms_of_imports_are_found(text: str, names: set[tuple[str, str]]) -> None:
+def test_the_check_of_public_imports_finds_all_forms_of_imports(text: str, names: set[tuple[str, str]]) -> None:
     """Pages and templates use each of these forms, and an import that is not found is not checked."""
     assert set(imported(text)) == names

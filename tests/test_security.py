@@ -50,7 +50,7 @@ def server_modules() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("path", sorted(server_modules()), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_server_code_starts_programs_or_runs_text(path: Path) -> None:
+def test_no_server_code_starts_programs_or_evaluates_text_as_code(path: Path) -> None:
     """CVE-2023-33246: a timer built a command line of settings that anyone could change. There is no such line to build."""
     fixed = FIXED_COMMANDS.get(path.relative_to(ROOT).as_posix())
     for node in ast.walk(ast.parse(path.read_text())):

@@ -46,7 +46,7 @@ def named_in_flint() -> set[str]:
     return {name.partition("/")[0] for cell in cells for name in re.findall(r"`([\w.-]+/?[\w.]*)`", cell)}
 
 
-def test_two_pages_list_every_file_of_the_flint_folder() -> None:
+def test_the_store_page_and_the_format_page_list_every_file_of_the_flint_folder() -> None:
     """Who copies or mends a store by hand looks up what a file is, and what is lost with it."""
     source = "\n".join(path.read_text() for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py"))
     in_code = set(re.findall(r'"flint" / "([\w.-]+)"', source)) | {"kvConfig.json", "acl", "rebuild"}

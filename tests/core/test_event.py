@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.core.event import Event
 
 
-def test_every_subscriber_is_called_in_order() -> None:
+def test_the_subscribers_of_an_event_are_called_in_the_order_of_subscription() -> None:
     """A slot that is overwritten would forget whoever came first."""
     event: Event[[int]] = Event()
     event.publish(0)
@@ -16,7 +16,7 @@ def test_every_subscriber_is_called_in_order() -> None:
     assert called == [("first", 1), ("second", 1)]
 
 
-def test_an_unsubscribed_function_is_not_called() -> None:
+def test_a_function_unsubscribed_from_an_event_is_not_called() -> None:
     """A part that is replaced while the broker runs would be kept, and called, for ever."""
 
     class Part:

@@ -108,7 +108,7 @@ def test_every_log_call_has_an_event_id(lines: list[Any]) -> None:
     assert not [key for key, several in fields.items() if len(several) > 1], "one text, several names for its values"
 
 
-def test_each_event_id_is_used_by_one_call(lines: list[Any]) -> None:
+def test_each_log_event_id_is_used_by_a_single_log_call(lines: list[Any]) -> None:
     """Operators could not tell two calls with the same id from each other."""
     calls = Counter(line.event for line in lines if line.event)
     assert {event for event, count in calls.items() if count > 1} == SHARED
@@ -135,7 +135,7 @@ def test_each_event_id_is_used_by_one_call(lines: list[Any]) -> None:
         ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
     ],
 )
-def test_log_calls_of_another_form_are_refused(found: Any, call: str, fault: str) -> None:
+def test_log_calls_without_the_required_form_are_reported_as_faults(found: Any, call: str, fault: str) -> None:
     """The page, and what programs look for, follow from the calls."""
     (line,) = found.lines_of(ast.parse(call), "x.py")
     assert line.faults == () if not fault else line.faults[0].startswith(fault)

@@ -21,7 +21,7 @@ def ends(waiter: FlushWaiter) -> list[FlushStatus]:
     return found
 
 
-def test_completed_waiters_call_back_at_once() -> None:
+def test_a_completed_waiter_calls_an_added_callback_at_once() -> None:
     calls: list[FlushStatus] = []
     DONE.add_done_callback(calls.append)
     FENCED_WAITER.add_done_callback(calls.append)
@@ -29,7 +29,7 @@ def test_completed_waiters_call_back_at_once() -> None:
     assert (repr(DONE), repr(FENCED_WAITER)) == ("<CompletedWaiter flushed>", "<CompletedWaiter fenced>")
 
 
-def test_the_first_completion_wins() -> None:
+def test_a_waiter_completed_twice_keeps_the_status_of_the_first_completion() -> None:
     """A timeout and a sync may race; the client must get one answer."""
     waiter = PendingWaiter(100, 5.0, threading.Lock())
     calls: list[FlushStatus] = []
@@ -42,7 +42,7 @@ def test_the_first_completion_wins() -> None:
     assert repr(waiter) == "<PendingWaiter to 100 timeout>"
 
 
-def test_a_callback_that_raises_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_waiters_callback_that_raises_does_not_stop_later_callbacks(caplog: pytest.LogCaptureFixture) -> None:
     waiter = PendingWaiter(100, 5.0, threading.Lock())
     calls: list[FlushStatus] = []
     waiter.add_done_callback(lambda status: 1 / 0)  # type: ignore[arg-type, return-value]
@@ -72,7 +72,7 @@ class ByHand(PendingWaiter):
     ],
 )
 @pytest.mark.parametrize("flush_first", [True, False])
-def test_a_waiter_for_two_promises_completes_with_both(
+def test_a_waiter_for_flush_and_replication_is_done_only_after_both(
     flush: FlushStatus, transfer: FlushStatus, expected: FlushStatus, flush_first: bool
 ) -> None:
     """Only both make an acknowledgement, whichever comes first."""
@@ -87,7 +87,7 @@ def test_a_waiter_for_two_promises_completes_with_both(
     assert waiter.status is expected
 
 
-def test_a_failed_sync_completes_a_waiter_for_two_promises_at_once() -> None:
+def test_a_failed_sync_completes_a_waiter_for_flush_and_replication_at_once() -> None:
     """No slave can make it an acknowledgement any more."""
     disk = ByHand()
     found = ends(both(disk, ByHand()))
@@ -95,7 +95,7 @@ def test_a_failed_sync_completes_a_waiter_for_two_promises_at_once() -> None:
     assert found == [FENCED]
 
 
-def test_both_returns_the_pending_waiter_if_the_other_is_flushed() -> None:
+def test_joining_a_flushed_and_a_pending_waiter_returns_the_pending_waiter() -> None:
     """One of the two is handed on as it is."""
     pending = ByHand()
     assert both(CompletedWaiter(FLUSHED), pending) is pending

@@ -44,7 +44,7 @@ def test_a_message_is_not_acknowledged_after_a_disk_error(kind: Kind, crash_stat
     explore_errors(kind, crash_states // 60, seed)
 
 
-def test_no_short_sequence_of_steps_loses_a_message_in_a_crash(kind: Kind, crash_states: int) -> None:
+def test_no_short_sequence_of_store_operations_loses_a_message_in_a_crash(kind: Kind, crash_states: int) -> None:
     """All sequences of the steps that matter most: what two to four of them do to each other."""
     longest = 2 + (crash_states >= 6_000) + (crash_states >= 50_000)
     for length in range(1, longest + 1):
@@ -56,7 +56,7 @@ def test_no_short_sequence_of_steps_loses_a_message_in_a_crash(kind: Kind, crash
                     Check(run, image, at, power_cut=damage not in ("killed", "cut")).run(goes_on=False)
 
 
-def test_recovered_queues_equal_rebuilt_queues(kind: Kind) -> None:
+def test_consume_queues_after_a_recovery_equal_queues_rebuilt_from_the_log(kind: Kind) -> None:
     """The log is the truth: queues deleted and made anew have the same bytes."""
     run = CrashRun(kind, 1).run("ptdptbCtpdqtptPCtfdtpbhCtdtptkptdf")
     numbers = range(20, len(run.disk.journal), 11)
@@ -85,7 +85,7 @@ def test_no_acknowledged_message_is_lost_at_any_crash_point(
             continue
 
 
-def test_the_crash_scripts_contain_every_step() -> None:
+def test_the_scripts_of_the_crash_tests_contain_every_kind_of_store_operation() -> None:
     """A step that no script does is never crashed in."""
     assert set("".join(SCRIPTS)) >= set(LETTERS) - {"Q"}
 

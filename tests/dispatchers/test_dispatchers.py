@@ -155,7 +155,7 @@ def test_a_spark_feed_counts_records_written_after_a_cut() -> None:
 
 @pytest.mark.parametrize(("dispatcher", "types"), [(ObservedQueues, {0x0, 0x8}), (ObservedIndex, {0x0, 0x4, 0x8})])
 @pytest.mark.parametrize("form", FORMS)
-def test_queues_and_index_accept_only_their_transaction_types(
+def test_queues_and_index_accept_only_records_of_rocketmqs_transaction_types(
     dispatcher: type[ObservedQueues] | type[ObservedIndex],
     types: set[int],
     form: Callable[[Sequence[DispatchRequest]], RecordBatch],
@@ -313,7 +313,7 @@ def test_the_dispatcher_kit_fails_on_each_planted_bug(dispatcher: Callable[[], R
         check_dispatcher(dispatcher, observe=lambda made: made.rows)
 
 
-def test_the_dispatcher_kit_accepts_a_dispatcher_without_an_observer() -> None:
+def test_the_dispatcher_kit_can_check_a_dispatcher_without_observing_its_output() -> None:
     check_dispatcher(Rows, observe=lambda made: made.rows)
     check_dispatcher(Promises, observe=lambda made: made.rows)
     blind: Callable[[], CommitLogDispatcher] = Rows

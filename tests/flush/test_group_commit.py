@@ -36,7 +36,9 @@ def put(log: FakeLog, size_bytes: int = 100) -> int:
     return end
 
 
-def test_one_sync_completes_all_waiters(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_single_sync_completes_all_waiters_that_it_covers(
+    service: GroupCommit, log: FakeLog, clock: ManualClock
+) -> None:
     """That is what makes group commit cheap: many waiters, one sync."""
     waiters = [service.submit(put(log)) for _ in range(50)]
     assert {waiter.status for waiter in waiters} == {None}
@@ -46,7 +48,9 @@ def test_one_sync_completes_all_waiters(service: GroupCommit, log: FakeLog, cloc
     assert service.statistics().waiters == 50
 
 
-def test_a_round_syncs_several_files(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_round_of_group_commit_syncs_all_files_up_to_the_waiters(
+    service: GroupCommit, log: FakeLog, clock: ManualClock
+) -> None:
     """A flush call handles one file, and RocketMQ tries only twice."""
     waiter = service.submit(put(log, 8192 * 4))
     service.run_once(clock.monotonic_s())
@@ -54,7 +58,7 @@ def test_a_round_syncs_several_files(service: GroupCommit, log: FakeLog, clock: 
     assert len(log.sync_calls) == 4
 
 
-def test_the_default_deadline_is_five_seconds_to_the_millisecond(
+def test_the_default_deadline_of_a_waiter_is_exactly_five_seconds(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """syncFlushTimeout is 5000 ms: clients are built around it."""
@@ -78,7 +82,7 @@ def test_the_default_deadline_is_five_seconds_to_the_millisecond(
     assert service.statistics().timeouts == 1
 
 
-def test_an_idle_watcher_is_woken_by_the_first_waiter_only(log: FakeLog, clock: ManualClock) -> None:
+def test_an_idle_deadline_watcher_is_woken_by_the_first_waiter_only(log: FakeLog, clock: ManualClock) -> None:
     """A wake-up per append would cost a thread switch per append."""
     waiters = PendingWaiters()
     watcher = DeadlineWatcher(FlushContext(log, clock, None, None), waiters)
@@ -95,7 +99,9 @@ def test_an_idle_watcher_is_woken_by_the_first_waiter_only(log: FakeLog, clock: 
     assert woken == [True, True]
 
 
-def test_a_waiter_that_comes_while_the_watcher_disarms_is_watched(log: FakeLog, clock: ManualClock) -> None:
+def test_a_waiter_added_while_the_deadline_watcher_disarms_has_its_deadline_watched(
+    log: FakeLog, clock: ManualClock
+) -> None:
     """Between "nobody waits" and "disarmed" lies a gap: a waiter that falls into it would have no deadline."""
 
     class Gap(PendingWaiters):
@@ -141,7 +147,7 @@ def test_a_failed_sync_fences_all_waiters_permanently(service: GroupCommit, log:
     assert "scripted" in str(service.failure)
 
 
-def test_a_failure_after_the_first_file_acknowledges_nothing(
+def test_a_round_whose_second_file_fails_to_sync_acknowledges_no_waiter(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """What lies in the file that was synced is durable, but the fence is for good: silence is the safe answer."""
@@ -152,7 +158,7 @@ def test_a_failure_after_the_first_file_acknowledges_nothing(
     assert within.status is FlushStatus.FENCED
 
 
-def test_any_exception_of_the_log_fences_the_store(
+def test_any_exception_during_a_flush_of_the_log_fences_the_store(
     service: GroupCommit, log: FakeLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug in the log must not leave the clients waiting on a dead thread."""
@@ -167,7 +173,7 @@ def test_any_exception_of_the_log_fences_the_store(
     assert isinstance(service.failure, ZeroDivisionError)
 
 
-def test_a_waiter_beyond_the_log_does_not_delay_the_others(
+def test_a_waiter_for_a_position_beyond_the_log_does_not_delay_reachable_waiters(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """No progress ends the round, and only those who are covered are done."""
@@ -202,19 +208,23 @@ def test_a_stop_abandons_a_hanging_sync(log: FakeLog, clock: ManualClock) -> Non
     assert service.end(5), "the thread ends when the disk answers after all"
 
 
-def test_a_submit_of_a_flushed_position_is_done_at_once(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_a_submit_of_an_already_flushed_position_is_done_at_once(
+    service: GroupCommit, log: FakeLog, clock: ManualClock
+) -> None:
     end = put(log)
     service.run_once(clock.monotonic_s())
     assert service.submit(end) is DONE
     assert service.submit(end - 50) is DONE
 
 
-def test_an_interval_of_0_waits_at_least_a_millisecond(log: FakeLog, clock: ManualClock) -> None:
+def test_a_group_commit_interval_of_0_waits_at_least_a_millisecond(log: FakeLog, clock: ManualClock) -> None:
     service = GroupCommit(FlushContext(log, clock, GroupCommitSection(interval_ms=0), None))
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.001)
 
 
-def test_an_idle_service_lengthens_its_interval(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_an_idle_group_commit_service_lengthens_its_interval(
+    service: GroupCommit, log: FakeLog, clock: ManualClock
+) -> None:
     """100 looks a second for nothing are half a percent of a core; the first bytes bring the pace back."""
     for _ in range(100):
         assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
@@ -256,7 +266,7 @@ def test_concurrent_submits_and_syncs_complete_every_waiter() -> None:
     assert statistics.synced_bytes == 7 * count
 
 
-def test_pending_waiters_are_completed_by_position_not_by_order() -> None:
+def test_pending_waiters_are_completed_by_log_position_and_not_in_order_of_arrival() -> None:
     waiters = PendingWaiters()
     late, early = waiters.add(200, 9.0), waiters.add(100, 9.0)
     assert waiters.complete_flushed(150) == 1
@@ -267,7 +277,7 @@ def test_pending_waiters_are_completed_by_position_not_by_order() -> None:
     assert len(waiters) == 0
 
 
-def test_closed_pending_waiters_accept_no_waiter() -> None:
+def test_closing_the_list_of_pending_waiters_fences_present_and_later_waiters() -> None:
     waiters = PendingWaiters()
     left = waiters.add(100, 9.0)
     assert waiters.close() == 1

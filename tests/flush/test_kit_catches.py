@@ -278,7 +278,7 @@ class ForgetsItsFailure(CommitRealTime):
     ("service", "rule"),
     [(CommitsOnlyFullFiles, "synced|committed"), (ForgetsItsFailure, "FENCED")],
 )
-def test_the_flush_kit_finds_a_broken_committing_service(service: type[CommitRealTime], rule: str) -> None:
+def test_the_flush_kit_finds_a_broken_commit_service(service: type[CommitRealTime], rule: str) -> None:
     with pytest.raises(KitFailure, match=rule):
         check_flush_service(service, settings=COMMIT, synchronous=False, pool_factory=AnonymousBufferPool)
 

@@ -88,7 +88,7 @@ def test_a_failed_sync_ends_the_flush_service_and_fences_the_store() -> None:
     assert log.calls_after_fence == 0
 
 
-def test_stop_gives_up_after_ten_rounds_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_the_flush_service_gives_up_after_ten_rounds_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that never gets clean must not keep the broker from stopping."""
     log, clock = FakeLog(), ManualClock()
     service = flush_service(log, clock)
@@ -147,7 +147,7 @@ def test_a_failed_commit_fences_the_store_and_ends_both_services() -> None:
     assert (log.committed_offset_bytes, log.flushed_offset_bytes) == (0, 0)
 
 
-def test_stop_commits_then_flushes() -> None:
+def test_stopping_the_commit_service_commits_and_flushes_all_bytes() -> None:
     log, clock = FakeLog(file_bytes=PAGE, pool=AnonymousBufferPool(4, PAGE)), ManualClock()
     service = commit_service(log, clock)
     log.append(2 * PAGE + 100)
@@ -156,7 +156,9 @@ def test_stop_commits_then_flushes() -> None:
     assert service.submit(1) is FENCED
 
 
-def test_stop_gives_up_after_ten_commits_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_the_commit_service_gives_up_after_ten_commits_without_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log, clock = FakeLog(file_bytes=PAGE, pool=AnonymousBufferPool(1, PAGE)), ManualClock()
     service = commit_service(log, clock)
     log.append(100)

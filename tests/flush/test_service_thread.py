@@ -28,7 +28,7 @@ class Counting(ServiceThread):
         self.finished += 1
 
 
-def test_a_thread_runs_when_woken_and_finishes_once() -> None:
+def test_a_flush_thread_runs_a_round_for_each_wakeup_and_finishes_once() -> None:
     thread = Counting()
     thread.start()
     thread.start()
@@ -56,7 +56,7 @@ def test_several_wakeups_before_a_round_cause_one_round() -> None:
     assert thread.rounds == 2
 
 
-def test_a_stop_ends_the_pause_between_rounds() -> None:
+def test_stopping_a_flush_thread_ends_the_pause_between_rounds() -> None:
     """Work that is cheaper by the heap is not done for each wake-up; and a stop does not wait for the rest's end."""
     thread = Counting()
     thread.rest_s = 600.0
@@ -92,7 +92,7 @@ def test_wakeups_from_many_threads_never_raise() -> None:
     assert not errors
 
 
-def test_a_stop_ends_a_pause_inside_a_round() -> None:
+def test_stopping_a_flush_thread_ends_a_pause_inside_a_round() -> None:
     """A strategy that lets time pass in a round must not delay the stop by it."""
 
     class Pausing(Counting):
@@ -143,7 +143,7 @@ def test_only_flushes_that_move_the_position_are_counted_as_syncs() -> None:
     assert log.calls == [4, 4]
 
 
-def test_flush_to_stops_at_the_first_position_beyond_its_target() -> None:
+def test_flush_to_stops_at_the_first_flushed_position_beyond_its_target() -> None:
     """A call ends one file; what is behind the target is for the next round, or a busy log would never be done."""
     clock = ManualClock()
     log = SteppedLog(clock, [100, 200, 300])

@@ -7,7 +7,7 @@ import pytest
 from flintmq.flush.transient_store_pool import AnonymousBufferPool
 
 
-def test_a_pool_refuses_foreign_and_returned_buffers() -> None:
+def test_the_pool_refuses_to_take_back_foreign_or_already_returned_buffers() -> None:
     """A buffer in the pool twice would be two files' buffer."""
     pool = AnonymousBufferPool(2, 4096)
     buffer = pool.borrow()

@@ -222,7 +222,7 @@ def cut(stream: bytes, places: list[int]) -> tuple[list[bytes], bool]:
     return found, False
 
 
-def test_the_fuzz_judge_finds_wrong_errors_and_slow_decoders() -> None:
+def test_the_fuzz_check_reports_unexpected_errors_and_slow_decoders() -> None:
     """The judge itself: a decoder that raises something else, and one that takes long, are found out."""
 
     def slow(data: bytes) -> None:

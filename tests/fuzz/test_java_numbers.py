@@ -58,7 +58,7 @@ def told(parse: Callable[[str], int], text: str) -> int | None:
 @given(texts)
 @settings(max_examples=examples(500))
 @example("0" * 5_000 + "7")
-def test_numbers_are_parsed_as_in_java(text: str) -> None:
+def test_random_number_texts_are_parsed_as_by_javas_parse_int_and_parse_long(text: str) -> None:
     """Signs, scripts, zeros, ranges, and what Python takes beside them."""
     assert told(parse_int, text) == strict_java.parse(text, 32)
     assert told(parse_long, text) == strict_java.parse(text, 64)
@@ -66,7 +66,7 @@ def test_numbers_are_parsed_as_in_java(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_unusual_numbers_are_parsed_as_in_java(text: str) -> None:
+def test_listed_unusual_number_texts_are_parsed_as_by_java(text: str) -> None:
     """Each of those that a real broker was asked about."""
     assert told(parse_int, text) == strict_java.parse(text, 32)
     assert told(parse_long, text) == strict_java.parse(text, 64)
@@ -125,7 +125,7 @@ def test_header_fields_are_parsed_as_in_java(case: tuple[Any, ...], text: str) -
 
 
 @pytest.mark.parametrize("text", ODD)
-def test_the_typed_decoder_accepts_only_usual_numbers(text: str) -> None:
+def test_the_fast_header_decoder_accepts_only_numbers_that_it_parses_like_java(text: str) -> None:
     """It reads numbers with the decoder's own rules, which take decimal fractions and exponents."""
     for code, _, fields, name, attribute, bits, _ in FIELDS:
         header = in_one_call(code, fields | {name: text}) if "\ud800" not in text else None

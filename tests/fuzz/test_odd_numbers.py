@@ -177,7 +177,7 @@ def test_odd_values_in_any_header_are_accepted_or_refused_with_a_reason(tmp_path
 @pytest.mark.timeout(300)
 @given(st.data())
 @settings(max_examples=examples(15), deadline=None)
-def test_several_odd_values_are_accepted_or_refused_with_a_reason(
+def test_several_odd_values_in_a_request_are_accepted_or_refused_with_a_reason(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Chance finds what nobody lists: any JSON at any places of a body, several times over."""

@@ -190,7 +190,7 @@ def test_mutated_requests_to_every_processor_are_answered_or_refused(
     assert all(path.name in ("store", "acl.yml") for folder in tmp_path.iterdir() for path in folder.iterdir())
 
 
-def test_most_fuzz_seeds_are_accepted_by_the_servers(tmp_path: Path) -> None:
+def test_the_servers_accept_most_of_the_unmutated_fuzz_requests(tmp_path: Path) -> None:
     """A fuzzer whose seeds are refused at the door finds nothing: every code with a processor is sent, and most succeed."""
     sent: set[int] = set()
     accepted: list[set[int]] = []

@@ -150,7 +150,7 @@ def test_a_rebuilt_index_equals_that_of_rocketmq(clean: Any, tmp_path: Path) -> 
     assert [after[name] for name in sorted(after)] == [before[name] for name in sorted(before)]
 
 
-def test_queues_index_and_checkpoint_equal_the_dump(clean: Any, tmp_path: Path) -> None:
+def test_queues_index_and_checkpoint_are_read_as_rocketmqs_own_code_reads_them(clean: Any, tmp_path: Path) -> None:
     """Units, index headers and the checkpoint's three times, through the objects that read them."""
     store = clean.open(clean.unpack(tmp_path))
     try:
@@ -190,7 +190,7 @@ def header(file: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("rebuilt", [False, True])
-def test_offsets_equal_the_answers_of_the_live_broker(clean: Any, tmp_path: Path, rebuilt: bool) -> None:
+def test_queue_offsets_equal_those_that_the_java_broker_answered(clean: Any, tmp_path: Path, rebuilt: bool) -> None:
     """Min and max per queue, the oldest message's time, and where each message lies."""
     store = clean.open(clean.rebuild(tmp_path) if rebuilt else clean.unpack(tmp_path))
     try:
@@ -218,7 +218,7 @@ def test_offsets_equal_the_answers_of_the_live_broker(clean: Any, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["store-basic", "store-delay-tran:after"])
 @pytest.mark.parametrize("rebuilt", [False, True])
-def test_queries_by_key_and_time_equal_the_answers_of_the_live_broker(
+def test_queries_by_key_and_time_return_what_the_java_broker_answered(
     load_golden: Any, name: str, tmp_path: Path, rebuilt: bool
 ) -> None:
     """Request codes 12 and 29, from the files as they came and from rebuilt ones."""

@@ -77,7 +77,7 @@ def test_rebuilt_queues_and_extension_files_equal_those_of_rocketmq(golden: Any,
     assert snapshot(tmp_path, *FOLDERS) == before
 
 
-def test_the_filter_file_is_written_unchanged(golden: Any, tmp_path: Path) -> None:
+def test_rocketmqs_consumer_filter_file_is_written_back_unchanged(golden: Any, tmp_path: Path) -> None:
     """A Java broker that takes the store back finds its file unchanged."""
     path = golden.unpack(tmp_path) / "config" / "consumerFilter.json"
     before = path.read_bytes()
@@ -89,7 +89,7 @@ def test_the_filter_file_is_written_unchanged(golden: Any, tmp_path: Path) -> No
     assert path.read_bytes() == before
 
 
-def test_extension_units_equal_the_dump(golden: Any, tmp_path: Path) -> None:
+def test_extension_units_are_read_as_rocketmqs_own_code_reads_them(golden: Any, tmp_path: Path) -> None:
     """The units are read through the addresses in the queues, as a pull reads them."""
     store = open_with_filters(golden, golden.unpack(tmp_path), filters_of(golden, tmp_path))
     try:

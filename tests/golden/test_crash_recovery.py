@@ -231,7 +231,7 @@ def test_bytes_cut_from_the_log_are_kept_in_quarantine(crash: Any, name: str, tm
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_recovered_store_is_not_recovered_again(crash: Any, name: str, tmp_path: Path) -> None:
+def test_a_recovered_store_is_not_recovered_at_the_next_start(crash: Any, name: str, tmp_path: Path) -> None:
     """A recovered store is a clean one: opened again, no byte of it changes."""
     root, _recovered = crashed(crash, name, tmp_path)
     crash.open(root).close()
@@ -279,7 +279,7 @@ def test_a_queue_cut_by_a_clean_start_has_no_stale_units(crash: Any, tmp_path: P
         assert not raw[queue["maxOffset"] * 20 :].strip(b"\0")
 
 
-def test_opening_without_starting_leaves_a_crashed_store_crashed(crash: Any, tmp_path: Path) -> None:
+def test_opening_a_crashed_store_without_starting_keeps_its_abort_file(crash: Any, tmp_path: Path) -> None:
     """The dispatchers have not caught up yet, so the next start must recover the store again."""
     root, recovered = crashed(crash, "kill9", tmp_path)
     recover(crash.spec(root)).close()

@@ -89,7 +89,7 @@ def test_repair_of_a_clean_store_changes_no_byte(clean: Any, tmp_path: Path) -> 
     assert verify(StoreFiles(tmp_path), DELAY_LEVEL_MS).findings == []
 
 
-def test_the_doctor_exports_every_message_as_dumped(clean: Any, tmp_path: Path) -> None:
+def test_the_doctor_exports_every_message_of_a_store_of_rocketmq_unchanged(clean: Any, tmp_path: Path) -> None:
     """Place, queue, body, properties and times, as the real decoder read them."""
     found = list(messages(StoreFiles(clean.unpack(tmp_path)), Wanted()))
     assert len(found) == len(clean.records)
@@ -108,7 +108,7 @@ def test_the_doctor_exports_every_message_as_dumped(clean: Any, tmp_path: Path) 
         assert record.properties == wanted["properties"]
 
 
-def test_keys_with_the_same_hash_find_their_own_messages(load_golden: Any, tmp_path: Path) -> None:
+def test_index_keys_with_the_same_hash_find_only_their_own_messages(load_golden: Any, tmp_path: Path) -> None:
     """Each key that the real broker was asked for leads to the messages it answered."""
     golden = load_golden("store-basic")
     files = StoreFiles(golden.unpack(tmp_path), IndexGeometry(100, 400))
@@ -137,7 +137,7 @@ def test_the_doctor_predicts_the_recovery_of_a_crashed_store(crash: Any, name: s
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_verify_distinguishes_a_crash_from_damage(crash: Any, name: str, tmp_path: Path) -> None:
+def test_verify_distinguishes_the_effects_of_a_crash_from_damage(crash: Any, name: str, tmp_path: Path) -> None:
     """Torn tails and queues that are behind are for a start to mend; bad bytes with records behind them are not."""
     root, _recovered = crashed(crash, name, tmp_path)
     report = verify(StoreFiles(root), DELAY_LEVEL_MS)

@@ -17,7 +17,7 @@ SOURCE = Path(flintmq.protocol.__file__)
 
 
 @pytest.mark.parametrize("name", flintmq.protocol.__all__)
-def test_each_public_protocol_name_is_the_object_of_its_module(name: str) -> None:
+def test_each_public_protocol_name_is_the_same_object_as_in_its_own_module(name: str) -> None:
     """Two classes of one name would not be equal in ``isinstance`` and ``except``."""
     value = getattr(flintmq.protocol, name)
     home = flintmq.protocol._HOME_OF[name]
@@ -48,7 +48,7 @@ def test_every_header_class_is_a_public_protocol_name() -> None:
     assert headers <= set(flintmq.protocol.__all__)
 
 
-def test_a_command_that_sends_a_request_loads_no_broker() -> None:
+def test_a_command_that_sends_a_request_imports_no_broker_modules() -> None:
     """A plugin's module is imported at each start of the command line."""
     script = (
         "import sys; from flintmq.protocol import RequestCode, request\n"

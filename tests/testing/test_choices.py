@@ -5,20 +5,20 @@ from __future__ import annotations
 from flintmq.testing.choices import Choices, shrink
 
 
-def test_a_replay_repeats_the_recorded_decisions_and_then_returns_0() -> None:
+def test_a_replay_of_choices_repeats_the_recorded_decisions_and_then_returns_0() -> None:
     first = Choices(3)
     made = [first.below(10) for _ in range(20)]
     again = Choices(recorded=first.made[:15])
     assert [again.below(10) for _ in range(20)] == made[:15] + [0] * 5
 
 
-def test_happens_with_0_percent_records_no_decision() -> None:
+def test_a_choice_with_a_probability_of_0_percent_records_no_decision() -> None:
     choices = Choices(1)
     assert not any(choices.happens(0) for _ in range(100))
     assert choices.made == []
 
 
-def test_happens_is_true_about_as_often_as_its_percentage() -> None:
+def test_a_random_choice_is_true_about_as_often_as_its_percentage() -> None:
     choices = Choices(1)
     assert 200 < sum(choices.happens(25) for _ in range(1000)) < 300
 

@@ -53,7 +53,7 @@ def test_a_topic_has_queues_on_every_master(cluster: EmbeddedCluster) -> None:
             found |= {message.body for message in consumer.poll()}
 
 
-def test_a_slave_copies_its_master_again_after_a_cut(cluster: EmbeddedCluster) -> None:
+def test_a_slave_copies_its_master_again_after_their_connection_was_cut(cluster: EmbeddedCluster) -> None:
     """The cut affects only the link of the slave, and clients still reach the master."""
     cluster.create_topic("T", 1)
     master, (slave,) = cluster["broker-a"], cluster.slaves("broker-a")
@@ -110,7 +110,7 @@ def test_all_brokers_of_a_cluster_share_the_virtual_clock(tmp_path: Path) -> Non
         assert [message.body for message in cluster.messages("T")] == [b"later", b"later"]
 
 
-def test_time_advances_for_slaves_and_stopped_brokers(tmp_path: Path) -> None:
+def test_virtual_time_also_advances_for_slaves_and_stopped_brokers(tmp_path: Path) -> None:
     """A slave copies what fell due on its master; a master that was down then delivers when it is back."""
     clock = VirtualClock()
     with EmbeddedCluster(tmp_path, clock=clock, with_faults=True) as cluster:
@@ -136,7 +136,7 @@ def test_a_failed_start_of_a_member_stops_the_whole_cluster(tmp_path: Path) -> N
     assert not any(master.runs for master in cluster)
 
 
-def test_cutting_a_master_off_from_its_master_is_an_error(cluster: EmbeddedCluster) -> None:
+def test_cutting_the_replication_of_a_broker_that_has_no_master_is_an_error(cluster: EmbeddedCluster) -> None:
     """The mistake in the test must be named, and not pass as a fault without effect."""
     with pytest.raises(ValueError, match="no master"):
         cluster["broker-b"].faults.cut_master()

@@ -181,7 +181,7 @@ def test_a_delayed_answer_is_still_received(faults: Faults, producer: Producer) 
 
 
 @pytest.mark.parametrize("silently", [False, True])
-def test_clients_cannot_reach_a_broker_until_its_cut_is_undone(
+def test_clients_cannot_reach_a_broker_until_its_network_cut_is_undone(
     broker: EmbeddedBroker, faults: Faults, producer: Producer, silently: bool
 ) -> None:
     """A server that has gone is noticed at once; a split network by the client's own timeouts only."""

@@ -102,7 +102,9 @@ def test_the_processor_kit_creates_and_checks_a_processor_on_one_loop() -> None:
         (lambda self, request: request.channel.took(1) or Response(), r"every took\(\) has its gave\(\)"),
     ],
 )
-def test_the_processor_kit_names_the_broken_rule(handler: Callable[[Any, Request], Any], rule: str) -> None:
+def test_the_processor_kit_names_the_rule_that_a_processor_breaks(
+    handler: Callable[[Any, Request], Any], rule: str
+) -> None:
     """Each of these would cost a client its answer, or the broker its count."""
     broken = _broken(handler)
     with pytest.raises(KitFailure, match=rule):

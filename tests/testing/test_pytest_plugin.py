@@ -70,7 +70,7 @@ def test_tests_that_share_a_broker_have_different_topics(pytester: pytest.Pytest
     pytester.runpytest_subprocess().assert_outcomes(passed=2)
 
 
-def test_the_entry_point_imports_only_empty_packages() -> None:
+def test_the_pytest_entry_point_imports_only_itself_and_empty_packages() -> None:
     """Every start of pytest imports it, also in projects that do not use it."""
     code = "import sys, flintmq.testing.pytest_plugin; print(*sorted(n for n in sys.modules if 'flintmq' in n))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

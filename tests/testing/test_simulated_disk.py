@@ -49,7 +49,7 @@ def test_a_power_cut_can_remove_a_file_whose_folder_was_not_synced() -> None:
     assert FILE in point.power_cut("lost", random.Random(1)).files
 
 
-def test_states_yields_every_kind_of_crash_and_repeats_with_its_seed() -> None:
+def test_crash_states_of_a_disk_have_every_kind_of_crash_and_repeat_with_their_seed() -> None:
     """A failure that a crash test finds must be had again."""
     disk = SimulatedDisk()
     mapped(disk)
@@ -59,7 +59,7 @@ def test_states_yields_every_kind_of_crash_and_repeats_with_its_seed() -> None:
     assert found == [(at, kind, image.key()) for at, kind, image in states(disk, numbers, 7)]
 
 
-def test_a_scripted_operation_fails_once_or_always() -> None:
+def test_a_scripted_disk_failure_occurs_once_or_always() -> None:
     """The errors are those of the store, as with a real disk."""
     disk = SimulatedDisk()
     disk.make_folder(FOLDER)

@@ -20,7 +20,7 @@ def test_ratios_between_commits_are_computed_within_a_round() -> None:
     assert row["low"] < row["mean"] == 1.097 < row["high"]
 
 
-def test_the_order_of_the_sides_changes_with_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_the_compared_commits_changes_with_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two runs finds the caches warm."""
     tool = importlib.import_module("bench_commits")
     asked: list[str] = []

@@ -16,7 +16,7 @@ from .conftest import TOOLS, RunTool
 SMALL = ("--set", "store.commit_log_file_bytes=4MiB", "--set", "index.enable=false")
 
 
-def test_the_script_shows_the_help_of_the_comparison() -> None:
+def test_the_script_against_java_shows_the_help_of_the_comparison() -> None:
     """The options of the comparison are asked for without Java, Maven or the peer kit."""
     environment = os.environ | {"PYTHON": sys.executable}
     script = [str(TOOLS / "against_java.sh"), "--help"]
@@ -26,7 +26,7 @@ def test_the_script_shows_the_help_of_the_comparison() -> None:
 
 
 @pytest.mark.slow
-def test_a_comparison_of_flintmq_with_itself_has_all_rows(tool: RunTool, name_server: str) -> None:
+def test_a_benchmark_comparison_of_flintmq_with_itself_has_all_requested_rows(tool: RunTool, name_server: str) -> None:
     """Every row that needs no command, both sides, and the ratio."""
     rows = "send-4x1,batch-32,consume,latency-2000,memory,in-process,start"
     outcome = tool(
@@ -158,7 +158,7 @@ def test_rows_that_need_a_missing_client_are_refused(tool: RunTool) -> None:
     assert "--client" in outcome.err
 
 
-def test_compare_refuses_unknown_rows(tool: RunTool) -> None:
+def test_the_benchmark_comparison_refuses_unknown_rows(tool: RunTool) -> None:
     """The error about a misspelled row names the existing rows."""
     outcome = tool("bench_compare", "--rows", "send-5x5")
     assert outcome.code == 2

@@ -38,7 +38,9 @@ def machine() -> ModuleType:
         ("async def f():\n    await get_running_loop().run_in_executor(None, g)", "run_in_executor"),
     ],
 )
-def test_code_that_uses_the_real_machine_is_found(machine: ModuleType, source: str, found: str) -> None:
+def test_the_rule_finds_simulated_code_that_uses_the_real_clock_or_system(
+    machine: ModuleType, source: str, found: str
+) -> None:
     for path in ("core/a.py", "remoting/client/a.py", "programs/broker/a.py"):
         assert machine.machine_reads(machine.Sources({path: source})) == {f"{path}:{found}"}
 
@@ -53,11 +55,11 @@ def test_code_that_uses_the_real_machine_is_found(machine: ModuleType, source: s
         "def f(clock):\n    return clock.monotonic()",
     ],
 )
-def test_code_that_does_not_use_the_real_machine_is_not_reported(machine: ModuleType, source: str) -> None:
+def test_the_rule_does_not_report_code_without_real_clock_or_system_calls(machine: ModuleType, source: str) -> None:
     assert machine.machine_reads(machine.Sources({"core/a.py": source})) == set()
 
 
-def test_clock_modules_and_unsimulated_code_may_use_the_real_machine(machine: ModuleType) -> None:
+def test_clock_modules_and_unsimulated_code_may_use_the_real_clock(machine: ModuleType) -> None:
     source = "import time\nnow = time.time()"
     paths = ("core/io/clock.py", "plugins/spark/a.py", "programs/cli/a.py", "testing/a.py")
     assert machine.machine_reads(machine.Sources(dict.fromkeys(paths, source))) == set()

@@ -39,7 +39,7 @@ def test_a_line_of_the_readme_table_has_the_median_and_the_interval(numbers: Mod
     assert low < 0.36 < 0.5 < high
 
 
-def test_a_mean_of_several_rows_has_only_a_ratio(numbers: ModuleType) -> None:
+def test_the_mean_of_several_readme_rows_shows_a_ratio_and_no_rates(numbers: ModuleType) -> None:
     """Rates of different loads have no mean that says anything."""
     line = next(line for line in numbers.table([run_with(numbers, 2.0)] * 3) if "SYNC_FLUSH" in line)
     assert [cell.strip() for cell in line.strip("|").split("|")][1:] == ["messages/s", "", "", "2.00", "2.00 to 2.00"]
@@ -53,7 +53,7 @@ def test_a_benchmark_run_without_a_figure_is_an_error(numbers: ModuleType) -> No
         numbers.table([run_with(numbers, 1.0), broken, run_with(numbers, 1.0)])
 
 
-def test_with_table_replaces_only_the_table_of_the_readme(numbers: ModuleType) -> None:
+def test_writing_the_table_of_numbers_leaves_the_rest_of_the_readme_unchanged(numbers: ModuleType) -> None:
     """The option ``--write`` must leave the rest of the README as it is."""
     before = (ROOT / "README.md").read_text()
     lines = numbers.table([run_with(numbers, 0.5)] * 3)

@@ -52,7 +52,7 @@ class Kind(Base):
         ("untested_modules", {"core/a.py"}),
     ],
 )
-def test_a_rule_finds_only_the_code_that_breaks_it(tidy: ModuleType, rule: str, found: set[str]) -> None:
+def test_a_tidy_rule_finds_only_the_code_that_breaks_the_rule(tidy: ModuleType, rule: str, found: set[str]) -> None:
     """Imports for type checkers make no cycle, and inherited names are found."""
     texts = {
         "core/a.py": BROKEN,

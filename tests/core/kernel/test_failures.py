@@ -18,7 +18,7 @@ def part(most: int = 3, owner: PluginOrigin = MINE, *, optional: bool = True, pr
     return Failures(most).of(owner, "flintmq_services", "service 'mine'", optional=optional, provoked=provoked)
 
 
-def test_a_part_is_switched_off_permanently_at_its_failure_limit() -> None:
+def test_a_plugin_part_is_switched_off_permanently_at_its_failure_limit() -> None:
     made = part(2)
     made.failed(ValueError("no"), "tick")
     assert not made.why_off
@@ -36,7 +36,7 @@ def test_a_part_is_switched_off_permanently_at_its_failure_limit() -> None:
     [part(0), part(1, optional=False), part(1, BUILT_IN)],
     ids=["no-limit", "essential", "built-in"],
 )
-def test_a_part_without_a_limit_is_never_switched_off(made: Part) -> None:
+def test_a_plugin_part_without_a_failure_limit_is_never_switched_off(made: Part) -> None:
     for _ in range(100):
         made.failed(ValueError("no"))
     assert made.errors == 100
@@ -44,7 +44,9 @@ def test_a_part_without_a_limit_is_never_switched_off(made: Part) -> None:
 
 
 @pytest.mark.parametrize(("calls_between", "is_off"), [(1, True), (2, True), (3, False)])
-def test_failures_that_clients_provoke_count_only_if_consecutive(calls_between: int, is_off: bool) -> None:
+def test_failures_that_clients_cause_switch_a_plugin_part_off_only_if_consecutive(
+    calls_between: int, is_off: bool
+) -> None:
     """One client's odd requests must not take a processor from all others."""
     made = part(3, provoked=True)
     for _ in range(20):
@@ -53,7 +55,7 @@ def test_failures_that_clients_provoke_count_only_if_consecutive(calls_between: 
     assert bool(made.why_off) is is_off
 
 
-def test_a_switched_off_part_is_listed_only_for_its_plugin() -> None:
+def test_a_switched_off_part_is_listed_only_for_the_plugin_that_registered_it() -> None:
     failures = Failures(1)
     failures.of(MINE, "flintmq_services", "service 'mine'", optional=True).failed(ValueError("no"))
     assert failures.off(MINE) == ("service mine: failed 1 times, the last time in service 'mine': ValueError: no",)
@@ -62,7 +64,7 @@ def test_a_switched_off_part_is_listed_only_for_its_plugin() -> None:
     assert (failures.last_error(MINE), failures.last_error(BUILT_IN)) == ("service 'mine': ValueError: no", "")
 
 
-def test_repeated_failures_log_one_traceback_and_then_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failures_of_a_plugin_log_one_traceback_and_then_counts(caplog: pytest.LogCaptureFixture) -> None:
     """A plugin that fails with each of a million messages must not fill a disk."""
     failures = Failures()
     for number in range(1_000):
@@ -81,7 +83,7 @@ def test_the_number_of_distinct_failures_that_are_logged_is_bounded(caplog: pyte
     assert failures.errors(MINE) == 3_000
 
 
-def test_an_error_that_is_raised_again_is_counted_once() -> None:
+def test_an_error_that_passes_through_two_plugins_is_counted_only_for_the_first() -> None:
     """An index builder raises through the dispatcher that calls it."""
     failures, error = Failures(), ValueError("no")
     failures.of(MINE, "a", "index builder 'mine'").failed(error, raised_on=True)
@@ -89,13 +91,13 @@ def test_an_error_that_is_raised_again_is_counted_once() -> None:
     assert (failures.errors(MINE), failures.errors(BUILT_IN)) == (1, 0)
 
 
-def test_a_secret_error_is_shown_only_by_its_type() -> None:
+def test_an_error_marked_as_secret_is_shown_only_by_its_type() -> None:
     made = part()
     made.failed(ValueError("password"), is_secret=True)
     assert made._failures.last_error(MINE) == "service 'mine': ValueError"
 
 
-def test_counting_swallows_the_error_even_a_system_exit() -> None:
+def test_an_error_of_a_plugin_even_a_system_exit_is_counted_and_not_raised() -> None:
     made = part()
     with made.counting("tick"):
         raise SystemExit(3)
@@ -103,7 +105,9 @@ def test_counting_swallows_the_error_even_a_system_exit() -> None:
 
 
 @pytest.mark.parametrize(("owner", "calling"), [(MINE, MINE), (BUILT_IN, None)])
-def test_calling_is_the_plugin_whose_part_is_created(owner: PluginOrigin, calling: PluginOrigin | None) -> None:
+def test_the_plugin_whose_part_is_being_created_is_also_known_in_its_tasks(
+    owner: PluginOrigin, calling: PluginOrigin | None
+) -> None:
     """The plugin must also be known in a task that the part starts."""
 
     async def seen() -> PluginOrigin | None:
@@ -127,7 +131,7 @@ def test_an_error_raised_during_a_start_is_recorded_and_raised() -> None:
     assert CALLING.get() is None
 
 
-def test_brief_describes_an_error_whose_str_raises() -> None:
+def test_the_short_text_of_an_error_is_bounded_and_exists_even_if_str_raises() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError

@@ -34,7 +34,7 @@ print(may, "found" in [plugin.origin.name for plugin in find_entry_points(frozen
 
 
 @pytest.mark.parametrize("folder", ["found-1.0.dist-info", "found.egg-info", "found-1.0-py3.11.egg/EGG-INFO"])
-def test_the_quick_search_finds_every_installed_plugin(tmp_path: Path, folder: str) -> None:
+def test_the_quick_search_finds_a_plugin_in_every_form_of_installation(tmp_path: Path, folder: str) -> None:
     """However it was installed."""
     info = tmp_path / folder
     info.mkdir(parents=True)
@@ -52,7 +52,7 @@ def test_the_quick_search_finds_a_plugin_in_a_zip_file(tmp_path: Path) -> None:
     assert looked_at(archive) == "True True"
 
 
-def test_packages_without_plugins_do_not_cause_a_full_search(tmp_path: Path) -> None:
+def test_packages_without_flintmq_plugins_do_not_cause_a_full_search(tmp_path: Path) -> None:
     """Most packages announce nothing, or commands; a file may lie where others have a folder."""
     info = tmp_path / "other-1.0.dist-info"
     info.mkdir()

@@ -53,7 +53,7 @@ class Builder:
         raise OSError("close")
 
 
-def test_a_guarded_object_counts_failures_once_but_no_refusals(part: Part) -> None:
+def test_failures_of_a_plugins_index_builder_are_counted_once_and_refusals_are_not(part: Part) -> None:
     """The dispatcher `index` calls the index builder: one failure, not two."""
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     IsolatedDispatcher(builder, part, essential=False).dispatch(sample_batch(0))
@@ -65,7 +65,7 @@ def test_a_guarded_object_counts_failures_once_but_no_refusals(part: Part) -> No
     assert part.errors == 2
 
 
-def test_a_guarded_object_has_the_optional_methods_of_its_object(part: Part) -> None:
+def test_the_wrapper_of_a_plugin_object_has_only_the_optional_methods_of_the_object(part: Part) -> None:
     builder: Any = Guarded(Builder(), INDEX_BUILDER, part, "somebody")
     assert (builder.size, builder.committed()) == (7, 17)
     assert isinstance(builder, SupportsCommitted)

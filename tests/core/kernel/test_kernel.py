@@ -121,7 +121,7 @@ def test_the_replacement_of_an_essential_dispatcher_is_essential(make_module: Ma
         check_dispatchers(kernel.registries, ["two"])
 
 
-def test_two_plugins_with_parts_of_one_name_require_a_qualified_name(make_module: MakeModule) -> None:
+def test_parts_with_the_same_name_in_two_plugins_require_a_qualified_name(make_module: MakeModule) -> None:
     body = (
         "class Plugin:\n    @hookimpl\n    def flintmq_dispatchers(self, register):\n        register('two', print)\n"
     )
@@ -132,7 +132,7 @@ def test_two_plugins_with_parts_of_one_name_require_a_qualified_name(make_module
     assert kernel.registries.dispatchers.pick(f"{second}.Plugin/two").owner.name == f"{second}.Plugin"
 
 
-def test_the_error_about_an_unknown_name_suggests_the_nearest_name() -> None:
+def test_the_error_about_an_unknown_part_name_suggests_the_most_similar_name() -> None:
     kernel = assemble()
     with pytest.raises(PluginError, match=r"'consum_queue' \(dispatchers\); did you mean 'consume_queue'\?"):
         kernel.registries.dispatchers.pick("consum_queue")
@@ -243,13 +243,13 @@ def test_unknown_optional_hooks_are_ignored(make_module: MakeModule) -> None:
     assert assemble(f"{make_module(body)}:P").describe()[-1].hooks == ("flintmq_broker_starting",)
 
 
-def test_a_plugin_may_not_be_named_twice(make_module: MakeModule) -> None:
+def test_naming_a_plugin_twice_in_the_configuration_is_refused(make_module: MakeModule) -> None:
     module = make_module("class P:\n    @hookimpl\n    def flintmq_broker_starting(self): ...")
     with pytest.raises(PluginError, match=r"broker.yaml:11: .* names this plugin twice"):
         assemble(f"{module}:P", f"{module}:P")
 
 
-def test_two_built_in_parts_of_one_name_are_refused() -> None:
+def test_two_built_in_parts_with_the_same_name_are_refused() -> None:
     other = type("Other", (BuiltIn,), {"plugin_name": "other"})()
     with pytest.raises(PluginError, match=r"plugin 'other' \(built-in\): the dispatcher 'one' is registered by"):
         assemble(builtins=[BuiltIn(), other])
@@ -267,7 +267,7 @@ def test_disabled_plugins_are_listed_but_not_loaded(make_module: MakeModule, cap
     assert "never-heard-of" in caplog.text
 
 
-def test_describe_returns_source_hooks_registrations_and_errors(make_module: MakeModule) -> None:
+def test_describe_returns_a_plugins_source_hooks_registrations_and_errors(make_module: MakeModule) -> None:
     body = """
     class P:
         @hookimpl
@@ -401,7 +401,7 @@ def test_an_error_of_a_built_in_plugin_stops_only_the_start() -> None:
     assert kernel.describe()[0].errors == 2
 
 
-def test_every_hook_that_registers_has_a_registrar() -> None:
+def test_every_registering_hook_has_a_registry_and_every_broker_hook_is_called() -> None:
     """A spec that is documented but never called would be a promise nobody keeps."""
     specs = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     registering = {name for name in specs if not name.startswith("flintmq_broker_")}

@@ -10,7 +10,7 @@ from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.metrics import Measurement, checked
 
 
-def test_a_valid_measurement_is_accepted_with_shortened_labels() -> None:
+def test_a_valid_measurement_is_accepted_and_its_long_labels_are_shortened() -> None:
     """A value is a float, whatever number it was."""
     told = checked(Measurement("audit_lines_total", 3, {"file": "x" * 1000}, "counter", "Lines."))
     assert (told.name, told.value, len(told.labels["file"])) == ("audit_lines_total", 3.0, 300)

@@ -73,7 +73,9 @@ def methods_of(*protocols: type) -> dict[str, Any]:
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_plugin_shapes_have_the_methods_of_the_ports(shape: Shape, needed: type, optional: tuple[type, ...]) -> None:
+def test_the_methods_required_of_plugin_objects_are_those_of_the_port_protocols(
+    shape: Shape, needed: type, optional: tuple[type, ...]
+) -> None:
     assert dict(shape.methods) == methods_of(needed)
     assert {**shape.methods, **shape.optional} == {**methods_of(*optional), **shape.methods}
 
@@ -85,13 +87,13 @@ def test_plugin_shapes_have_the_methods_of_the_ports(shape: Shape, needed: type,
         (lambda self: None, "expected handle(request), plain or 'async def'; found "),
     ],
 )
-def test_a_default_processor_is_checked_with_its_port(made: Any, wrong: str) -> None:
+def test_a_default_request_processor_without_a_valid_handle_method_is_refused(made: Any, wrong: str) -> None:
     kind = type("Odd", (), {"handle": made})
     said = DEFAULT_PROCESSOR._wrong(kind())
     assert said.startswith(f"a Odd; {wrong}") if wrong else not said
 
 
-def test_every_hook_that_registers_has_a_shape() -> None:
+def test_every_registering_hook_has_a_check_of_the_registered_objects() -> None:
     registering = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     hooks = {registry.shape.hook for registry in vars(Registries()).values()}
     assert hooks <= registering
@@ -127,7 +129,7 @@ def _wraps(function: Callable[..., Any]) -> Callable[..., Any]:
     ],
     ids=lambda function: type(function).__name__,
 )
-def test_callables_that_accept_the_arguments_are_accepted(function: Any) -> None:
+def test_callables_that_accept_the_arguments_of_a_hook_are_accepted(function: Any) -> None:
     """However it is written: a decorator's signature counts, not that of what it stands before."""
     assert wrong_call(function, ("one",)) == "" or function is AsyncCall
 
@@ -145,11 +147,11 @@ def test_callables_that_accept_the_arguments_are_accepted(function: Any) -> None
     ],
     ids=lambda function: type(function).__name__,
 )
-def test_callables_that_do_not_accept_the_arguments_are_refused(function: Any) -> None:
+def test_callables_that_do_not_accept_the_arguments_of_a_hook_are_refused(function: Any) -> None:
     assert wrong_call(function, ("one",))
 
 
-def test_shown_returns_one_short_line_for_any_object() -> None:
+def test_error_texts_show_any_object_in_one_short_line() -> None:
     class Mute:
         def __repr__(self) -> str:
             raise RuntimeError

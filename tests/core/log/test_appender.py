@@ -65,7 +65,7 @@ def test_a_record_that_fits_with_its_blank_stays_in_the_file(tmp_path: Path) -> 
         assert one(store, message()).commit_log_offset_bytes == FILE_BYTES
 
 
-def test_a_batch_stays_in_one_piece_with_consecutive_offsets(tmp_path: Path) -> None:
+def test_the_messages_of_a_batch_are_stored_adjacent_with_consecutive_queue_offsets(tmp_path: Path) -> None:
     """RocketMQ's clients compute the members' ids from the first."""
     with opened(tmp_path) as store:
         one(store, sized(FILE_BYTES - 400))
@@ -228,7 +228,7 @@ def test_a_batch_with_an_unencodable_property_stores_nothing(tmp_path: Path) -> 
         assert stored.commit_log_offset_bytes == first.message_size_bytes
 
 
-def test_wait_false_changes_neither_the_bytes_nor_the_durability(tmp_path: Path) -> None:
+def test_the_property_wait_false_changes_neither_the_stored_bytes_nor_the_durability(tmp_path: Path) -> None:
     """WAIT=false changes when the sender is answered, not what is stored; the promise of durability is made all the same."""
     with opened(tmp_path / "a") as store:
         assert store.put([message(wait=True)]).waiter.status is FlushStatus.FLUSHED
@@ -259,7 +259,7 @@ def test_prepared_and_rolled_back_records_take_no_queue_offset(tmp_path: Path) -
     ("level", "delay_ms"),
     [("1", 1_000), ("18", DELAY_LEVEL_MS[18]), ("99", DELAY_LEVEL_MS[18]), ("0", None), ("-1", None), ("x", None)],
 )
-def test_in_the_schedule_topic_the_tags_code_is_the_time_of_delivery(
+def test_the_tags_code_of_a_message_in_the_schedule_topic_is_its_delivery_time(
     tmp_path: Path, level: str, delay_ms: int | None
 ) -> None:
     """A delayed message's queue unit says when it is due; from memory and from the log alike."""

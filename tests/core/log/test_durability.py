@@ -85,7 +85,7 @@ def test_a_failed_sync_fences_the_store_permanently(monkeypatch: pytest.MonkeyPa
     assert len(one.fences) == 1
 
 
-def test_a_sync_without_a_free_descriptor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_that_fails_for_lack_of_a_file_descriptor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was tried, so nothing has failed: the process had no descriptor left."""
     one = Log()
     one.append()
@@ -97,7 +97,7 @@ def test_a_sync_without_a_free_descriptor_is_tried_again(monkeypatch: pytest.Mon
     assert one.log.flush(0) == one.marks.wrote
 
 
-def test_a_commit_counts_page_borders_instead_of_bytes() -> None:
+def test_the_dirty_pages_of_a_commit_are_counted_by_page_borders_and_not_by_bytes() -> None:
     """RocketMQ's ``isAbleToCommit`` asks how many page borders lie between, not how many bytes."""
     one = Log(synchronous=False, pooled=True, file_bytes=16 * 4096)
     body = b"b" * 3_000
@@ -113,7 +113,7 @@ def test_a_commit_counts_page_borders_instead_of_bytes() -> None:
     assert one.log.commit(1) < one.marks.wrote
 
 
-def test_without_a_pool_the_appender_commits() -> None:
+def test_without_a_transient_store_pool_an_append_moves_the_committed_position() -> None:
     """Two that move one position would move it back."""
     one = Log(synchronous=False)
     one.append()

@@ -29,7 +29,7 @@ def crash_copy(source: Path, target: Path) -> Path:
     return target
 
 
-def test_a_new_store_has_an_id_and_one_epoch(tmp_path: Path) -> None:
+def test_a_new_store_has_an_id_and_a_single_epoch(tmp_path: Path) -> None:
     """Readers and slaves must be able to tell one store from another from its first byte on."""
     with opened(tmp_path / "a") as store:
         epochs = store.epochs.epochs
@@ -40,7 +40,7 @@ def test_a_new_store_has_an_id_and_one_epoch(tmp_path: Path) -> None:
     assert read_epochs(tmp_path / "c") is None
 
 
-def test_a_clean_restart_begins_no_epoch(tmp_path: Path) -> None:
+def test_a_clean_restart_begins_no_new_epoch_of_the_log(tmp_path: Path) -> None:
     """An epoch too many would make every reader look whether its position still counts."""
     with opened(tmp_path) as store:
         fill(store)
@@ -65,7 +65,7 @@ def test_a_power_cut_begins_an_epoch_at_the_end_of_the_recovered_log(tmp_path: P
     assert found.store_id == read_epochs(tmp_path / "a").store_id  # type: ignore[union-attr]
 
 
-def test_a_torn_tail_begins_an_epoch_where_it_is_cut(tmp_path: Path) -> None:
+def test_cutting_a_torn_record_begins_an_epoch_at_the_cut(tmp_path: Path) -> None:
     """Whoever has seen the bytes that are cut must find out, and know from where on to read again."""
     with opened(tmp_path) as store:
         fill(store)
@@ -82,7 +82,7 @@ def test_a_torn_tail_begins_an_epoch_where_it_is_cut(tmp_path: Path) -> None:
         assert store.epochs.epochs == again
 
 
-def test_the_epoch_is_on_disk_before_anything_is_cut(tmp_path: Path) -> None:
+def test_a_new_epoch_is_on_disk_before_any_byte_of_the_log_is_cut(tmp_path: Path) -> None:
     """A crash between the two must not leave a shorter log that claims to be the same."""
     with opened(tmp_path) as store:
         fill(store)
@@ -117,7 +117,7 @@ def test_an_epoch_replaces_all_epochs_after_its_start() -> None:
     assert cut.current.id not in {epoch.id for epoch in epochs.entries}
 
 
-def test_the_epoch_of_a_position_is_found() -> None:
+def test_the_epoch_of_a_log_position_is_found() -> None:
     """The epoch of a position is what makes it a name; deleted files take their epochs with them."""
     epochs = Epochs.new().begun(100, MASTER).begun(200, MASTER)
     first, second, third = epochs.entries
@@ -207,7 +207,7 @@ def test_the_error_about_a_damaged_epoch_file_has_a_remedy(tmp_path: Path, chang
         (Epoch(True, 0, "cd" * 8, "created"),),
     ],
 )
-def test_inconsistent_epochs_are_refused(entries: tuple[Epoch, ...]) -> None:
+def test_an_epoch_file_with_inconsistent_epochs_is_refused(entries: tuple[Epoch, ...]) -> None:
     """They also come from another broker, with a checksum that is right."""
     with pytest.raises(ValueError, match=r"epoch|number"):
         Epochs.from_bytes(Epochs("ab" * 16, entries).to_bytes())

@@ -22,7 +22,7 @@ def filled(store: MessageStore) -> tuple[LogReader, list[int]]:
     return store.commit_log, [result.commit_log_offset_bytes for result in results]  # type: ignore[union-attr]
 
 
-def test_reading_requests_continues_across_the_ends_of_files(tmp_path: Path) -> None:
+def test_reading_dispatch_requests_continues_across_the_ends_of_log_files(tmp_path: Path) -> None:
     """A blank lies between the last record of a file and the first one of the next."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log, places = filled(store)
@@ -31,7 +31,7 @@ def test_reading_requests_continues_across_the_ends_of_files(tmp_path: Path) -> 
         assert log.next_file_start(places[-1]) == store.commit_log.queue.files[-1].start + FILE_BYTES
 
 
-def test_reading_requests_names_the_position_without_a_record(tmp_path: Path) -> None:
+def test_an_error_while_reading_the_log_names_the_position_without_a_record(tmp_path: Path) -> None:
     """Dispatch must not skip what it cannot read."""
     with opened(tmp_path, commit_log_file_bytes=FILE_BYTES) as store:
         log, places = filled(store)

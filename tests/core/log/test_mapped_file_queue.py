@@ -46,7 +46,7 @@ def test_buffered_bytes_are_not_readable_before_a_commit(tmp_path: Path) -> None
     assert file.flush() == file.flushed == 20
 
 
-def test_the_first_8_bytes_of_several_records_are_written_last(tmp_path: Path) -> None:
+def test_the_first_8_bytes_of_an_append_of_several_records_are_written_last(tmp_path: Path) -> None:
     """While the first eight bytes are zeros, nothing behind them was acknowledged."""
     file = made(FaultyDisk(), tmp_path)
     file.grow(SIZE)

@@ -15,7 +15,9 @@ from flintmq.core.log.no_room import no_room
         (StoreExhaustedError("/store: too many open files"), "store.exhausted", "ulimit -n"),
     ],
 )
-def test_the_refusal_names_the_exhausted_resource_and_its_key(error: StoreFullError, reason: str, key: str) -> None:
+def test_the_refusal_by_a_full_store_names_the_exhausted_resource_and_its_setting(
+    error: StoreFullError, reason: str, key: str
+) -> None:
     """The response code makes RocketMQ's clients try another broker."""
     refused = no_room(error)
     assert refused.code == 14

@@ -8,7 +8,9 @@ from flintmq.core.log.watermarks import Watermarks
 
 
 @pytest.mark.parametrize(("synchronous", "readable"), [(True, 100), (False, 200)])
-def test_the_readable_position_is_flushed_or_committed_by_strategy(synchronous: bool, readable: int) -> None:
+def test_the_readable_position_is_the_flushed_or_committed_position_by_strategy(
+    synchronous: bool, readable: int
+) -> None:
     """Consumers must not read a message that a crash can still remove under a synchronous strategy."""
     marks = Watermarks(synchronous=synchronous)
     marks.wrote, marks.committed, marks.flushed = 300, 200, 100
@@ -16,14 +18,16 @@ def test_the_readable_position_is_flushed_or_committed_by_strategy(synchronous: 
 
 
 @pytest.mark.parametrize(("replicated", "readable"), [(None, 200), (150, 150), (500, 200)])
-def test_the_replicated_position_only_lowers_the_readable_position(replicated: int | None, readable: int) -> None:
+def test_the_position_copied_by_slaves_can_only_lower_the_readable_position(
+    replicated: int | None, readable: int
+) -> None:
     """A slave may be ahead in another file's past, and a master without slaves waits for none."""
     marks = Watermarks(synchronous=False)
     marks.committed, marks.replicated = 200, replicated
     assert marks.readable == readable
 
 
-def test_set_all_moves_every_position_except_dispatched() -> None:
+def test_set_all_moves_every_position_of_the_log_except_the_dispatched_position() -> None:
     """The dispatched position is found separately, because queues may be behind the log."""
     marks = Watermarks(synchronous=True)
     marks.set_all(400)

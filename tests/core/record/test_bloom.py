@@ -69,7 +69,7 @@ def test_filter_sizes_follow_rocketmqs_formula() -> None:
             BloomFilter(*wrong)
 
 
-def test_bit_positions_for_another_filter_size_are_invalid() -> None:
+def test_bit_positions_computed_for_a_different_bloom_filter_size_are_invalid() -> None:
     """After a change of the configuration the stored positions mean something else."""
     small, large = BloomFilter(20, 32), BloomFilter(20, 64)
     assert not large.is_valid(small.positions("g"))

@@ -76,7 +76,7 @@ _CELLS = st.lists(
 @example([_cell(131, rec.MAGIC_V1, body) for body in (b"", b"", b"", _LURE, b"")], 9, 0)
 @example([_cell(131, rec.MAGIC_V1, b"")] * 5, 9, 1)
 @settings(max_examples=examples(300))
-def test_bulk_search_finds_the_same_record_offsets_as_the_search_one_by_one(
+def test_the_bulk_search_finds_the_same_record_offsets_as_a_search_record_by_record(
     cells: list[bytes], rows: int, cut_bytes: int
 ) -> None:
     """Looking for the magic must not take a body for a record, nor pass over one, wherever the bytes end."""
@@ -280,7 +280,7 @@ def as_row(request: DispatchRequest) -> tuple[object, ...]:
 @given(LOGS)
 @example([PLAIN] * 50)
 @settings(max_examples=examples(100))
-def test_columns_have_the_values_of_requests(specs: list[Spec]) -> None:
+def test_columns_read_from_the_log_have_the_values_of_the_dispatch_requests(specs: list[Spec]) -> None:
     """Every field, every key, in order, and up to the same place."""
     log = log_of(image_of(specs))
     columns = list(log.columns(0, log.queue.files[-1].start + FILE_BYTES))
@@ -290,7 +290,7 @@ def test_columns_have_the_values_of_requests(specs: list[Spec]) -> None:
     assert all(list(part.key_row) == sorted(part.key_row) for part in columns)
 
 
-def test_columns_end_at_the_last_whole_record_before_the_limit() -> None:
+def test_columns_read_from_the_log_end_at_the_last_whole_record_before_the_limit() -> None:
     """A slave may have acknowledged half a record: it is not read."""
     log = log_of(image_of([PLAIN] * 3))
     second = next(log.requests(0, 1)).message_size_bytes * 2
@@ -298,7 +298,7 @@ def test_columns_end_at_the_last_whole_record_before_the_limit() -> None:
         assert sum(map(len, log.columns(0, end))) == rows
 
 
-def test_columns_can_begin_in_the_middle_of_a_file() -> None:
+def test_columns_can_be_read_from_the_middle_of_a_log_file() -> None:
     """A start goes on where queues end."""
     log = log_of(image_of([PLAIN] * 60))
     places = [request.commit_log_offset_bytes for request in log.requests(0, 2 * FILE_BYTES)]
@@ -306,7 +306,7 @@ def test_columns_can_begin_in_the_middle_of_a_file() -> None:
     assert found == places[7:-1]
 
 
-def test_columns_stay_valid_after_their_file_is_closed() -> None:
+def test_columns_read_from_the_log_stay_valid_after_the_log_file_is_closed() -> None:
     """A file whose map is still in use cannot be closed."""
     log = log_of(image_of([PLAIN] * 10))
     columns = next(log.columns(0, FILE_BYTES))
@@ -326,7 +326,7 @@ def walked(image: Image, trusted_ms: int | None, *, check_crc: bool, skips_damag
 @given(LOGS, st.sampled_from([None, 0, FIRST_MS + 10, FIRST_MS + 10_000]), st.booleans(), st.booleans())
 @example([PLAIN] * 50, FIRST_MS + 10, True, True)
 @settings(max_examples=examples(100))
-def test_a_bulk_walk_and_a_walk_one_by_one_find_the_same_end(
+def test_a_log_scan_in_bulk_and_a_scan_record_by_record_find_the_same_end_of_the_log(
     specs: list[Spec], trusted_ms: int | None, check_crc: bool, skips_damage: bool
 ) -> None:
     """End, damage, and what else is decided by: counts, marks, times."""
@@ -340,7 +340,7 @@ def test_a_bulk_walk_and_a_walk_one_by_one_find_the_same_end(
     assert in_bulk == one_by_one
 
 
-def test_a_walk_loads_numpy_once_the_log_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_scan_loads_numpy_and_continues_in_bulk_if_the_log_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not imported yet a walk begins record by record, and goes on in bulk."""
     image = image_of([PLAIN] * 80)
     expected = walked(image, None, check_crc=True, skips_damage=True)

@@ -27,13 +27,13 @@ PLACE = 4_096
         (RecordFields(crc=1), "body has CRC"),
     ],
 )
-def test_each_failed_condition_of_a_record_has_a_reason(fields: RecordFields, why: str) -> None:
+def test_each_condition_that_makes_bytes_no_valid_record_has_a_reason(fields: RecordFields, why: str) -> None:
     """An operator reads the reason in the log, and a slave's in the error that names its master."""
     with pytest.raises(RecordError, match=why):
         check_record(memoryview(fields.encode(PLACE)), 0, PLACE)
 
 
-def test_a_record_at_another_offset_than_its_own_is_refused() -> None:
+def test_a_record_that_does_not_lie_at_its_stored_physical_offset_is_refused() -> None:
     """A body may hold a whole record of another place."""
     raw = memoryview(RecordFields().encode(PLACE))
     assert check_record(raw, 0, PLACE).commit_log_offset_bytes == PLACE
@@ -54,7 +54,7 @@ def _prepared(fields: RecordFields) -> RecordFields:
     )
 
 
-def test_the_fast_check_accepts_only_topics_checked_before() -> None:
+def test_the_fast_check_accepts_only_topics_that_the_full_check_has_accepted() -> None:
     """The first record of each topic is checked wholly."""
     raw = memoryview(RecordFields(properties=b"TAGS\x01A", store_timestamp_ms=9).encode(PLACE))
     check = RecordCheck()
@@ -82,7 +82,7 @@ def test_the_fast_check_accepts_no_record_that_the_full_check_refuses(at: int, v
         assert plain == (end, record.sys_flag, record.store_timestamp_ms, end - len(record.properties_bytes))
 
 
-def test_the_number_of_remembered_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_topics_remembered_by_the_record_check_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slave checks what one connection brings for months, while topics come and go."""
     lazy_numpy.load()
     monkeypatch.setattr("flintmq.core.record.check._NUMBERED_MAX", 2)

@@ -19,7 +19,7 @@ RECORDS = [
 ]
 
 
-def test_bulk_heads_equal_the_heads_of_single_records() -> None:
+def test_record_headers_read_in_bulk_equal_those_read_from_single_records() -> None:
     """Whatever the hosts are, and under both magics."""
     raw, starts = encode_all(RECORDS, 4_096)
     heads = read_heads(numpy.frombuffer(raw, numpy.uint8), numpy.array(starts))
@@ -38,7 +38,7 @@ def test_bulk_heads_equal_the_heads_of_single_records() -> None:
 
 
 @given(at=st.integers(0, 10_000), value=st.integers(0, 255))
-def test_a_bulk_head_is_bad_if_its_record_alone_is_refused(at: int, value: int) -> None:
+def test_a_damaged_record_is_refused_in_a_bulk_read_exactly_if_it_is_refused_alone(at: int, value: int) -> None:
     """One byte is changed, anywhere; the checksum and the text of the topic are for others to look at."""
     raw, starts = encode_all(RECORDS)
     broken = bytearray(raw)

@@ -44,7 +44,7 @@ def test_field_offsets_equal_those_in_rocketmqs_code() -> None:
         (HOST_V6, HOST_V6, HOSTS_V6),
     ],
 )
-def test_a_head_with_ipv4_or_ipv6_hosts_is_read(born: bytes, store: bytes, bits: int) -> None:
+def test_a_record_header_with_ipv4_or_ipv6_hosts_is_read(born: bytes, store: bytes, bits: int) -> None:
     """The bits of the sysFlag decide where every later field lies."""
     raw = RecordFields(born_host=born, store_host=store, reconsume_times=7, body=b"abc").encode(4_096)
     values = dict(zip([field.name for field in HEAD], head_struct(bits).unpack_from(raw), strict=True))
@@ -55,14 +55,14 @@ def test_a_head_with_ipv4_or_ipv6_hosts_is_read(born: bytes, store: bytes, bits:
     assert (values["reconsume_times"], values["body_length"]) == (7, 3)
 
 
-def test_picked_unpacks_the_named_fields_in_the_given_order() -> None:
+def test_a_struct_of_selected_record_fields_unpacks_them_in_order_of_offset() -> None:
     """Hot loops unpack what they look at only."""
     raw = RecordFields(queue_id=3, store_timestamp_ms=5).encode(77)
     assert picked("store_timestamp", "queue_id", "physical_offset").unpack_from(raw) == (3, 77, 5)
     assert picked("size").size == 4
 
 
-def test_the_numpy_type_of_a_head_has_the_same_offsets() -> None:
+def test_the_numpy_type_of_a_record_header_has_the_same_field_offsets() -> None:
     """One table for both ways of reading."""
     numpy = pytest.importorskip("numpy")
     kind = numpy.dtype(head_dtype())
@@ -70,7 +70,7 @@ def test_the_numpy_type_of_a_head_has_the_same_offsets() -> None:
     assert {name: kind.fields[name][1] for name in kind.names} == HEAD_AT
 
 
-def test_every_field_of_bytes_names_an_earlier_length_field() -> None:
+def test_every_variable_length_record_field_names_an_earlier_length_field() -> None:
     """A field of bytes names the one that says how long it is, and that one lies before it."""
     names = [field.name for field in FIELDS]
     for at, field in enumerate(FIELDS):

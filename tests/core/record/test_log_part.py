@@ -50,7 +50,7 @@ pieces = st.lists(
 
 
 @given(pieces, st.sampled_from([0, 4096]), st.integers(0, 5), st.integers(0, 9))
-def test_the_search_for_records_does_not_depend_on_holes_or_chunks(
+def test_the_search_for_records_does_not_depend_on_file_holes_or_chunk_borders(
     written: list[tuple[int, int, bytes]], hole_bytes: int, begin: int, spare: int
 ) -> None:
     """Magics lie across the ends of chunks, zeros may be holes: each place is found, once, in order."""
@@ -73,14 +73,14 @@ def test_the_search_for_records_does_not_depend_on_holes_or_chunks(
 
 
 @pytest.mark.parametrize("hole_bytes", [0, 4096])
-def test_a_dense_file_causes_few_queries_for_holes(hole_bytes: int) -> None:
+def test_a_file_without_holes_causes_few_queries_for_holes(hole_bytes: int) -> None:
     part = Part(bytes(64 * 1024 * KIB), hole_bytes)
 
     assert is_zero(part, 0, len(part.content))
     assert part.asked <= 12
 
 
-def test_a_search_in_zeros_costs_little_more_than_their_comparison() -> None:
+def test_a_search_for_records_in_zeros_costs_little_more_than_comparing_zeros() -> None:
     """Zeros are compared and not searched: a search for magics, or for the last other byte, costs 30 times as much."""
     size = 32 * 1024 * KIB
     part = Part(bytes(size))

@@ -273,12 +273,12 @@ def test_the_host_bits_of_sys_flag_are_set_from_the_hosts() -> None:
         assert (record.born_host, record.store_host, record.body) == (born, V4, b"x")
 
 
-def test_a_blank_has_its_size_and_magic() -> None:
+def test_a_blank_at_the_end_of_a_log_file_has_its_size_and_rocketmqs_magic() -> None:
     assert encode_blank(9) == struct.pack(">II", 9, 0xCBD43194)
     with pytest.raises(RecordError, match="magic"):
         decode_record(encode_blank(200) + bytes(192))
 
 
-def test_tags_code_is_the_hash_of_the_tags() -> None:
+def test_the_tags_code_of_a_message_is_the_java_hash_of_its_tags() -> None:
     assert message(tags="TagA").tags_code == 2_598_919
     assert message().tags_code == 0

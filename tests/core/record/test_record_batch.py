@@ -20,7 +20,7 @@ def values(columns: RecordColumns) -> list[tuple[object, ...]]:
     return [*zip(topics, rows, strict=True), *keys]
 
 
-def test_columns_from_requests_equal_columns_from_the_log(tmp_path: Path) -> None:
+def test_columns_made_of_dispatch_requests_equal_columns_read_from_the_log(tmp_path: Path) -> None:
     """A dispatcher that works with columns must not care where a batch comes from."""
     lazy_numpy.load()
     sent = [
@@ -43,7 +43,7 @@ def test_columns_from_requests_equal_columns_from_the_log(tmp_path: Path) -> Non
             assert (len(one), one.begin_offset_bytes, one.end_offset_bytes) == (300, 0, log.max_offset_bytes)
 
 
-def test_requests_of_a_batch_send_are_created_on_demand(tmp_path: Path) -> None:
+def test_dispatch_requests_of_a_batch_send_are_created_on_demand(tmp_path: Path) -> None:
     """Objects for each message of a batch send cost more than all else that queue and index do with it."""
     with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 16) as store:
         put = store.put([message("A"), batch([message("B", 1)] * 5), message("A")])
@@ -59,7 +59,7 @@ def test_requests_of_a_batch_send_are_created_on_demand(tmp_path: Path) -> None:
         assert list(one.requests_of({("B", 1)})) == requests[1:6]
 
 
-def test_a_batch_of_single_records_has_requests_at_once() -> None:
+def test_a_record_batch_of_single_messages_has_its_dispatch_requests_at_once() -> None:
     """Dispatchers must not take the slower path of batch sends for single records."""
     requests = sample_requests(3)
     one = RecordBatch.of_units(requests)
@@ -67,7 +67,7 @@ def test_a_batch_of_single_records_has_requests_at_once() -> None:
     assert one.units() is one.requests() is requests
 
 
-def test_an_empty_batch_has_empty_requests_columns_and_queues() -> None:
+def test_an_empty_record_batch_has_no_requests_columns_or_queues() -> None:
     """A dispatcher that is handed nothing must not have to ask first."""
     empty = RecordBatch.of_requests([])
     assert (len(empty), empty.begin_offset_bytes, empty.end_offset_bytes) == (0, 0, 0)

@@ -169,7 +169,7 @@ STORED = st.lists(
 @example(["TAGS\x01UNIQ_KEY\x01A"], 2)
 @example(["UNIQ_KEY\x01ü"], 2)
 @example(["UNIQ_KEY\x01A\x02TAGS\x01B", "UNIQ_KEY\x01B\x02TAGS\x01A"], 1)
-def test_index_columns_have_each_messages_tags_keys_and_uniq_key(texts: list[str], times: int) -> None:
+def test_the_index_columns_of_a_batch_have_each_messages_tags_keys_and_uniq_key(texts: list[str], times: int) -> None:
     """Messages that are alike are taken apart once; whatever lies between their keys, nobody may be given another's."""
     texts = texts * times
     expected = [string_to_properties(text) for text in texts]
@@ -185,7 +185,7 @@ def test_index_columns_have_each_messages_tags_keys_and_uniq_key(texts: list[str
 
 
 @given(st.lists(st.text("0123456789ABCDEF", min_size=6, max_size=6), min_size=1, max_size=5))
-def test_messages_that_differ_only_in_uniq_key_keep_their_uniq_keys(ids: list[str]) -> None:
+def test_messages_that_differ_only_in_uniq_key_keep_their_own_uniq_keys(ids: list[str]) -> None:
     """The short way itself, which random texts seldom take, and parts of what it finds."""
     stored = [f"UNIQ_KEY\x01{one}\x02WAIT\x01true\x02TAGS\x01T\x02KEYS\x01k".encode() for one in ids]
     alike = AlikeProperties.found_in(stored)
@@ -202,7 +202,7 @@ def test_messages_that_differ_only_in_uniq_key_keep_their_uniq_keys(ids: list[st
 @example(["UNIQ_KEY\x01A", "UNIQ_KEY\x01B"], "UNIQ_KEY\x01C")
 @example(["UNIQ_KEY\x01A", "UNIQ_KEY\x01B"], "TAGS\x01C")
 @example(["UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02"], "")
-def test_shared_properties_are_appended_to_each_messages_properties(texts: list[str], shared: str) -> None:
+def test_properties_of_a_batch_are_appended_to_the_properties_of_each_message(texts: list[str], shared: str) -> None:
     """One separator between them, whichever form the column has; and what is shared may bring another UNIQ_KEY."""
     own = [text.encode() for text in texts]
     expected = [one + (b"" if not one or one.endswith(b"\x02") else b"\x02") + shared.encode() for one in own]
@@ -214,7 +214,7 @@ def test_shared_properties_are_appended_to_each_messages_properties(texts: list[
         assert not has_nul(joined)
 
 
-def test_a_nul_byte_in_shared_property_text_is_found() -> None:
+def test_a_nul_byte_in_property_text_common_to_all_messages_is_found() -> None:
     """Alike are only messages whose ids are proven to have none, so that nobody looks at each id again."""
     keys = [b"A\0", b"AB"]
     assert AlikeProperties.of(b"UNIQ_KEY\x01", keys, b"") is None
@@ -226,7 +226,7 @@ def test_a_nul_byte_in_shared_property_text_is_found() -> None:
 
 
 @pytest.mark.parametrize(("tag", "remembered"), [("t", 1), ("t" * 600, 0)])
-def test_only_short_text_around_unique_keys_is_cached(tag: str, remembered: int) -> None:
+def test_the_parsed_property_text_around_unique_keys_is_cached_only_if_short(tag: str, remembered: int) -> None:
     """Its length is the client's choice: a thousand long ones would be megabytes."""
     behind = f"\x02TAGS\x01{tag}\x02KEYS\x01k of {tag}".encode()
     properties_module._tags_and_keys.cache_clear()
@@ -239,7 +239,7 @@ def test_only_short_text_around_unique_keys_is_cached(tag: str, remembered: int)
 
 @pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])
 @pytest.mark.parametrize("count", [1, 255, 256, 700])
-def test_index_columns_found_in_steps_equal_those_found_at_once(count: int, text: str) -> None:
+def test_index_columns_of_a_batch_computed_in_steps_equal_those_computed_at_once(count: int, text: str) -> None:
     """The index must not depend on how many messages the broker dispatches together."""
     all_stored = [text.format(number % 3, number).encode() for number in range(count)]
     stored = AlikeProperties.found_in(all_stored) or all_stored
@@ -253,7 +253,7 @@ def test_index_columns_found_in_steps_equal_those_found_at_once(count: int, text
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=4))
-def test_stored_properties_behave_like_a_dict(properties: dict[str, str]) -> None:
+def test_stored_message_properties_behave_like_a_dict(properties: dict[str, str]) -> None:
     """Dispatchers and filters are promised a map, however late it is taken apart."""
     found = stored_properties(properties_to_string(properties).encode())
     assert isinstance(found, Mapping)
@@ -290,7 +290,7 @@ def test_a_damaged_batch_raises_only_batch_error(items: list[BatchItem], data: s
 
 
 @given(st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.binary(min_size=5, max_size=5)), max_size=8), st.data())
-def test_the_fast_decoder_for_items_of_one_size_gives_the_same_items(
+def test_the_fast_decoder_for_batch_items_of_equal_size_gives_the_same_items(
     pairs: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
     """It must yield to the general decoder as soon as any item differs in size or in its fields."""
@@ -322,7 +322,7 @@ def test_packed_hosts_are_unpacked_unchanged(ip: object, port: int) -> None:
     assert unpack_host(memoryview(packed)) == (str(ip), port)
 
 
-def test_host_text_puts_ipv6_addresses_in_brackets() -> None:
+def test_the_text_of_a_host_puts_ipv6_addresses_in_brackets() -> None:
     assert host_text(pack_host("10.0.0.1", 10911)) == "10.0.0.1:10911"
     assert host_text(pack_host("fe80::1%eth0", 10911)) == "[fe80::1]:10911"
 
@@ -372,7 +372,9 @@ def test_a_batch_message_id_joins_the_ids_of_its_messages(offsets: list[int]) ->
     ),
     st.sampled_from([b"TAGS", b"KEYS"]),
 )
-def test_stored_value_equals_the_value_in_the_map(entries: list[bytes], name: bytes) -> None:
+def test_a_property_read_without_parsing_all_equals_its_value_in_the_parsed_map(
+    entries: list[bytes], name: bytes
+) -> None:
     """The log is read without taking all properties apart: repeated names, empty values, bytes that are no UTF-8."""
     stored = b"\x02".join(entries)
     assert stored_value(b"\x02" + stored + b"\x02", name) == stored_properties(stored).get(name.decode(), "")
@@ -393,7 +395,7 @@ def test_a_batch_with_a_delayed_message_is_recognized(name: str, alike: bool) ->
     assert may_wait(stored if alike else list(stored))
 
 
-def test_batch_items_of_different_sizes_with_an_even_sum_are_decoded() -> None:
+def test_batch_items_of_different_sizes_are_decoded_if_their_mean_size_is_whole() -> None:
     """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
     properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
     alone = BatchItem(0, b"x", properties % 2).size_bytes

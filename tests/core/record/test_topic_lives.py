@@ -32,12 +32,12 @@ def test_an_ordinary_message_in_the_deletion_topic_deletes_nothing() -> None:
 @pytest.mark.parametrize(
     ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, False)]
 )
-def test_a_queue_restarts_only_at_queue_offset_0(queue_offset: int, end: int, again: bool) -> None:
+def test_a_queue_begins_again_only_with_a_record_at_queue_offset_0(queue_offset: int, end: int, again: bool) -> None:
     """At its end it goes on, beyond the end messages are missing, and any other offset may be a bit that flipped."""
     assert begins_again(queue_offset, end) is again
 
 
-def test_every_form_of_a_batch_lists_deleted_topics(tmp_path: Path) -> None:
+def test_deleted_topics_are_found_in_every_form_of_a_record_batch(tmp_path: Path) -> None:
     """Appended units, requests and columns."""
     with opened(tmp_path, strategy=BY_HAND, commit_log_file_bytes=1 << 20) as store:
         store.put([message("A", 0), deletion("A", 1), message("B", 0), deletion("C", 1)])

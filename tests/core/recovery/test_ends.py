@@ -18,13 +18,13 @@ from flintmq.testing.store import message, open_store, opened, snapshot
 ENDS = Ends(is_stop=True, log_end=77, queues=[QueueEnd("T", 0, 1, 9), QueueEnd("U", 3, 0, 4)])
 
 
-def test_written_ends_of_log_and_queues_are_read_back(tmp_path: Path) -> None:
+def test_the_ends_of_log_and_queues_written_to_the_ends_file_are_read_back(tmp_path: Path) -> None:
     EndsFile(OS_DISK, tmp_path).write(ENDS)
     found = EndsFile(OS_DISK, tmp_path)
     assert (found.noted, found.was_in_use, found.damage) == (ENDS, False, "")
 
 
-def test_later_lines_of_the_ends_file_cancel_the_stop_and_queue_ends(tmp_path: Path) -> None:
+def test_later_lines_of_the_ends_file_cancel_its_clean_stop_and_ends_of_deleted_queues(tmp_path: Path) -> None:
     """That the store is as it was at a stop, and the end of a queue that is deleted; half a line is none."""
     file = EndsFile(OS_DISK, tmp_path)
     file.write(ENDS)
@@ -50,13 +50,13 @@ def test_a_damaged_ends_file_is_ignored_and_reported(tmp_path: Path, spoil: obje
     assert found.damage
 
 
-def test_the_version_counter_of_a_table_is_found_at_its_beginning() -> None:
+def test_the_version_counter_of_a_json_table_is_found_at_the_beginning_of_the_file() -> None:
     """Ours and RocketMQ's files begin with their version; another's has none."""
     assert counter_of(b'{\n\t"dataVersion":{\n\t\t"counter":17,\n\t\t"timestamp":1}') == 17
     assert counter_of(b"{}") == counter_of(b'{"counter":"x"}') == -1
 
 
-def test_small_files_are_listed_in_the_ends_with_or_without_content(tmp_path: Path) -> None:
+def test_table_files_are_listed_in_the_ends_file_with_or_without_their_content(tmp_path: Path) -> None:
     with opened(tmp_path):
         pass
     (tmp_path / "config").mkdir()
@@ -69,7 +69,7 @@ def test_small_files_are_listed_in_the_ends_with_or_without_content(tmp_path: Pa
     assert counters == {"topics.json": 3}
 
 
-def test_a_start_without_the_log_disk_is_refused_even_before_a_checkpoint(tmp_path: Path) -> None:
+def test_a_start_without_the_log_disk_is_refused_even_if_no_checkpoint_was_written(tmp_path: Path) -> None:
     """The checkpoint vouches for nothing yet, and the machine was rebooted: queues described only what was synced."""
     root, log = tmp_path / "store", tmp_path / "log"
     where = {"commit_log_paths": (str(log),)}
@@ -126,7 +126,7 @@ def test_a_topic_created_again_after_deletion_begins_at_queue_offset_0(tmp_path:
 
 
 @pytest.mark.slow
-def test_writing_the_ends_of_10000_queues_takes_less_than_50_ms(tmp_path: Path) -> None:
+def test_writing_the_ends_file_of_10000_queues_takes_less_than_50_ms(tmp_path: Path) -> None:
     """It is done at each start and stop, and now and then between them."""
     ends = Ends(
         is_stop=True, queues=[QueueEnd(f"topic-{number // 4}", number % 4, 0, number) for number in range(10_000)]

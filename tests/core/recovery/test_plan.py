@@ -59,7 +59,7 @@ def edit_log(root: Path, position: int, data: bytes) -> None:
     path.write_bytes(raw)
 
 
-def test_planning_changes_no_file(crashed: Path) -> None:
+def test_computing_the_recovery_plan_changes_no_file(crashed: Path) -> None:
     """Made twice the plan is the same value, although the tail is torn and would be cut."""
     edit_log(crashed, log_end(crashed), b"torn")
     plan_of(crashed)  # a lock file may be made
@@ -70,7 +70,7 @@ def test_planning_changes_no_file(crashed: Path) -> None:
     assert snapshot(crashed) == before
 
 
-def test_the_plan_without_a_log_deletes_the_queues(crashed: Path) -> None:
+def test_the_recovery_plan_of_a_store_without_a_log_deletes_the_queues(crashed: Path) -> None:
     """A new epoch begins as well if the old one began after the end of the empty log."""
     shutil.rmtree(crashed / "commitlog")
     ends_path(crashed).unlink()
@@ -79,7 +79,7 @@ def test_the_plan_without_a_log_deletes_the_queues(crashed: Path) -> None:
     assert plan.because == "there is no log: the queues are deleted"
 
 
-def test_the_plan_after_a_clean_stop_changes_nothing(crashed: Path) -> None:
+def test_the_recovery_plan_after_a_clean_stop_changes_nothing(crashed: Path) -> None:
     """The third-last file is the first one walked, and dispatch goes on at the end."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -108,7 +108,7 @@ def test_recovery_begins_an_epoch_of_the_log_after_a_power_cut_but_not_after_a_k
     assert powered.walked == killed.walked
 
 
-def test_zeros_after_the_last_record_are_not_cut_but_other_bytes_are(crashed: Path) -> None:
+def test_recovery_cuts_bytes_after_the_last_record_unless_all_are_zero(crashed: Path) -> None:
     """They are what a file holds that was never written; any other byte is kept in the quarantine, so the plan names it."""
     end = log_end(crashed)
     plan = plan_of(crashed)
@@ -122,7 +122,7 @@ def test_zeros_after_the_last_record_are_not_cut_but_other_bytes_are(crashed: Pa
     assert plan.begins_epoch
 
 
-def test_the_plan_dispatches_again_from_the_first_hole(crashed: Path) -> None:
+def test_the_recovery_plan_dispatches_again_from_the_first_damage_in_the_log(crashed: Path) -> None:
     """Records that are lost leave units to be taken back, and the checkpoint vouches for them no longer."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -147,7 +147,7 @@ def last_record(root: Path) -> int:
     return end - size
 
 
-def test_the_index_is_rebuilt_from_the_end_of_its_intact_files(crashed: Path) -> None:
+def test_recovery_rebuilds_the_index_from_the_end_of_its_intact_files(crashed: Path) -> None:
     """Index files that refer to a record that is cut go, and the walk begins before the other records they referred to."""
     (crashed / "abort").unlink()
     ends_path(crashed).unlink()  # it says that the store is in use
@@ -170,7 +170,7 @@ def test_after_a_clean_stop_the_index_is_not_rebuilt(crashed: Path) -> None:
     assert plan.indexed_from_offset_bytes is None
 
 
-def test_all_unsynced_records_are_walked_after_the_clock_was_set_back() -> None:
+def test_recovery_examines_all_unsynced_records_even_if_the_clock_was_set_back() -> None:
     """Store times alone would choose the last file, whose first record is older than the checkpoint."""
     clock, disk, root = ManualClock(1_000_000), SimulatedDisk(), Path("/store")
     spec = store_spec(root, disk=disk, clock=clock, strategy=BY_HAND, commit_log_file_bytes=FILE_BYTES)

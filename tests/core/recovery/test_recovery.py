@@ -59,7 +59,7 @@ def test_cut_bytes_are_quarantined_after_the_store_is_marked_as_in_use(
         store.close()
 
 
-def test_the_plan_after_a_recovery_changes_nothing(torn: tuple[Path, int]) -> None:
+def test_the_recovery_plan_of_a_recovered_store_changes_nothing(torn: tuple[Path, int]) -> None:
     """The bytes that were cut are zeros now, and everything else is as the plan wanted it."""
     root, end = torn
     spec = store_spec(root, commit_log_file_bytes=FILE_BYTES)
@@ -72,7 +72,7 @@ def test_the_plan_after_a_recovery_changes_nothing(torn: tuple[Path, int]) -> No
 
 
 @pytest.mark.parametrize("is_cut_short", [False, True])
-def test_the_index_loses_the_keys_of_damaged_messages(
+def test_recovery_removes_the_keys_of_damaged_messages_from_the_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut_short: bool
 ) -> None:
     """A start that ends behind the repair leaves a log without holes: the next one could not know of them."""

@@ -59,7 +59,7 @@ def started(tmp_path: Path, *dispatchers: Keeper) -> None:
     assert all(dispatcher.closed == 1 for dispatcher in dispatchers)
 
 
-def test_each_dispatcher_gets_the_records_that_it_lacks(tmp_path: Path, offsets: list[int]) -> None:
+def test_each_dispatcher_gets_the_records_that_it_lacks_at_the_start(tmp_path: Path, offsets: list[int]) -> None:
     """The restart point of dispatch is the lowest of all; who has everything is left alone."""
     half, all_of_it, nothing, silent = Keeper(offsets[15]), Keeper(offsets[-1]), Keeper(0), Keeper(None)
     started(tmp_path, half, all_of_it, nothing, silent)
@@ -68,7 +68,9 @@ def test_each_dispatcher_gets_the_records_that_it_lacks(tmp_path: Path, offsets:
     assert all_of_it.got == silent.got == []
 
 
-def test_a_dispatcher_that_reads_the_log_gets_only_the_missing_range(tmp_path: Path, offsets: list[int]) -> None:
+def test_a_dispatcher_that_reads_the_log_itself_gets_the_missing_range_and_no_records(
+    tmp_path: Path, offsets: list[int]
+) -> None:
     """A landing zone that was off for days must not keep the broker from starting."""
     reader, not_now = Keeper(offsets[3], reads_itself=True), Keeper(offsets[3], reads_itself=False)
     started(tmp_path, reader, not_now)
@@ -77,7 +79,7 @@ def test_a_dispatcher_that_reads_the_log_gets_only_the_missing_range(tmp_path: P
     assert not_now.got == offsets[3:-1]
 
 
-def test_records_deleted_before_a_replay_are_logged(
+def test_records_that_a_dispatcher_missed_and_retention_deleted_are_logged(
     tmp_path: Path, offsets: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The dispatcher gets what is left, and the operator hears what is not."""
@@ -89,7 +91,7 @@ def test_records_deleted_before_a_replay_are_logged(
     assert any("Keeper" in text and "file_reserved_hours" in text for text in caplog.messages)
 
 
-def test_a_committed_position_inside_a_record_stops_the_start(tmp_path: Path, offsets: list[int]) -> None:
+def test_a_dispatchers_committed_position_inside_a_record_stops_the_start(tmp_path: Path, offsets: list[int]) -> None:
     """A dispatcher that is wrong about what it has must not be fed from the middle of a record."""
     with pytest.raises(StoreError, match="no record at position"):
         started(tmp_path, Keeper(offsets[2] + 1))

@@ -78,7 +78,7 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def test_an_undamaged_log_is_counted_to_its_end(log: Log) -> None:
+def test_the_log_scan_at_a_start_counts_the_records_of_an_undamaged_log(log: Log) -> None:
     """Half messages are records, but none that a queue has."""
     log.add(10)
     log.add(2, sys_flag=TRANSACTION_PREPARED)
@@ -87,7 +87,7 @@ def test_an_undamaged_log_is_counted_to_its_end(log: Log) -> None:
     assert (found.holes, found.store_timestamp_ms) == ((), log.now_ms)
 
 
-def test_a_walk_can_begin_with_a_later_file(log: Log) -> None:
+def test_the_log_scan_at_a_start_can_begin_with_a_later_log_file(log: Log) -> None:
     """The files before it are not looked at, damaged or not."""
     log.add(12)
     log.break_at(0)
@@ -96,7 +96,7 @@ def test_a_walk_can_begin_with_a_later_file(log: Log) -> None:
     assert found.records == sum(place >= FILE_BYTES for place in log.places)
 
 
-def test_damage_across_a_file_border_keeps_counts_of_the_later_file(log: Log) -> None:
+def test_damage_across_a_log_file_border_keeps_the_record_count_of_the_later_file(log: Log) -> None:
     """No record of the counted file's beginning is there to say that counting begins."""
     log.add(12)
     per_file = sum(place < FILE_BYTES for place in log.places)
@@ -125,7 +125,7 @@ def test_a_torn_last_record_is_cut(log: Log) -> None:
     assert found.records == 3
 
 
-def test_damage_before_valid_records_is_a_hole_or_in_strict_mode_the_end(log: Log) -> None:
+def test_damage_before_valid_records_is_skipped_or_in_strict_mode_ends_the_log(log: Log) -> None:
     """Acknowledged records lie behind it; RocketMQ ends its log there all the same."""
     log.add(12)
     bad, after = log.places[2], log.places[3]
@@ -138,7 +138,7 @@ def test_damage_before_valid_records_is_a_hole_or_in_strict_mode_the_end(log: Lo
     assert (strict.cut.offset_bytes, strict.cut.damaged, strict.records) == (bad, True, 2)
 
 
-def test_older_records_after_the_end_are_stale(log: Log) -> None:
+def test_older_records_after_the_end_of_the_log_are_reported_as_stale(log: Log) -> None:
     """A recovery of RocketMQ leaves them: they were cut, and the log went on before them."""
     log.add(3)
     end = len(log.raw)
@@ -149,7 +149,7 @@ def test_older_records_after_the_end_are_stale(log: Log) -> None:
     assert (found.cut.offset_bytes, found.cut.stale) == (end, True)
 
 
-def test_a_file_with_only_torn_bytes_is_cut_at_its_start(log: Log) -> None:
+def test_a_log_file_with_only_torn_bytes_is_cut_at_its_start(log: Log) -> None:
     """The blank was written because a record followed, and that one is gone."""
     log.add(6)
     assert log.places[-1] == FILE_BYTES
@@ -161,7 +161,7 @@ def test_a_file_with_only_torn_bytes_is_cut_at_its_start(log: Log) -> None:
     assert found.records == 5
 
 
-def test_a_walk_reports_the_first_record_newer_than_the_checkpoint(log: Log) -> None:
+def test_the_log_scan_at_a_start_reports_the_first_record_newer_than_the_checkpoint(log: Log) -> None:
     """Behind it queues are written again; a clock that went back makes times say nothing."""
     log.add(6)
     found = log.walk(trusted_ms=log.now_ms - 2)
@@ -173,7 +173,9 @@ def test_a_walk_reports_the_first_record_newer_than_the_checkpoint(log: Log) -> 
     assert log.walk(trusted_ms=0).clock_went_back
 
 
-def test_a_bulk_walk_equals_a_walk_one_by_one(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_scan_in_bulk_gives_the_result_of_the_scan_record_by_record(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A start has both ways, by the size of the log."""
     log.add(60)
     log.break_at(log.places[30] + 90)

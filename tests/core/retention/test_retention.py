@@ -63,7 +63,7 @@ def starts(found: object) -> list[int]:
         (moment(5, manual=True), [0, 1000]),
     ],
 )
-def test_expired_files_are_deleted_at_the_hour_on_request_or_without_space(
+def test_expired_files_are_deleted_at_the_set_hour_on_request_or_on_a_full_disk(
     circumstances: Moment, deleted: list[int]
 ) -> None:
     """Deleting is work for the disk: it is kept for the small hours unless somebody needs the room now."""
@@ -76,7 +76,7 @@ def test_deletion_stops_at_the_first_file_that_has_not_expired() -> None:
     assert starts(plan_deletions(files(80, None, 80, 0), moment(4), POLICY)) == [0]
 
 
-def test_the_last_file_is_kept_and_each_round_deletes_a_bounded_number() -> None:
+def test_the_last_log_file_is_kept_and_each_round_deletes_a_bounded_number_of_files() -> None:
     """Appends go to the last file; and a hundred files must not go at once."""
     everything = moment(4, space=Space(True, True))
     assert starts(plan_deletions(files(1000), everything, POLICY)) == []
@@ -92,7 +92,7 @@ def test_unexpired_files_are_deleted_if_the_disk_is_nearly_full() -> None:
     assert starts(plan_deletions(files(80, 1, 0), moment(5, space=Space(False, True)), POLICY)) == []
 
 
-def test_retention_bytes_keeps_at_least_its_bytes() -> None:
+def test_deletion_by_retention_bytes_keeps_at_least_that_many_bytes() -> None:
     """At any hour, and never so much that less than the wanted bytes remain."""
     policy = replace(POLICY, retention_bytes=2500)
     found = list(plan_deletions(files(0, 0, 0, 0, 0), moment(5, end=4600), policy))
@@ -116,7 +116,7 @@ def test_files_not_yet_synced_or_dispatched_are_kept() -> None:
     needed_from=st.integers(0, 26_000),
     retention_bytes=st.one_of(st.just(0), st.integers(1, 30_000)),
 )
-def test_the_deletion_plan_equals_that_of_a_plain_model(
+def test_the_files_chosen_for_deletion_equal_those_of_a_simple_model(
     ages: list[int | None],
     hour: int,
     delete: bool,
@@ -148,7 +148,7 @@ def test_the_deletion_plan_equals_that_of_a_plain_model(
         assert end - found[-1].file.end_offset_bytes >= retention_bytes
 
 
-def test_unread_files_are_kept_up_to_hold_max_bytes() -> None:
+def test_log_files_not_yet_consumed_are_kept_up_to_hold_max_bytes() -> None:
     """A dead group must not fill the disk for ever."""
     policy = replace(POLICY, hold_until_consumed=True, hold_max_bytes=5000)
     file = files(80)[0]
@@ -198,14 +198,14 @@ def test_too_few_free_bytes_make_a_disk_full_at_any_ratio() -> None:
     assert judge_disk(DiskUsage(Path("/a"), 0, 0, 0), replace(POLICY, min_free_bytes=0)).full is not None
 
 
-def test_clean_forcibly_off_keeps_unexpired_files() -> None:
+def test_a_full_disk_with_clean_forcibly_off_deletes_no_unexpired_file() -> None:
     """cleanFileForciblyEnable: false keeps what has not expired, and refuses writes instead."""
     space = judge_disk(disk(95), replace(POLICY, clean_forcibly=False))
     assert space.full is not None
     assert not space.forcibly
 
 
-def test_the_least_used_log_disk_decides_whether_the_store_is_full() -> None:
+def test_the_log_disk_with_the_most_space_decides_whether_the_store_is_full() -> None:
     """Files can still be made there; the queues' disk counts by itself."""
     policy = replace(POLICY, min_free_bytes=0)
     full, half = disk(95, folder="/full"), disk(50, folder="/half")
@@ -215,7 +215,7 @@ def test_the_least_used_log_disk_decides_whether_the_store_is_full() -> None:
     assert full_folders([full, half], policy) == {Path("/full")}
 
 
-def test_a_disk_without_figures_causes_no_deletion() -> None:
+def test_a_disk_whose_usage_is_unknown_causes_no_deletion() -> None:
     """RocketMQ takes -1 for 'nearly full' and deletes."""
     assert judge_space([], None, POLICY) == Space()
 

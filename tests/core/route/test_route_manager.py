@@ -91,7 +91,7 @@ def test_a_slave_registration_returns_its_master_and_adds_no_topics() -> None:
     assert names.addresses("T") == [{1: "h:2"}]
 
 
-def test_a_promoted_slave_is_moved_to_its_new_id() -> None:
+def test_a_promoted_slave_is_routed_under_its_new_broker_id() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
     names.register("a", 1, "h:2")
@@ -120,7 +120,7 @@ def test_topics_are_updated_only_with_a_new_version_and_not_removed() -> None:
     assert names.routes.data_version("h:1") == DataVersion(timestamp_ms=1, counter=2)
 
 
-def test_a_whole_registration_replaces_all_topics_of_a_broker() -> None:
+def test_a_registration_with_all_topics_replaces_the_former_topics_of_a_broker() -> None:
     """Tools that know only the broker leave no route of a deleted topic behind; RocketMQ's brokers send single topics, too."""
     names, channel = Names(), RecordingChannel()
     t, u = TopicConfig(topic_name="T"), TopicConfig(topic_name="U")
@@ -332,7 +332,7 @@ def test_the_total_number_of_registered_topics_is_bounded(monkeypatch: pytest.Mo
     assert names.routes.topics.size == 3
 
 
-def test_brokers_that_left_are_remembered_for_a_day() -> None:
+def test_the_name_server_remembers_unregistered_brokers_for_a_day() -> None:
     """Who reads all of a topic must hear that a part of it is away; not for ever, and not of a topic that was deleted."""
     names = Names()
     for name, address in (("a", "h:1"), ("b", "h:2")):
@@ -349,7 +349,7 @@ def test_brokers_that_left_are_remembered_for_a_day() -> None:
     assert names.routes.left_brokers("T") == []
 
 
-def test_the_memory_of_brokers_that_left_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_unregistered_brokers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Anyone who may register could fill the memory; and a broker that was renamed has not left."""
     monkeypatch.setattr(route_manager, "LEFT_BROKERS_MAX", 3)
     monkeypatch.setattr(route_manager, "LEFT_TOPICS_MAX", 5)

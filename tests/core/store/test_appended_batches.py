@@ -90,7 +90,7 @@ def put_all(root: Path, puts: list[list[Members]], *, together: bool, eager: boo
 @pytest.mark.parametrize("fast", [True, False], ids=["numpy", "plain"])
 @given(PUTS, st.booleans())
 @settings(max_examples=examples(60))
-def test_batches_and_their_single_messages_write_the_same_files(
+def test_batch_sends_write_the_same_files_as_their_messages_sent_singly(
     tmp_path_factory: pytest.TempPathFactory, fast: bool, puts: list[list[Members]], eager: bool
 ) -> None:
     """Log, queues and index, whatever batches and single messages stand between them, and with numpy or without."""
@@ -136,7 +136,7 @@ STEPS = st.lists(st.one_of(st.lists(members(), min_size=1, max_size=3), st.integ
 @pytest.mark.parametrize("forget", [False, True])
 @given(STEPS)
 @settings(max_examples=examples(30))
-def test_a_batch_that_becomes_readable_in_parts_is_dispatched_once(
+def test_a_batch_that_becomes_readable_in_parts_is_dispatched_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, kind: type[Recorder], forget: bool, steps: list[list[Members] | int]
 ) -> None:
     """A slave's acknowledgement, a sync or a commit may end within a batch, or within a record: each message is dispatched
@@ -199,7 +199,7 @@ class FailingWithRequests(Failing):
 
 @pytest.mark.parametrize("kind", [Failing, FailingWithRequests])
 @pytest.mark.parametrize("error", [StoreFullError("no room"), ValueError("a defect")])
-def test_a_dispatcher_that_fails_within_a_batch_is_called_again(
+def test_after_a_dispatcher_fails_within_a_batch_no_message_is_missed_or_repeated(
     tmp_path: Path, kind: type[Failing], error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Dispatch stands still with what the one before has taken already; then nothing is missing, twice or out of order."""
@@ -230,7 +230,7 @@ def alike(first: int, count: int) -> Members:
     return [message(body=b"%04d" % number, uniq_key=f"{number:032X}") for number in range(first, first + count)]
 
 
-def test_all_dispatchers_get_the_same_request_objects(tmp_path: Path) -> None:
+def test_all_dispatchers_get_the_same_dispatch_request_objects(tmp_path: Path) -> None:
     """A dispatcher may note a value in a request, such as the bit map, for the dispatchers after it."""
     spec = store_spec(tmp_path, clock=ManualClock())
     store = open_store(spec, lambda opened: [UnitRecorder(opened), Recorder(opened), Recorder(opened)])
@@ -267,7 +267,7 @@ def test_a_message_of_a_batch_is_dispatched_only_once_it_is_readable(tmp_path: P
 
 
 @pytest.mark.parametrize("properties", [b"UNIQ_KEY\x01%032d", b"KEYS\x01" + b"k " * 4 + b"%09d"])
-def test_the_largest_batch_is_dispatched_in_several_turns(tmp_path: Path, properties: bytes) -> None:
+def test_the_largest_batch_is_dispatched_in_several_turns_of_the_event_loop(tmp_path: Path, properties: bytes) -> None:
     """One run does not keep the loop's other work waiting, however much one client sends at once."""
     count = 4_096
     inner = message()
@@ -288,7 +288,7 @@ def test_the_largest_batch_is_dispatched_in_several_turns(tmp_path: Path, proper
 
 @given(st.lists(members(), min_size=1, max_size=3), st.data())
 @example([[message(uniq_key="A"), message(uniq_key="B")]], None)
-def test_a_part_of_a_batch_has_the_requests_and_keys_of_its_messages(
+def test_a_part_of_a_batch_send_has_the_dispatch_requests_and_keys_of_its_messages(
     tmp_path_factory: pytest.TempPathFactory, found: list[Members], data: st.DataObject | None
 ) -> None:
     """Where a turn or the ceiling ends within a batch, its rest is dispatched later."""

@@ -101,7 +101,7 @@ def visible(store: MessageStore) -> list[int]:
 
 @pytest.mark.parametrize("in_bulk", [False, True], ids=["one by one", "in bulk"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_stops_dispatch_and_sends_but_earlier_messages_stay_visible(
+def test_damage_of_the_log_stops_dispatch_and_sends_but_earlier_messages_stay_visible(
     name: str, in_bulk: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was spoilt: no exception leaves dispatch, the log says it once, sends are refused, and a restart recovers."""
@@ -140,7 +140,7 @@ def test_damage_stops_dispatch_and_sends_but_earlier_messages_stay_visible(
     again.close()
 
 
-def test_messages_after_the_damage_are_dispatched_only_after_a_restart(tmp_path: Path) -> None:
+def test_messages_after_damage_of_the_log_are_dispatched_only_after_a_restart(tmp_path: Path) -> None:
     """Messages acknowledged before the damage was found are in the log, so the restart must deliver them."""
     sizes, clock = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}, ManualClock()
     store = open_store(tmp_path, strategy=BY_HAND, clock=clock, **sizes)
@@ -161,7 +161,7 @@ def test_messages_after_the_damage_are_dispatched_only_after_a_restart(tmp_path:
     again.close()
 
 
-def test_a_slave_reports_damage_that_its_dispatch_reads(tmp_path: Path) -> None:
+def test_a_slave_reports_damage_of_the_log_that_its_dispatch_reads(tmp_path: Path) -> None:
     """Its own dispatch always reads the log; whoever asks it how it is learns of it."""
     role = Role()
     sizes = {"commit_log_file_bytes": FILE_BYTES, "consume_queue_file_bytes": 2_000}
@@ -254,7 +254,9 @@ def test_an_arrival_listener_that_raises_does_not_stop_dispatch(
     store.close()
 
 
-def test_records_are_read_one_by_one_if_the_bulk_reader_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_dispatched_one_by_one_if_the_bulk_reader_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fault of the reader in bulk must not keep messages from their queues, at a start either."""
     store = open_store(tmp_path, strategy=BY_HAND)
     put(store, range(3))

@@ -66,7 +66,7 @@ CASES = [
     ("name", "queues", "files", "log_bytes", "queue_bytes"), first(["small", "many queues"], CASES)
 )
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_dense_copy_starts_as_fast_as_the_sparse_store(
+def test_a_store_copied_without_file_holes_starts_as_fast_as_the_original(
     tmp_path: Path, name: str, queues: int, files: int, log_bytes: int, queue_bytes: int, killed: bool
 ) -> None:
     """The start reads the zeros once and compares them: less than 0.1 s for each gigabyte of them on any machine."""
@@ -89,7 +89,9 @@ def test_a_dense_copy_starts_as_fast_as_the_sparse_store(
     assert as_dense_s <= 1.5 * as_sparse_s + 0.02 + 4 * compare_s * size_bytes
 
 
-def test_a_start_compares_each_zero_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_of_a_store_without_file_holes_compares_each_zero_byte_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = {"commit_log_file_bytes": 8 * MIB, "consume_queue_file_bytes": 600_000, **LARGE}
     sparse, dense = tmp_path / "sparse", tmp_path / "dense"
     make(sparse, 3, 1, **sizes)
@@ -108,7 +110,9 @@ def test_a_start_compares_each_zero_byte_once(tmp_path: Path, monkeypatch: pytes
     assert 8 * MIB + 3 * 500_000 < compared_bytes <= 8 * MIB + 3 * 600_000 + 64
 
 
-def test_verify_reads_a_dense_copy_as_fast_as_the_sparse_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_checks_a_store_copied_without_file_holes_as_fast_as_the_original(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = {"commit_log_file_bytes": 32 * MIB, "consume_queue_file_bytes": 600_000, **LARGE}
     sparse, dense = tmp_path / "sparse", tmp_path / "dense"
     make(sparse, 3, 1, **sizes)

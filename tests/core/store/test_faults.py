@@ -108,7 +108,7 @@ def test_a_full_log_disk_refuses_writes_until_space_is_free(tmp_path: Path) -> N
         assert store.reader.max_queue_offset("T", 0) == 3
 
 
-def test_a_disk_that_fills_during_a_put_stores_the_messages_that_fit(tmp_path: Path) -> None:
+def test_if_the_disk_fills_during_a_put_the_messages_that_fit_are_stored(tmp_path: Path) -> None:
     """Some of the messages of one put may be refused and others taken: each answer is its own message's."""
     disk = FaultyDisk()
     with opened(tmp_path, disk=disk) as store:
@@ -130,7 +130,7 @@ def test_a_disk_that_fills_during_a_put_stores_the_messages_that_fit(tmp_path: P
         assert store.reader.max_queue_offset("T", 0) == 3
 
 
-def test_writes_are_refused_if_the_open_file_cannot_be_allocated(tmp_path: Path) -> None:
+def test_writes_are_refused_if_no_disk_space_can_be_allocated_for_the_last_log_file(tmp_path: Path) -> None:
     """A file that was found sparse is backed by disk before it is written on; without room it is not written on."""
     open_store(tmp_path).close()
     with opened(tmp_path) as store:
@@ -185,7 +185,7 @@ def index_bytes(path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 @pytest.mark.parametrize("operation", ["map_file", "allocate"])
-def test_a_full_index_disk_loses_and_repeats_no_key(tmp_path: Path, operation: Any, after: int) -> None:
+def test_a_full_index_disk_neither_loses_nor_repeats_a_key(tmp_path: Path, operation: Any, after: int) -> None:
     """Entries that had room stay, those that had none come later; a record between two files is neither lost nor twice."""
     disk = FaultyDisk()
     with opened(tmp_path / "faulty", disk=disk, max_index_num=16) as store:

@@ -144,7 +144,9 @@ def test_the_error_about_a_wrong_file_size_names_the_setting(tmp_path: Path, siz
         ("checkpoint", 100),
     ],
 )
-def test_a_foreign_file_stops_the_start_and_is_kept(tmp_path: Path, path: str, size: int) -> None:
+def test_a_file_in_the_store_that_is_not_a_store_file_stops_the_start_and_is_kept(
+    tmp_path: Path, path: str, size: int
+) -> None:
     """Something that does not belong there may be somebody's only copy."""
     with opened(tmp_path) as store:
         fill(store)
@@ -220,7 +222,7 @@ def test_a_killed_broker_loses_no_record_and_rebuilds_queues_and_index(
 
 
 @pytest.mark.parametrize("keep", [0, 1, 50, RECORD_MIN_BYTES, 150])
-def test_a_torn_record_is_cut_and_its_place_used_again(tmp_path: Path, keep: int) -> None:
+def test_a_torn_record_is_cut_and_the_next_append_begins_at_its_offset(tmp_path: Path, keep: int) -> None:
     """The next message takes its place and its queue offset; no unit and no byte of the torn one stays in the store."""
     store = open_store(tmp_path / "a", strategy=BY_HAND)
     fill(store, 5, b"b" * 60)
@@ -267,7 +269,7 @@ def test_a_start_ignores_garbage_at_the_end_of_a_full_log_file(
         assert store.reader.max_queue_offset("T", 0) == 1
 
 
-def test_each_cut_is_quarantined_in_a_separate_file(tmp_path: Path) -> None:
+def test_bytes_cut_by_each_recovery_are_quarantined_in_a_separate_file(tmp_path: Path) -> None:
     """Two crashes in a row at the same place: the first one's bytes are not overwritten by the second one's."""
     with opened(tmp_path) as store:
         fill(store)
@@ -282,7 +284,7 @@ def test_each_cut_is_quarantined_in_a_separate_file(tmp_path: Path) -> None:
     assert sorted(kept) == [b"first\n", b"second\n", b"third\n"]
 
 
-def test_a_failed_quarantine_write_stops_the_start_and_cuts_nothing(tmp_path: Path) -> None:
+def test_a_failed_quarantine_write_stops_the_start_and_no_byte_is_cut(tmp_path: Path) -> None:
     """No room for the copy: the store does not open, and the bytes are still where they were."""
     with opened(tmp_path) as store:
         fill(store)
@@ -308,7 +310,7 @@ def test_a_preallocated_log_file_is_removed_at_the_stop(tmp_path: Path) -> None:
     open_store(tmp_path).close()
 
 
-def test_checkpoint_times_follow_the_syncs_of_log_and_queues(tmp_path: Path) -> None:
+def test_checkpoint_times_advance_only_with_the_syncs_of_log_and_queues(tmp_path: Path) -> None:
     """Recovery starts from it: each time must be one that the disk can vouch for, not the newest one."""
     clock = ManualClock(1_000_000)
     store = open_store(tmp_path, strategy=BY_HAND, clock=clock)

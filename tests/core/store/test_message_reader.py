@@ -94,7 +94,7 @@ def test_reading_an_empty_queue_returns_no_message_in_queue(tmp_path: Path) -> N
         assert store.reader.get_message("T", 0, 0, 32, None).status is S.NO_MESSAGE_IN_QUEUE
 
 
-def test_a_read_below_the_minimum_returns_offset_too_small(tmp_path: Path) -> None:
+def test_a_read_below_the_minimum_queue_offset_returns_offset_too_small(tmp_path: Path) -> None:
     """Old messages were deleted: the consumer is told where the queue begins."""
     with opened(tmp_path) as store:
         filled(store, 25, 1000)
@@ -141,7 +141,7 @@ def test_a_read_skips_records_whose_log_file_was_just_deleted(tmp_path: Path) ->
         ({"access_in_memory_ratio": 0, "max_transfer_bytes_in_disk": 50}, 32, 1),
     ],
 )
-def test_a_read_is_limited_by_count_and_bytes(
+def test_a_read_is_limited_by_the_number_and_bytes_of_messages(
     tmp_path: Path, options: dict[str, Any], max_num: int, expected: int
 ) -> None:
     """In memory and on disk have limits of their own; the first message is always given."""
@@ -152,7 +152,7 @@ def test_a_read_is_limited_by_count_and_bytes(
         assert result.next_begin_offset == expected
 
 
-def test_adjacent_messages_are_returned_as_one_slice(tmp_path: Path) -> None:
+def test_messages_adjacent_in_the_log_are_returned_as_a_single_slice(tmp_path: Path) -> None:
     """Fewer pieces to send; a file's end or another queue's message ends a slice."""
     with opened(tmp_path, consume_queue_file_bytes=2000) as store:
         filled(store, 45)
@@ -183,7 +183,7 @@ def test_a_filter_is_applied_to_the_tag_code_and_then_to_properties(tmp_path: Pa
         assert (none.status, none.next_begin_offset, none.slices) == (S.NO_MATCHED_MESSAGE, 12, [])
 
 
-def test_a_read_examines_at_most_800_units(tmp_path: Path) -> None:
+def test_a_read_examines_at_most_800_consume_queue_units(tmp_path: Path) -> None:
     """A filter that matches nothing must not hold the loop for a whole queue."""
     sizes = {"consume_queue_file_bytes": 40_000, "commit_log_file_bytes": 1 << 20}
     with opened(tmp_path, **sizes) as store:
@@ -194,7 +194,7 @@ def test_a_read_examines_at_most_800_units(tmp_path: Path) -> None:
         assert store.reader.get_message("T", 0, 800, 32, Filter(frozenset({1}))).next_begin_offset == 1000
 
 
-def test_slices_stay_readable_after_the_store_is_closed(tmp_path: Path) -> None:
+def test_message_slices_of_a_read_stay_readable_after_the_store_is_closed(tmp_path: Path) -> None:
     """An answer that is being sent while the broker stops must not read unmapped memory."""
     with opened(tmp_path) as store:
         filled(store, 3)

@@ -49,7 +49,7 @@ def test_bytes_in_the_pool_are_unreadable_until_they_are_committed(tmp_path: Pat
     store.close()
 
 
-def test_a_full_file_is_committed_at_once_and_returns_its_buffer(tmp_path: Path) -> None:
+def test_a_full_log_file_is_committed_at_once_and_its_buffer_returned_to_the_pool(tmp_path: Path) -> None:
     """Buffers are few: one that is full and committed goes back at once."""
     store, pool = pooled(tmp_path, 2)
     fill(store, 4000)
@@ -63,7 +63,7 @@ def test_a_full_file_is_committed_at_once_and_returns_its_buffer(tmp_path: Path)
     assert pool.available_buffers == 0  # closed
 
 
-def test_an_exhausted_pool_loses_no_message_and_hides_later_files(tmp_path: Path) -> None:
+def test_with_an_exhausted_pool_later_log_files_are_invisible_until_earlier_files_are_committed(tmp_path: Path) -> None:
     """Files beyond the pool are written through their pages, but stay invisible until what lies before them is committed."""
     store, pool = pooled(tmp_path, 1)
     places = [fill(store, 3000) for _ in range(4)]
@@ -84,7 +84,7 @@ def test_an_exhausted_pool_loses_no_message_and_hides_later_files(tmp_path: Path
     store.close()
 
 
-def test_a_store_with_a_pool_writes_the_same_files(tmp_path: Path) -> None:
+def test_a_store_with_a_transient_store_pool_writes_the_same_files_as_without(tmp_path: Path) -> None:
     """The pool is a detour, not a format; and a pool of one lets buffered and unbuffered files alternate."""
     for buffers in (0, 1, 3):
         pool = AnonymousBufferPool(buffers, FILE_BYTES) if buffers else None
@@ -100,7 +100,7 @@ def test_a_store_with_a_pool_writes_the_same_files(tmp_path: Path) -> None:
     assert snapshot(tmp_path / "0", *folders) == snapshot(tmp_path / "3", *folders)
 
 
-def test_the_open_file_has_no_buffer_after_a_restart(tmp_path: Path) -> None:
+def test_a_partly_written_log_file_gets_no_pool_buffer_after_a_restart(tmp_path: Path) -> None:
     """Its first part is in the file already."""
     store, _pool = pooled(tmp_path, 1)
     fill(store, 300)

@@ -98,7 +98,7 @@ def test_every_readable_record_is_dispatched_once_and_in_order(
     assert list(snapshot(root / "a", "index").values()) == list(snapshot(root / "b", "index").values())
 
 
-def test_arrivals_are_published_after_the_dispatchers_have_run(tmp_path: Path) -> None:
+def test_message_arrivals_are_published_after_the_dispatchers_have_run(tmp_path: Path) -> None:
     """A pull that is woken must find its message."""
     with opened(tmp_path) as store:
         seen: list[int] = []
@@ -141,7 +141,7 @@ def test_a_dispatch_run_ends_after_its_time_limit(tmp_path: Path) -> None:
         assert [store.dispatch() for _ in range(3)] == [True, True, False]
 
 
-def test_max_batches_bounds_a_dispatch_run(tmp_path: Path) -> None:
+def test_max_batches_limits_the_batches_of_a_dispatch_run(tmp_path: Path) -> None:
     """The loop gets its turn between them."""
     with pytest.MonkeyPatch.context() as patch, opened(tmp_path, strategy=BY_HAND) as store:
         patch.setattr(reput_message_service, "_BATCH", 1)
@@ -153,7 +153,7 @@ def test_max_batches_bounds_a_dispatch_run(tmp_path: Path) -> None:
         assert store.reader.max_queue_offset("T", 0) == 10
 
 
-def test_a_large_backlog_is_dispatched_in_bulk_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_large_backlog_dispatched_in_bulk_gives_the_same_queue_and_index_bytes(tmp_path: Path) -> None:
     """A slave that catches up has nothing in memory; the bytes are those of a master."""
     lazy_numpy.load()
     sent = [
@@ -182,7 +182,7 @@ def test_a_large_backlog_is_dispatched_in_bulk_with_the_same_bytes(tmp_path: Pat
     assert list(snapshot(tmp_path / "a", "index").values()) == list(snapshot(tmp_path / "b", "index").values())
 
 
-def test_a_bulk_batch_that_a_dispatcher_refuses_is_dispatched_one_by_one(
+def test_records_of_a_bulk_batch_that_a_dispatcher_refuses_are_dispatched_singly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault in the bulk way must not keep messages from their queues."""

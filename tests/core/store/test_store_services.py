@@ -15,7 +15,7 @@ from flintmq.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize("error", [OSError(5, "the disk is broken"), RuntimeError("a fault of ours")])
-def test_a_failed_queue_sync_is_logged_and_keeps_the_checkpoint(
+def test_a_failed_consume_queue_sync_is_logged_and_leaves_the_checkpoint_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     """It is said once; the checkpoint stays where it was, whatever a later sync says; and a stop is not clean."""

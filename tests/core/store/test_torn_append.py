@@ -82,7 +82,7 @@ class Recorder:
         self.writes.append(("in order", position, position + len(data)))
 
 
-def test_the_first_bytes_of_a_multi_record_append_are_written_last(
+def test_the_first_bytes_of_an_append_of_several_records_are_written_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only so does a kill in the middle of a copy leave a proof that it was cut short.

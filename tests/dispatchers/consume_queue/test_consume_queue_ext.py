@@ -107,7 +107,7 @@ def test_ext_units_and_addresses_equal_rocketmqs(tmp_path: Path) -> None:
     ext.close()
 
 
-def test_batches_and_single_units_write_the_same_ext_files(tmp_path: Path) -> None:
+def test_extension_units_written_in_batches_or_singly_give_the_same_ext_files(tmp_path: Path) -> None:
     """How records are batched depends on the load; the bytes must not."""
     requests = [request(n, bytes(n % 40) if n % 3 else None) for n in range(60)]
     one, many = ext_of(tmp_path / "one"), ext_of(tmp_path / "many")
@@ -131,7 +131,7 @@ def test_ext_addresses_are_distinguished_from_tags_codes() -> None:
     assert not any(is_address(code) for code in (MAX_ADDRESS + 1, -(2**31), 0, 2**31 - 1, 2**62))
 
 
-def test_an_address_without_a_unit_returns_none(tmp_path: Path) -> None:
+def test_an_ext_address_that_leads_to_no_valid_unit_returns_none(tmp_path: Path) -> None:
     """After a crash an address may lead to zeros, to rubbish, or past the end."""
     ext = ext_of(tmp_path)
     assert ext.get(LEAST_LONG) is None
@@ -147,7 +147,7 @@ def test_an_address_without_a_unit_returns_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", range(0, 12))
-def test_ext_files_cut_and_written_again_are_equal(tmp_path: Path, kept: int) -> None:
+def test_ext_files_cut_and_written_again_equal_files_written_once(tmp_path: Path, kept: int) -> None:
     """Recovery cuts behind the last address that the queue knows: what was behind leaves no trace."""
     requests = [request(n, bytes([n + 1]) * (n * 5 % 23)) for n in range(12)]
     ext = ext_of(tmp_path)
@@ -164,7 +164,7 @@ def test_ext_files_cut_and_written_again_are_equal(tmp_path: Path, kept: int) ->
     again.close()
 
 
-def test_the_address_of_a_lost_unit_is_not_used_again(tmp_path: Path) -> None:
+def test_the_ext_address_of_a_lost_unit_is_not_assigned_again(tmp_path: Path) -> None:
     """Else an old message would be filtered by the tag of a new one."""
     ext = ext_of(tmp_path)
     addresses = ext.put([request(n) for n in range(3)])

@@ -60,7 +60,7 @@ def test_a_queue_can_begin_at_any_offset(tmp_path: Path, first: int) -> None:
 
 @given(st.lists(st.integers(1, 15), max_size=12), st.data())
 @settings(max_examples=examples(50))
-def test_records_dispatched_before_are_ignored(
+def test_records_that_a_queue_already_has_are_ignored(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], data: st.DataObject
 ) -> None:
     """After a crash records come again: from any earlier one on, in batches of any size."""
@@ -79,7 +79,7 @@ def test_records_dispatched_before_are_ignored(
 
 
 @pytest.mark.parametrize("cut", range(0, 26))
-def test_a_cut_queue_equals_a_shorter_queue(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_queue_equals_a_queue_of_fewer_messages(tmp_path: Path, cut: int) -> None:
     """Cut anywhere, also at a file's edge: what remains is what a queue of so many messages is, byte for byte."""
     queues = table(tmp_path / "a")
     queues.dispatch(RecordBatch.of_requests([request(n) for n in range(25)]))
@@ -104,7 +104,9 @@ def test_a_cut_queue_equals_a_shorter_queue(tmp_path: Path, cut: int) -> None:
 
 @pytest.mark.parametrize("first", [0, 7, 20])
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_full_disk_in_the_middle_of_a_batch_repeats_nothing(tmp_path: Path, first: int, after: int) -> None:
+def test_a_batch_dispatched_again_after_a_full_disk_repeats_no_queue_unit(
+    tmp_path: Path, first: int, after: int
+) -> None:
     """The units that had room are there; the same batch again goes on behind them."""
     disk = FaultyDisk()
     queues = table(tmp_path, disk)
@@ -121,7 +123,7 @@ def test_a_full_disk_in_the_middle_of_a_batch_repeats_nothing(tmp_path: Path, fi
     queues.close()
 
 
-def test_a_first_file_that_cannot_be_filled_is_removed(tmp_path: Path) -> None:
+def test_the_first_file_of_a_queue_is_removed_if_it_cannot_be_filled_to_its_start(tmp_path: Path) -> None:
     """Left there half filled, the queue would begin at the wrong offset."""
     disk = FaultyDisk()
     queues = ConsumeQueueTable(disk, tmp_path, 200_000)

@@ -62,7 +62,7 @@ def test_delay_times_are_read_back_from_their_file(
     assert load_delay_times(root) == times
 
 
-def test_a_delay_is_valid_from_the_physical_offset_at_which_it_began() -> None:
+def test_changed_delay_levels_apply_from_the_physical_offset_of_the_change() -> None:
     times = DelayTimes()
     assert times.begin(100, LEVELS)
     assert not times.begin(150, LEVELS)
@@ -85,7 +85,7 @@ def test_a_malformed_delay_times_file_is_refused(tmp_path: Path, text: str) -> N
         load_delay_times(tmp_path)
 
 
-def test_an_unknown_due_time_is_distinguished_from_an_impossible_due_time() -> None:
+def test_an_unknown_delivery_time_is_distinguished_from_an_invalid_delivery_time() -> None:
     """A flipped bit never makes another number of whole seconds."""
     stored_ms = 1_700_000_000_123
     wanted = unknown_due(stored_ms)
@@ -97,7 +97,7 @@ def test_an_unknown_due_time_is_distinguished_from_an_impossible_due_time() -> N
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_delivery_times_stay_when_the_levels_change(tmp_path: Path, crashed: bool) -> None:
+def test_delivery_times_of_stored_messages_stay_when_the_delay_levels_change(tmp_path: Path, crashed: bool) -> None:
     """A start after a crash makes the queues' last part anew, messages of the earlier levels among it."""
     clock = ManualClock(1_700_000_000_000)
     store = started(tmp_path / "a", LEVELS, clock)

@@ -56,7 +56,9 @@ def positions(queues: ConsumeQueueTable, topic: str = "T") -> dict[int, int]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_a_queue_offset_of_0_restarts_the_queue(queues: ConsumeQueueTable, form: str, together: bool) -> None:
+def test_a_record_with_queue_offset_0_begins_the_queue_again(
+    queues: ConsumeQueueTable, form: str, together: bool
+) -> None:
     """So lie two lives in a log that RocketMQ wrote."""
     records = [*(request(n, n) for n in range(25)), *(request(25 + n, n) for n in range(3))]
     for part in [records] if together else [records[:25], records[25:26], records[26:]]:
@@ -66,7 +68,9 @@ def test_a_queue_offset_of_0_restarts_the_queue(queues: ConsumeQueueTable, form:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_a_deletion_ends_the_queues_of_its_topic(queues: ConsumeQueueTable, form: str, together: bool) -> None:
+def test_the_deletion_record_of_a_topic_ends_the_queues_of_the_topic(
+    queues: ConsumeQueueTable, form: str, together: bool
+) -> None:
     """Whatever was appended before it; other topics go on."""
     records = [request(0, 0), request(1, 0, "U"), request(2, 1), deleted(3), request(4, 1, "U"), deleted(5, "V")]
     for part in [records] if together else [[record] for record in records]:
@@ -79,14 +83,14 @@ def test_a_deletion_ends_the_queues_of_its_topic(queues: ConsumeQueueTable, form
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_queue_after_a_deletion_keeps_no_older_units(queues: ConsumeQueueTable, form: str) -> None:
+def test_a_queue_keeps_no_units_from_before_the_deletion_of_its_topic(queues: ConsumeQueueTable, form: str) -> None:
     """Behind a deletion the queue begins with what is there, though the offset would go on where the old one ended."""
     queues.dispatch(FORMS[form]([*(request(n, n) for n in range(5)), deleted(5), request(20, 5), request(21, 6)]))
     assert positions(queues) == {5: 20, 6: 21}
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_repeated_records_change_no_queue(queues: ConsumeQueueTable, form: str) -> None:
+def test_records_dispatched_again_across_topic_deletions_change_no_queue(queues: ConsumeQueueTable, form: str) -> None:
     """A start hands over what is known already: neither an older life nor its deletion ends the present one."""
     records = [request(0, 0), request(1, 1), deleted(2), request(3, 0), deleted(4), request(5, 0), request(6, 1)]
     queues.dispatch(FORMS[form](records))
@@ -105,7 +109,7 @@ def test_dispatch_from_any_position_after_a_crash_gives_the_same_queues(queues: 
     assert positions(queues) == {0: 6}
 
 
-def test_undispatched_records_before_a_deletion_enter_no_queue(tmp_path: Path) -> None:
+def test_undispatched_records_from_before_the_deletion_of_a_topic_enter_no_queue(tmp_path: Path) -> None:
     """Under a synchronous strategy records wait for their sync before they are dispatched."""
     with opened(tmp_path, strategy=BY_HAND_SYNCHRONOUS) as store:
         store.put([message("T", 0, b"old0")])
@@ -134,7 +138,7 @@ def test_a_key_query_finds_no_message_of_a_deleted_topic(tmp_path: Path) -> None
                 assert store.reader.query_message("T", "k", 32, 0, 2**62)[0] == []
 
 
-def test_cutting_a_deletion_from_the_log_restores_the_queues(tmp_path: Path) -> None:
+def test_cutting_the_deletion_record_of_a_topic_from_the_log_restores_its_queues(tmp_path: Path) -> None:
     """A slave's log is cut where its master's ends: what the cut part had deleted is there again."""
     with opened(tmp_path, strategy=BY_HAND) as store:
         store.put([message("T", 0, b"first")])

@@ -28,7 +28,7 @@ def test_bulk_hashes_of_unique_keys_equal_single_hashes(pairs: list[tuple[str, s
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=50))
-def test_bulk_hashes_of_other_keys_equal_single_hashes(keys: list[str]) -> None:
+def test_bulk_hashes_of_keys_of_any_length_and_alphabet_equal_single_hashes(keys: list[str]) -> None:
     """Keys of other lengths and alphabets take the other way, with the same result."""
     assert index_key_hashes(["T"] * len(keys), keys) == [index_key_hash("T", key) for key in keys]
 

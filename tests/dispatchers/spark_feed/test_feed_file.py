@@ -36,7 +36,7 @@ def marks(number: int = 1, state: FeedState = FeedState.RUNNING) -> FeedMarks:
     )
 
 
-def test_written_feed_marks_are_read_back(tmp_path: Path) -> None:
+def test_positions_written_to_the_feed_file_are_read_back(tmp_path: Path) -> None:
     """The plain way, and a file that lives through a restart of the writer."""
     path = feed_path(tmp_path)
     assert read_feed(path) is None
@@ -62,7 +62,7 @@ def test_the_feed_file_has_the_documented_layout() -> None:
     assert int.from_bytes(data[12:16], "big") == 9
 
 
-def test_the_end_for_readers_is_at_most_the_dispatched_position() -> None:
+def test_the_end_position_for_feed_readers_is_at_most_the_dispatched_position() -> None:
     """A reader never goes beyond what has queue units, whatever was flushed."""
     behind = FeedMarks(
         state=FeedState.RUNNING,
@@ -115,7 +115,7 @@ def test_a_torn_feed_file_is_refused(tmp_path: Path) -> None:
         read_feed(path)
 
 
-def test_a_feed_file_without_space_is_an_error_at_the_start(tmp_path: Path) -> None:
+def test_a_feed_file_for_which_the_disk_has_no_space_is_an_error_at_the_start(tmp_path: Path) -> None:
     """Writing through a map on a full disk would end the process: the room is taken first."""
     disk = FaultyDisk()
     disk.fail("map_file", within="feed")
@@ -147,7 +147,7 @@ while True:
 """
 
 
-def test_a_concurrent_reader_gets_only_whole_and_increasing_states(tmp_path: Path) -> None:
+def test_a_concurrent_reader_of_the_feed_file_gets_only_complete_and_increasing_states(tmp_path: Path) -> None:
     """The seqlock's promise, against another process that writes without a pause; a kill leaves a whole file behind."""
     path = feed_path(tmp_path)
     with subprocess.Popen([sys.executable, "-c", WRITER_PROGRAM, str(path)], stdout=subprocess.PIPE) as writer:

@@ -58,7 +58,7 @@ def test_the_spark_feed_passes_the_dispatcher_kit() -> None:
     )
 
 
-def test_each_batch_causes_one_publication() -> None:
+def test_the_feed_publishes_its_position_once_for_each_dispatched_batch() -> None:
     """What a batch costs does not grow with its messages; what was known before is passed over."""
     publisher, landing = Publisher(), Landing()
     feed = SparkFeed(publisher, landing)
@@ -74,7 +74,7 @@ def test_each_batch_causes_one_publication() -> None:
     assert (publisher.closed, landing.closed) == (1, 1)
 
 
-def test_the_committed_position_of_the_feed_is_that_of_its_landing_zone() -> None:
+def test_the_committed_position_of_the_spark_feed_is_that_of_its_landing_zone() -> None:
     """Without a landing zone nothing is ever needed again; a new zone has nothing yet, and reads the log itself."""
     assert SparkFeed(Publisher()).committed() is None
     landing = Landing()
@@ -86,7 +86,7 @@ def test_the_committed_position_of_the_feed_is_that_of_its_landing_zone() -> Non
     assert landing.missed == [(700, 900)]
 
 
-def test_batches_are_counted_as_their_messages(tmp_path: Path) -> None:
+def test_the_spark_feed_counts_each_message_of_a_batch_once(tmp_path: Path) -> None:
     """Handed over as a whole, or a second time with what is new behind it."""
     with opened(tmp_path, commit_log_file_bytes=1 << 16) as store:
         put = store.put([message(), batch([message()] * 5), batch([message()] * 2)])
@@ -99,7 +99,7 @@ def test_batches_are_counted_as_their_messages(tmp_path: Path) -> None:
     assert one.messages == 8
 
 
-def test_columns_and_requests_give_the_same_feed_position(tmp_path: Path) -> None:
+def test_records_dispatched_as_columns_or_as_requests_give_the_same_feed_position(tmp_path: Path) -> None:
     """At a start the log comes in columns: the same position and the same number of messages."""
     pytest.importorskip("numpy", reason="columns need numpy")
     lazy_numpy.load()

@@ -50,7 +50,7 @@ def asked(code: int, ext_fields: dict[str, str] | None = None, flag: int = 0) ->
     return Request(None, code, 1, flag, 0, "JAVA", 0, ext_fields, b"")  # type: ignore[arg-type]
 
 
-def test_a_declaration_has_every_property_of_a_request_code() -> None:
+def test_a_handler_declaration_has_every_property_of_its_request_codes() -> None:
     """In the order of definition, with the first paragraph of the docstring in one line."""
     mix, *look = declared_by(Paint)
     assert mix == RequestDeclaration(
@@ -62,7 +62,7 @@ def test_a_declaration_has_every_property_of_a_request_code() -> None:
     ]
 
 
-def test_a_declaring_method_handles_all_its_codes() -> None:
+def test_a_handler_method_handles_all_request_codes_that_it_declares() -> None:
     """A code that is declared but not handled would leave its clients without an answer."""
     handlers = Paint().handlers()
     assert sorted(handlers) == [20_001, 20_002, 20_003]
@@ -71,13 +71,13 @@ def test_a_declaring_method_handles_all_its_codes() -> None:
     assert answer.remark == "20003"
 
 
-def test_an_overriding_method_replaces_the_codes_of_its_parent() -> None:
+def test_an_overriding_handler_replaces_the_request_codes_of_the_parent_class() -> None:
     """The codes of the parent would otherwise name a handler that no longer exists."""
     assert [one.code for one in declared_by(Spray)] == [20_001, 20_004]
     assert sorted(Spray().handlers()) == [20_001, 20_004]
 
 
-def test_a_plugin_that_replaces_a_built_in_code_keeps_its_access_rule() -> None:
+def test_a_plugin_handler_of_a_built_in_request_code_keeps_its_access_rule() -> None:
     """A plugin that replaces a built-in handler must not open the code to everybody."""
     built_in = RequestDeclaration(17, ConsumerGroupRequestHeader, needs=ADMIN, audited=True)
     taken = RequestDeclaration(17, pool="mine").under(built_in)
