@@ -33,13 +33,13 @@ def changed(diff: str) -> list[Path]:
     return [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", diff, re.M)]
 
 
-def test_contributing_md_shows_every_worked_change() -> None:
+def test_contributing_md_shows_every_example_of_a_code_change() -> None:
     """The page promises four."""
     assert CHANGES.keys() == FOLDERS_MAX.keys()
 
 
 @pytest.mark.parametrize("title", FOLDERS_MAX)
-def test_a_worked_change_applies_and_touches_few_folders(title: str) -> None:
+def test_an_example_change_of_contributing_md_applies_and_touches_few_folders(title: str) -> None:
     """A diff that no longer applies teaches nothing; one in many folders says that the design has come loose."""
     diff = CHANGES[title]
     apply(diff, ROOT, "--check")
@@ -49,7 +49,7 @@ def test_a_worked_change_applies_and_touches_few_folders(title: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("title", FOLDERS_MAX)
-def test_the_tests_of_a_worked_change_pass(title: str, tmp_path: Path) -> None:
+def test_the_tests_of_an_example_change_of_contributing_md_pass(title: str, tmp_path: Path) -> None:
     """The tests run in a copy of the checkout, as a new contributor would run them."""
     copy = tmp_path / "flintmq"
     ignored = shutil.ignore_patterns(".git", ".venv", ".overlay", "__pycache__", ".*_cache", "build")

@@ -115,7 +115,7 @@ def test_every_code_block_that_is_not_run_has_a_reason() -> None:
     assert all(len(why.split()) > 3 for reasons in LIST.not_run.values() for why in reasons.values())
 
 
-def test_the_index_names_every_page() -> None:
+def test_the_documentation_index_names_every_page() -> None:
     """A page that nothing leads to is not read; the console and ``top`` were such pages."""
     docs = ROOT / "docs"
     index = (docs / "index.md").read_text()

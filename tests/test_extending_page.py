@@ -81,7 +81,7 @@ def run(
     asyncio.run(body())
 
 
-def test_the_connection_excerpt_puts_and_pulls_messages_and_waits(tmp_path: Path) -> None:
+def test_the_connection_example_puts_and_pulls_messages_and_holds_pulls(tmp_path: Path) -> None:
     """The pull that waits is answered by a put; one whose client has left is not."""
     connection_type = excerpt(tmp_path, "Connection").Connection
 
@@ -105,7 +105,7 @@ def test_the_connection_excerpt_puts_and_pulls_messages_and_waits(tmp_path: Path
     run(tmp_path, live, None, "listen.enable=false")
 
 
-def test_the_archive_excerpt_serves_pulls_below_the_minimum_offset(tmp_path: Path) -> None:
+def test_the_archive_example_answers_pulls_below_the_minimum_offset(tmp_path: Path) -> None:
     """The client gets each message once, and each object is fetched once."""
     archive_type = excerpt(tmp_path, "Archive").Archive
     objects: dict[tuple[str, int, int], list[bytes]] = {}
@@ -140,7 +140,7 @@ def test_the_archive_excerpt_serves_pulls_below_the_minimum_offset(tmp_path: Pat
     run(tmp_path, live, lambda api: archive_type(api, get), "listen.enable=false")
 
 
-def test_the_arbiter_excerpt_is_master_only_while_it_holds_the_lease(tmp_path: Path) -> None:
+def test_a_broker_with_the_arbiter_example_is_master_only_while_it_holds_the_lease(tmp_path: Path) -> None:
     """Roles are numbered by the lease; before the lease ends, the broker has stepped down."""
     arbiter_type = excerpt(tmp_path, "Arbiter").Arbiter
     clock, terms = ManualClock(), [0, 3, 3, 5]

@@ -61,7 +61,7 @@ def touched() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in alone | folders)
 
 
-def test_exactly_the_packages_of_missing_extras_are_hidden(tmp_path: Path) -> None:
+def test_the_test_environment_hides_exactly_the_packages_of_missing_extras(tmp_path: Path) -> None:
     """With ``[spark]`` there is pyarrow but no protobuf, which only ``[otel]`` installs."""
     pytest.importorskip("google.protobuf", reason="the extra protobuf is not installed")
     pytest.importorskip("pyspark", reason="the extra spark is not installed")

@@ -282,7 +282,7 @@ def test_the_layout_of_the_replication_stream_equals_the_documentation() -> None
     assert read_by_page("Replication stream 2", header) == ({"physicalOffset": 77, "size": 5}, 12)
 
 
-def test_the_layout_of_the_feed_equals_the_documentation() -> None:
+def test_the_layout_of_the_spark_feed_file_equals_the_documentation() -> None:
     """Authors of other programs read this file with the help of the page."""
     marks = feed_file.FeedMarks(
         state=feed_file.FeedState.RUNNING,
@@ -430,12 +430,12 @@ def test_every_reference_to_a_page_in_the_code_resolves() -> None:
         "See docs/no-such-page.md.",
     ],
 )
-def test_a_reference_to_a_missing_page_is_found(text: str) -> None:
+def test_the_check_of_references_finds_a_reference_to_a_missing_page(text: str) -> None:
     """The check of all references would pass if its search found none."""
     assert list(dangling(text, _headings))
 
 
-def test_a_reference_to_an_existing_section_is_accepted() -> None:
+def test_the_check_of_references_accepts_a_reference_to_an_existing_section() -> None:
     """It may stand in the middle of a sentence or continue on the next line."""
     for source in (
         "(docs/internals/store-format.md, Consume\n    queue), of",

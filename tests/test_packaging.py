@@ -27,7 +27,7 @@ def test_the_default_dependencies_are_those_of_the_measured_installation() -> No
     assert [requirement.partition(">")[0] for requirement in project["optional-dependencies"]["fast"]] == ["uvloop"]
 
 
-def test_every_subpackage_is_installed() -> None:
+def test_every_subpackage_is_listed_for_installation_in_pyproject_toml() -> None:
     """One that is forgotten in pyproject.toml would be missing from the wheel without a word."""
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     found = {"flintmq"}
@@ -45,7 +45,7 @@ def test_the_wheel_contains_the_marker_of_typed_packages() -> None:
     assert (ROOT / "py.typed").exists()
 
 
-def test_no_module_lies_outside_a_package() -> None:
+def test_every_folder_with_modules_has_an_init_py() -> None:
     """A folder without ``__init__.py`` works in a checkout and is missing once installed."""
     for folder in CODE:
         for module in (ROOT / folder).rglob("*.py"):

@@ -55,7 +55,7 @@ def test_numbers_of_the_performance_page_equal_the_code(text: str, holds: bool) 
         ("as RocketMQ's does by default (`flush_timed`)", "flush_timed", True),
     ],
 )
-def test_defaults_of_the_pool_equal_the_performance_page(text: str, key: str, value: object) -> None:
+def test_defaults_of_the_transient_store_pool_equal_the_performance_page(text: str, key: str, value: object) -> None:
     assert text in PAGE
     assert KEYS[f"flush.commit_real_time.{key}"].value_of(BrokerConfig()) == value
 

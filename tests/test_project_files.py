@@ -119,7 +119,7 @@ def test_towncrier_joins_the_changelog_fragments(tmp_path: Path) -> None:
         ("", ["does not read"]),
     ],
 )
-def test_every_fault_in_a_commit_message_is_found(message: str, said: list[str]) -> None:
+def test_the_check_of_commit_messages_finds_every_fault(message: str, said: list[str]) -> None:
     found = faults(message)
     assert len(found) == len(said)
     for fault, words in zip(found, said, strict=True):

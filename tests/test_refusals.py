@@ -59,7 +59,7 @@ OURS = [kind for kind in _tree(FlintError) if kind.__module__ == errors.__name__
 
 
 @pytest.mark.parametrize("kind", [*OURS, ThirdPartyError, ValueError, MemoryError], ids=lambda kind: kind.__name__)
-def test_every_error_becomes_an_answer_with_an_id(kind: type[Exception]) -> None:
+def test_every_exception_of_a_processor_becomes_a_response_with_a_refusal_id(kind: type[Exception]) -> None:
     """A processor may raise errors of ``core/errors.py``, errors of plugins, and unexpected exceptions."""
     error = (
         RefusedError(ResponseCode.NO_PERMISSION, "no", reason="a.b", measured="3 x", key="k.l")
@@ -76,7 +76,7 @@ def test_every_error_becomes_an_answer_with_an_id(kind: type[Exception]) -> None
         assert "what was wrong" in refused.remark
 
 
-def test_the_drawing_of_the_error_tree_equals_the_classes() -> None:
+def test_the_diagram_of_the_error_hierarchy_in_errors_py_equals_the_classes() -> None:
     """The drawing at the top of ``core/errors.py`` is the first thing a reader sees."""
     drawn = set(re.findall(r"(?:FlintError|[├└]── (\w+))", errors.__doc__ or "")) - {""}
     assert drawn == {kind.__name__ for kind in OURS} - {"FlintError"}

@@ -54,7 +54,7 @@ def test_names_on_the_rocketmq_classes_page_exist_in_their_modules(path: str, na
         reduce(getattr, name.split("."), module)
 
 
-def test_each_row_of_the_classes_page_names_a_module_or_a_reason() -> None:
+def test_each_row_of_the_rocketmq_classes_page_names_a_module_or_a_reason() -> None:
     """A row without a module says that there is none, or names a setting."""
     for row in _rows():
         assert len(row) == 3, row
@@ -62,7 +62,7 @@ def test_each_row_of_the_classes_page_names_a_module_or_a_reason() -> None:
         assert len(row[2].split()) >= 2, row
 
 
-def test_the_classes_page_has_every_name_that_articles_explain() -> None:
+def test_the_rocketmq_classes_page_has_every_listed_well_known_class() -> None:
     """The first search of a reader is for one of these names."""
     known = {
         name for row in _rows() for quoted in re.findall(r"`([^`]+)`", row[0]) for name in re.split(r"[ /]+", quoted)

@@ -41,6 +41,6 @@ def test_the_tidy_lists_name_only_existing_rules() -> None:
     assert tidy.read_exceptions().keys() == tidy.RULES.keys()
 
 
-def test_the_tested_by_table_names_only_modules_without_a_mirror_test(sources: Sources) -> None:
+def test_the_tested_by_table_names_only_modules_without_a_test_file_of_the_same_path(sources: Sources) -> None:
     """An entry for a module that has moved, or that has a mirrored test by now, misleads."""
     assert tested_by.read_table().keys() <= set(tested_by.without_mirror(sources)), "python tools/tidy.py --shrink"

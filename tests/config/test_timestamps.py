@@ -71,7 +71,7 @@ def test_malformed_and_implausible_times_are_refused(text: str) -> None:
     assert f"'{text.strip()[:80]}'" in str(refused.value)
 
 
-def test_the_error_shows_the_date_of_a_time_in_the_wrong_unit() -> None:
+def test_the_error_about_a_time_in_the_wrong_unit_shows_its_date() -> None:
     """Seconds or microseconds are the usual mistake."""
     for text, year in (("1764068058", "1970-01-21"), ("999999999999999", "33658")):
         with pytest.raises(ConfigError, match=rf"which is (beyond the calendar|{year})"):
@@ -99,7 +99,7 @@ def test_a_local_time_that_does_not_exist_is_refused(text: str) -> None:
     assert parse_timestamp("2026-03-29T02:30+01:00", NOW_MS, BERLIN) == (ms("2026-03-29T02:30+01:00"), "")
 
 
-def test_an_ambiguous_local_time_is_reported_and_the_first_is_used() -> None:
+def test_an_ambiguous_local_time_is_reported_and_its_first_occurrence_is_used() -> None:
     """Clocks go from 3 to 2: the first of both is taken, and its reader is told."""
     found_ms, told = parse_timestamp("2026-10-25T02:30", NOW_MS, BERLIN)
     assert found_ms == ms("2026-10-25T02:30+02:00")

@@ -76,7 +76,7 @@ def test_malformed_integers_are_refused(text: str) -> None:
 
 
 @given(st.integers(0, 2**62))
-def test_formatted_values_parse_to_the_same_value(value: int) -> None:
+def test_formatted_sizes_and_durations_parse_to_the_same_value(value: int) -> None:
     """``config show`` and the import write what the loader reads."""
     assert parse_size(format_size(value)) == value
     assert parse_duration(format_duration(value)) == value
@@ -91,7 +91,7 @@ def test_any_text_is_parsed_as_a_size_duration_or_integer_or_raises_config_error
             assert isinstance(parse(text), int)
 
 
-def test_values_are_formatted_with_the_largest_exact_unit() -> None:
+def test_sizes_and_durations_are_formatted_with_the_largest_exact_unit() -> None:
     """6,000,000 bytes is no number of MiB and must not be shown as one."""
     assert [format_size(n) for n in (0, 1024, 1024**3, 6_000_000)] == ["0", "1KiB", "1GiB", "6000000"]
     assert [format_duration(n) for n in (0, 500, 1_500, 60_000)] == ["0", "500ms", "1500ms", "1m"]

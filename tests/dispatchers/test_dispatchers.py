@@ -143,7 +143,7 @@ def test_sample_records_of_the_dispatcher_kit_have_three_bit_maps() -> None:
     assert len(set(made.maps.values())) == 3
 
 
-def test_a_spark_feed_counts_records_written_after_a_cut() -> None:
+def test_the_spark_feed_counts_records_written_after_the_log_was_cut() -> None:
     """Other records lie where the log was cut: readers of the feed are told of them."""
     made, requests = SparkFeed(Publisher()), sample_requests()
     made.dispatch(RecordBatch.of_requests(requests))

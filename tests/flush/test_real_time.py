@@ -124,7 +124,7 @@ def test_commits_wake_the_flush_service_unless_it_is_timed(timed: bool) -> None:
     service.stop()
 
 
-def test_only_appends_that_would_be_committed_wake_the_committer() -> None:
+def test_an_append_wakes_the_commit_service_only_if_enough_pages_are_dirty() -> None:
     log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
     service = commit_service(log, clock)
     woken = count_wakeups(service)

@@ -194,7 +194,7 @@ def test_every_header_decoder_accepts_mutated_bytes_or_raises_its_error(fuzz_fra
     assert outcomes["headers"], outcomes
 
 
-def test_streams_cut_at_random_places_give_the_same_frames(fuzz_frames: int, fuzz_seed: int) -> None:
+def test_byte_streams_split_at_random_places_decode_to_the_same_frames(fuzz_frames: int, fuzz_seed: int) -> None:
     """However a stream is cut into reads, the same frames come out, and the same fault at the same place."""
     mutants = Mutants(fuzz_seed, seeds())
     chance = mutants.chance
@@ -236,7 +236,7 @@ def test_the_fuzz_check_reports_unexpected_errors_and_slow_decoders() -> None:
         judge("slow", slow, b"x", ())
 
 
-def test_equal_seeds_give_equal_mutants() -> None:
+def test_equal_seeds_give_equal_mutated_requests() -> None:
     """Otherwise a fault that was found could not be found again."""
     found: list[Seed] = seeds()
     first, second, other = Mutants(1, found), Mutants(1, found), Mutants(2, found)

@@ -107,7 +107,7 @@ def in_one_call(code: int, fields: dict[str, str]) -> Any:
 @pytest.mark.parametrize("case", FIELDS, ids=lambda case: f"{case[0]}-{case[3]}")
 @given(text=texts)
 @settings(max_examples=examples(100), deadline=None)
-def test_header_fields_are_parsed_as_in_java(case: tuple[Any, ...], text: str) -> None:
+def test_numbers_in_header_fields_are_parsed_as_in_java(case: tuple[Any, ...], text: str) -> None:
     """By the short way and by the general one; what Java does not read is refused, or as if it were not there."""
     code, model, fields, name, attribute, bits, unreadable = case
     wanted = strict_java.parse(text, bits)
@@ -170,7 +170,7 @@ async def deliver(broker: flintmq.Broker, way: str, text: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("way", ["10", "310", "half", "batch", "in a batch", "in process"])
-def test_delay_levels_are_parsed_alike_in_every_request(way: str, tmp_path: Path) -> None:
+def test_the_delay_level_property_is_parsed_alike_in_every_send_request(way: str, tmp_path: Path) -> None:
     """What RocketMQ takes waits, what it refuses is not stored; a batch, which cannot wait, is refused for a level above 0."""
 
     async def run() -> None:

@@ -115,7 +115,7 @@ def check_files(store: Path) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_odd_values_in_any_body_are_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
+def test_a_json_body_with_a_value_outside_javas_types_is_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
     """Each odd value at each place, alone, at the broker and at the name server; then what was saved is read strictly, and by
     the broker itself."""
     config = config_of(tmp_path / "store", "namesrv.addresses=")
@@ -150,7 +150,7 @@ def test_odd_values_in_any_body_are_accepted_or_refused_with_a_reason(tmp_path: 
 
 
 @pytest.mark.timeout(300)
-def test_odd_values_in_any_header_are_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
+def test_a_header_with_a_value_outside_javas_types_is_accepted_or_refused_with_a_reason(tmp_path: Path) -> None:
     """The same for the fields of headers, whose values are texts: what is saved of them is still Java's."""
     config = config_of(tmp_path / "store", "namesrv.addresses=")
     odd_texts = [str(2**31), str(2**63), str(2**70), "-1", "1.5", "x", "", "true", "null", "[]", " 7", "７"]
@@ -177,7 +177,7 @@ def test_odd_values_in_any_header_are_accepted_or_refused_with_a_reason(tmp_path
 @pytest.mark.timeout(300)
 @given(st.data())
 @settings(max_examples=examples(15), deadline=None)
-def test_several_odd_values_in_a_request_are_accepted_or_refused_with_a_reason(
+def test_a_json_body_with_several_random_values_is_accepted_or_refused_with_a_reason(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Chance finds what nobody lists: any JSON at any places of a body, several times over."""
@@ -226,7 +226,9 @@ def test_several_odd_values_in_a_request_are_accepted_or_refused_with_a_reason(
         ("groupName", {}, "{}"),
     ],
 )
-def test_the_refusal_of_an_odd_value_names_field_and_value(tmp_path: Path, field: str, odd: Any, measured: str) -> None:
+def test_the_refusal_of_a_value_outside_javas_types_names_the_field_and_the_value(
+    tmp_path: Path, field: str, odd: Any, measured: str
+) -> None:
     """Whoever sent it can mend it; and nothing has changed."""
     config = config_of(tmp_path / "store", "namesrv.addresses=")
     code = int(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
@@ -273,7 +275,9 @@ FILES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", first(["consumerOffset.json", "delayOffset.json"], FILES))
-def test_a_start_with_an_odd_value_in_a_file_fails_and_names_the_file(tmp_path: Path, name: str) -> None:
+def test_a_start_with_a_value_outside_javas_types_in_a_config_file_fails_and_names_the_file(
+    tmp_path: Path, name: str
+) -> None:
     """It names the file, the field and the value; a start that took it would write a file that Java cannot load. Where the
     value fits after all (a number as a text) the broker starts, and what it writes is Java's."""
     folder = tmp_path / "store" / "config"

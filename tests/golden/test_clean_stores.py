@@ -243,7 +243,9 @@ def test_queries_by_key_and_time_return_what_the_java_broker_answered(
         store.close()
 
 
-def test_each_message_is_found_at_the_offsets_in_its_send_answer(load_golden: Any, tmp_path: Path) -> None:
+def test_each_message_is_found_at_the_offsets_that_the_java_broker_answered_to_its_send(
+    load_golden: Any, tmp_path: Path
+) -> None:
     """Clients keep the topic, queue and offset of the answer to find the message again."""
     golden = load_golden("store-basic")
     store = golden.open(golden.unpack(tmp_path))

@@ -68,7 +68,7 @@ def crashed(crash: Any, name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     return root, variant["recovered"]
 
 
-def test_every_crash_variant_of_the_golden_data_is_tested(crash: Any) -> None:
+def test_every_crashed_store_of_the_golden_data_is_tested(crash: Any) -> None:
     """A new variant in the golden data must not go unnoticed."""
     assert [variant["name"] for variant in crash.manifest["variants"]] == VARIANTS
 
@@ -144,7 +144,7 @@ def repeats(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGED))
-def test_damage_in_the_middle_loses_only_the_damaged_records(crash: Any, name: str, tmp_path: Path) -> None:
+def test_damage_in_the_middle_of_the_log_loses_only_the_damaged_records(crash: Any, name: str, tmp_path: Path) -> None:
     """The real broker drops every record behind a bad one; here they stay, at their offsets, with their keys."""
     root, recovered = crashed(crash, name, tmp_path / "bad")
     sound = crash.open(crash.unpack(tmp_path / "sound"))

@@ -92,7 +92,7 @@ def test_ready_callbacks_run_before_time_advances(bench: Bench) -> None:
     assert bench.done == [("due", 1.0), ("soon", 1.0), ("next", 1.001)]
 
 
-def test_callbacks_without_delay_run_without_an_advance(bench: Bench) -> None:
+def test_callbacks_without_delay_run_without_advancing_the_clock(bench: Bench) -> None:
     """A callback with any delay, however small, waits for the clock."""
     bench.later(0.0, "now")
     bench.later(-1.0, "late")
@@ -137,7 +137,7 @@ def test_the_virtual_clock_skips_periodic_checks_while_no_work_is_due(bench: Ben
     assert len(looks) == 3
 
 
-def test_two_loops_take_turns_in_the_order_of_time(bench: Bench) -> None:
+def test_callbacks_of_two_event_loops_run_in_the_order_of_virtual_time(bench: Bench) -> None:
     """A master and a slave on one clock, for instance."""
     thread = LoopThread()
     other = Bench(bench.clock, thread)
@@ -152,7 +152,7 @@ def test_two_loops_take_turns_in_the_order_of_time(bench: Bench) -> None:
     other.clock.advance("1s")
 
 
-def test_an_error_of_a_callback_is_handled_by_the_loop(bench: Bench) -> None:
+def test_an_error_of_a_callback_goes_to_the_exception_handler_of_the_loop(bench: Bench) -> None:
     """The same happens in real time, and later callbacks still run."""
     failed: list[Any] = []
     bench.here(lambda: bench.loop.set_exception_handler(lambda _loop, context: failed.append(context["exception"])))

@@ -115,7 +115,7 @@ def test_a_delayed_message_sent_after_idle_hours_arrives_on_time(broker: Embedde
     assert found == [(b"a", 1_000), (b"b", 1_500)]
 
 
-def test_a_delay_continues_across_a_restart(tmp_path: Path, clock: VirtualClock) -> None:
+def test_the_delay_of_a_delayed_message_continues_across_a_restart(tmp_path: Path, clock: VirtualClock) -> None:
     """Time may pass while no broker runs: what fell due then comes when there is one again."""
     with EmbeddedBroker(tmp_path / "store", clock=clock) as broker:
         broker.put([flintmq.Message("T", b"later", delay_level=18)])
@@ -196,7 +196,7 @@ def test_an_embedded_broker_runs_on_the_loop_of_the_test(tmp_path: Path, clock: 
     asyncio.run(main())
 
 
-def test_waiting_for_messages_returns_them_or_raises_with_their_count(broker: EmbeddedBroker) -> None:
+def test_wait_for_messages_returns_the_messages_or_raises_with_their_count(broker: EmbeddedBroker) -> None:
     """A program under test sends when it sends; one that never does must not hang the suite."""
     broker.put([flintmq.Message("T", b"one")])
     with pytest.raises(TimeoutError, match=r"T has 1 messages after 0\.01 s, not 2"):
@@ -207,7 +207,9 @@ def test_waiting_for_messages_returns_them_or_raises_with_their_count(broker: Em
     sender.join()
 
 
-def test_a_closed_or_failed_broker_leaves_no_resources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_closed_or_failed_embedded_broker_leaves_no_threads_or_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A broker with a temporary folder and a broker that failed to start must both clean up."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = set(threading.enumerate())

@@ -245,7 +245,7 @@ def test_delayed_messages_survive_a_crash_and_every_fault(tmp_path: Path, strate
         clock.advance("1h")
 
 
-def test_fault_methods_of_a_broker_without_faults_raise_an_error(tmp_path: Path) -> None:
+def test_access_to_faults_raises_an_error_if_the_broker_was_created_without_faults(tmp_path: Path) -> None:
     """A broker that was never entered must say so as well."""
     plain = EmbeddedBroker(tmp_path)
     for what in ("broker", "name_server", "faults"):

@@ -90,7 +90,7 @@ def test_errors_of_a_function_in_a_thread_reach_the_awaiting_task() -> None:
         SeededLoop().run(call())
 
 
-def test_errors_of_callbacks_and_unawaited_tasks_are_recorded() -> None:
+def test_a_seeded_loop_records_errors_of_callbacks_and_unawaited_tasks() -> None:
     async def fail() -> None:
         raise ValueError("forgotten")
 

@@ -37,7 +37,7 @@ def loop() -> SeededLoop:
     return SeededLoop(Choices(1))
 
 
-def test_a_seeded_service_runs_only_after_a_wakeup(loop: SeededLoop) -> None:
+def test_a_service_on_a_seeded_loop_runs_only_after_a_wakeup(loop: SeededLoop) -> None:
     service = Service(loop)
 
     async def main() -> None:
@@ -54,7 +54,7 @@ def test_a_seeded_service_runs_only_after_a_wakeup(loop: SeededLoop) -> None:
     assert 10 < service.rounds[0] < 10.1
 
 
-def test_a_seeded_service_runs_at_its_interval_and_then_pauses(loop: SeededLoop) -> None:
+def test_a_service_on_a_seeded_loop_runs_at_its_interval_and_then_pauses(loop: SeededLoop) -> None:
     service = Service(loop, wait_s=1.0, rest_s=5.0)
 
     async def main() -> None:
@@ -70,7 +70,7 @@ def test_a_seeded_service_runs_at_its_interval_and_then_pauses(loop: SeededLoop)
     loop.run(main())
 
 
-def test_an_ended_seeded_service_runs_no_more_rounds(loop: SeededLoop) -> None:
+def test_an_ended_service_on_a_seeded_loop_runs_no_more_rounds(loop: SeededLoop) -> None:
     service = Service(loop, wait_s=0.01)
 
     async def main() -> None:
@@ -86,7 +86,7 @@ def test_an_ended_seeded_service_runs_no_more_rounds(loop: SeededLoop) -> None:
     assert service.finished == 1
 
 
-def test_a_repeated_call_stops_when_its_end_function_is_called(loop: SeededLoop) -> None:
+def test_a_repeated_call_on_a_seeded_loop_stops_when_its_end_function_is_called(loop: SeededLoop) -> None:
     called: list[float] = []
 
     async def main() -> None:
@@ -99,7 +99,7 @@ def test_a_repeated_call_stops_when_its_end_function_is_called(loop: SeededLoop)
     assert [int(at_s) for at_s in called] == [1, 2, 3]
 
 
-def test_a_seeded_worker_returns_results_and_raises_errors(loop: SeededLoop) -> None:
+def test_a_worker_on_a_seeded_loop_returns_results_and_raises_errors(loop: SeededLoop) -> None:
     async def main() -> None:
         worker = threads_here().worker("test")
         assert worker.submit(divmod, 7, 2).result(0) == (3, 1)

@@ -78,7 +78,7 @@ def test_a_scripted_disk_failure_occurs_once_or_always() -> None:
     region.sync()
 
 
-def test_a_folder_made_for_a_failed_file_is_removed() -> None:
+def test_a_folder_created_for_a_file_that_cannot_be_created_is_removed() -> None:
     """Nobody would make its name durable."""
     disk = SimulatedDisk()
     disk.fail(0, errno.EIO, operation="resize")
@@ -98,7 +98,7 @@ def test_a_write_beyond_the_allocated_bytes_is_an_error() -> None:
     region.write(4000, bytes(200))
 
 
-def test_concurrent_threads_do_not_damage_the_journal() -> None:
+def test_concurrent_threads_do_not_damage_the_operation_journal_of_the_disk() -> None:
     """A broker's flush thread syncs while its loop writes."""
     disk = SimulatedDisk()
     disk.make_folder(FOLDER)

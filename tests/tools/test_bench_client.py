@@ -61,7 +61,9 @@ def test_ratios_between_clients_are_computed_within_a_round(bench_client: Module
 
 
 @pytest.mark.parametrize("row", first(["batch"], ["send-4", "linger-4", "oneway", "batch"]))
-def test_every_row_of_the_client_comparison_runs_its_load(bench_client: ModuleType, name_server: str, row: str) -> None:
+def test_the_load_of_every_row_of_the_client_comparison_runs(
+    bench_client: ModuleType, name_server: str, row: str
+) -> None:
     """The messages of each row arrive and can be consumed."""
     for name in (row, "consume-lists" if row == "batch" else "consume"):
         command = [sys.executable, str(bench_client.LOAD), name, "--namesrv", name_server, "--topic", f"Load-{row}"]

@@ -80,7 +80,7 @@ print(json.dumps(found))
 """
 
 
-def test_a_comparison_reads_the_figures_of_other_load_generators(
+def test_a_comparison_reads_the_results_printed_by_external_load_generators(
     tool: RunTool, name_server: str, tmp_path: Path
 ) -> None:
     """What they print becomes figures, the client's rows have a mean, and what they say of errors costs their row."""
@@ -120,7 +120,7 @@ def test_a_comparison_reads_the_figures_of_other_load_generators(
 
 
 @pytest.mark.slow
-def test_rates_of_several_generators_are_added_for_three_brokers(
+def test_rates_of_simultaneous_load_generators_are_added_and_three_brokers_compared(
     tool: RunTool, name_server: str, tmp_path: Path
 ) -> None:
     """The rates of generators that send at the same time are added, and the ratios to both others are told."""
@@ -151,7 +151,7 @@ def test_rates_of_several_generators_are_added_for_three_brokers(
     assert "the process of the third broker is not known" in memory["why_not"]
 
 
-def test_rows_that_need_a_missing_client_are_refused(tool: RunTool) -> None:
+def test_a_comparison_refuses_rows_of_a_client_that_is_not_given(tool: RunTool) -> None:
     """A row that cannot be measured is refused before the others take their time."""
     outcome = tool("bench_compare", "--rows", "java-async")
     assert outcome.code == 2

@@ -45,7 +45,7 @@ def test_the_mean_of_several_readme_rows_shows_a_ratio_and_no_rates(numbers: Mod
     assert [cell.strip() for cell in line.strip("|").split("|")][1:] == ["messages/s", "", "", "2.00", "2.00 to 2.00"]
 
 
-def test_a_benchmark_run_without_a_figure_is_an_error(numbers: ModuleType) -> None:
+def test_a_benchmark_run_without_a_result_for_a_readme_row_is_an_error(numbers: ModuleType) -> None:
     """A row that could not be measured must not vanish from the median."""
     broken = run_with(numbers, 1.0)
     del broken["async start"]["start_ms"]
@@ -77,7 +77,7 @@ def test_too_few_runs_and_a_busy_machine_are_refused(
     assert ("3 at least" if words[1] == "2" else "its load is 4.00, above 0.3") in capsys.readouterr().err
 
 
-def test_every_row_of_the_readme_exists_in_the_comparison(numbers: ModuleType) -> None:
+def test_every_row_of_the_readme_table_exists_in_the_benchmark_comparison(numbers: ModuleType) -> None:
     """A name that the comparison does not know would end an hour of measuring at its end."""
     known = {spec.name for spec in importlib.import_module("against_java.versus").ROWS}
     assert {row for line in numbers.LINES for row in line.rows} <= known

@@ -99,7 +99,9 @@ def test_linked_files_are_copied_into_the_site(hook: ModuleType, repository: Pat
     }
 
 
-def test_linked_source_files_are_shown_as_pages(hook: ModuleType, repository: Path) -> None:
+def test_source_files_and_folders_linked_from_pages_are_shown_as_pages_of_the_site(
+    hook: ModuleType, repository: Path
+) -> None:
     """A fence in a file does not end the block that shows it; what nobody reads is not listed."""
     assert hook.shown("core/two.py", repository) == (
         '# core/two.py\n\n````python\nTEXT = """\n```\n[x](y)\n"""\n````\n'

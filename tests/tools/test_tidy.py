@@ -76,7 +76,9 @@ def test_a_tidy_rule_finds_only_the_code_that_breaks_the_rule(tidy: ModuleType, 
         ("'broker.role'", False),
     ],
 )
-def test_reading_the_role_from_the_configuration_is_found(tidy: ModuleType, line: str, is_found: bool) -> None:
+def test_the_tidy_rule_finds_code_that_reads_the_role_from_the_configuration(
+    tidy: ModuleType, line: str, is_found: bool
+) -> None:
     """The configuration has only the role at the start, which a promotion can change."""
     texts = dict.fromkeys(
         ["core/a.py", "programs/broker/assembly.py", "programs/supervisor/plan.py", "config/b.py"], line
@@ -84,7 +86,7 @@ def test_reading_the_role_from_the_configuration_is_found(tidy: ModuleType, line
     assert tidy.roles_from_configuration(tidy.Sources(texts)) == ({"core/a.py"} if is_found else set())
 
 
-def test_an_import_cycle_through_a_function_is_found(tidy: ModuleType) -> None:
+def test_the_tidy_rule_finds_an_import_cycle_through_an_import_in_a_function(tidy: ModuleType) -> None:
     """An import in a function hides a circle from Python, not from a reader."""
     circle = {
         "core/a.py": "from flintmq.core import b\n",
@@ -94,7 +96,7 @@ def test_an_import_cycle_through_a_function_is_found(tidy: ModuleType) -> None:
     assert tidy.import_cycles(tidy.Sources(circle | {"core/d.py": "from flintmq.core import a\n"})) == set(circle)
 
 
-def test_a_module_counts_as_tested_if_a_test_reaches_it(tidy: ModuleType) -> None:
+def test_a_module_counts_as_tested_if_a_test_imports_it_directly_or_indirectly(tidy: ModuleType) -> None:
     """A test may reach it through other modules, through fixtures, or by the name of its command."""
     texts = {
         "core/a.py": "from flintmq.core import b\n",

@@ -13,7 +13,7 @@ from flintmq.config.loading.show import display, property_value, yaml_value
 from flintmq.config.units import in_unit
 
 
-def test_each_key_has_a_row_with_value_origin_and_text() -> None:
+def test_config_show_has_a_row_with_value_origin_and_text_for_each_key() -> None:
     """``flintmq config show`` is the reference an operator has at hand."""
     loaded = load_config(None, ["flushDiskType=SYNC_FLUSH", "store.max_message_bytes=1MiB"], {})
     by_key = {row.key: row for row in rows(loaded)}
@@ -62,7 +62,7 @@ def test_any_configuration_written_as_yaml_loads_unchanged(
     assert load_text(to_yaml(config)).config == config
 
 
-def test_secrets_are_never_written() -> None:
+def test_config_show_hides_the_values_of_secrets() -> None:
     """A field marked secret is hidden in every form."""
     secret = FieldSpec(secret=True)
     assert display("hunter2", secret) == "******"

@@ -85,7 +85,7 @@ def test_configuration_values_are_frozen() -> None:
         (NamesrvConfig, {"scan_interval_ms": 0}),
     ],
 )
-def test_values_set_in_code_are_checked(model: type[Any], values: dict[str, Any]) -> None:
+def test_configuration_values_set_in_code_are_validated(model: type[Any], values: dict[str, Any]) -> None:
     """Embedded brokers are configured in code, past the loader."""
     with pytest.raises(ConfigError):
         model(**values)

@@ -13,7 +13,7 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.processor_kit import RecordingChannel
 
 
-def test_clients_get_the_host_name_and_records_store_its_ip_address() -> None:
+def test_clients_get_the_brokers_host_name_and_records_store_its_ip_address() -> None:
     """A record has four bytes for a host, and a container's name is not its address."""
     address = address_of("mq.example", 10911, "10.0.0.7", listening_port=20911)
     assert address.host_port == "mq.example:10911"
@@ -61,7 +61,9 @@ def test_at_most_64_advertised_addresses_are_read() -> None:
         (Advertised({"outside": "mq:20911"}, as_client=True), Viewpoint("outside", "127.0.0.1"), "mq:20911"),
     ],
 )
-def test_clients_of_each_network_get_the_advertised_address(said: Advertised, viewpoint: Viewpoint, told: str) -> None:
+def test_clients_of_each_network_get_the_address_advertised_for_that_network(
+    said: Advertised, viewpoint: Viewpoint, told: str
+) -> None:
     assert said.address(REGISTERED, viewpoint) == told
 
 
@@ -109,7 +111,7 @@ def test_host_port_puts_ipv6_addresses_in_brackets() -> None:
         "h.:7",
     ],
 )
-def test_addresses_that_clients_can_connect_to_are_valid(text: str) -> None:
+def test_broker_addresses_that_clients_can_connect_to_are_valid(text: str) -> None:
     assert is_address(text)
 
 

@@ -10,7 +10,7 @@ from flintmq.core.errors import FlintError
 from flintmq.core.kernel.ports.alarm import CRITICAL, WARNING, Alarm
 
 
-def test_alarms_survive_encoding_as_a_runtime_figure() -> None:
+def test_alarms_survive_encoding_as_an_entry_of_the_broker_runtime_info() -> None:
     """Numbers keep their kind: a message count is no 1000.0."""
     alarms = [
         Alarm("a.b", CRITICAL, "G", 'it is "full" | <b>', 1_000, "messages", 500, "store.path"),
@@ -23,7 +23,7 @@ def test_alarms_survive_encoding_as_a_runtime_figure() -> None:
     assert [type(alarm.value) for alarm in found] == [int, float]
 
 
-def test_a_broker_without_the_alarms_figure_has_no_alarms() -> None:
+def test_a_broker_runtime_info_without_an_alarms_entry_gives_no_alarms() -> None:
     """The Java broker."""
     assert alarms_of({"putTps": "0.0"}) == []
 
@@ -31,7 +31,7 @@ def test_a_broker_without_the_alarms_figure_has_no_alarms() -> None:
 @pytest.mark.parametrize(
     "figure", ["", "[", "{}", '[{"id":"a.b"}]', '[{"id":1,"level":"warning","subject":"","message":""}]']
 )
-def test_a_malformed_alarms_figure_is_an_error(figure: str) -> None:
+def test_a_malformed_alarms_entry_of_the_broker_runtime_info_is_an_error(figure: str) -> None:
     """Not an empty list, which would say that all is well."""
     with pytest.raises(FlintError, match="'alarms' cannot be read"):
         alarms_of({"alarms": figure})

@@ -49,7 +49,7 @@ def test_the_level_of_a_disk_alarm_is_determined_from_the_used_ratio_alone() -> 
     assert [one.id if one else None for one in found] == [None, "disk.nearly_full", "disk.full"]
 
 
-def test_a_conflict_alarm_names_the_difference_and_the_remedy() -> None:
+def test_an_alarm_about_conflicting_group_members_names_the_difference_and_the_remedy() -> None:
     """The value is how many members differ; by a look from outside that is not known."""
     found = conflict("G", "message model: CLUSTERING of most, but BROADCASTING of c3", 1)
     assert (found.id, found.level, found.subject, found.value, found.unit) == (

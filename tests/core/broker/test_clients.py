@@ -58,7 +58,7 @@ def test_the_remaining_members_are_notified_when_a_member_leaves_or_disconnects(
     assert len(consumers) == 0
 
 
-def test_a_group_with_notifications_off_gets_no_notification() -> None:
+def test_a_group_with_notifications_off_is_not_notified_of_membership_changes() -> None:
     consumers = ConsumerTable(ManualClock())
     a = RecordingChannel()
     consumers.register("g", a, "a", [T], notify=False)
@@ -93,7 +93,7 @@ def test_the_newest_subscription_wins_and_omitted_topics_are_removed() -> None:
     assert consumers.which_group_by_topic("U") == set()
 
 
-def test_contradictory_subscriptions_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_contradictory_subscriptions_of_group_members_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     consumers = ConsumerTable(ManualClock())
     channels = [RecordingChannel() for _ in range(3)]
     for number, channel in enumerate(channels):
@@ -345,7 +345,7 @@ def test_a_client_id_shared_by_two_processes_is_logged_once(caplog: pytest.LogCa
     assert list(consumers.shared_ids()) == []
 
 
-def test_two_heartbeats_in_a_row_with_one_client_id_are_reported_at_once() -> None:
+def test_heartbeats_of_two_connections_with_the_same_client_id_are_reported_at_once() -> None:
     """No client gives a connection up within a second."""
     consumers = ConsumerTable(ManualClock())
     for address in ("10.0.0.1:1", "10.0.0.2:2"):

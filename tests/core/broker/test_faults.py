@@ -63,7 +63,7 @@ def test_a_refused_send_is_logged_once_and_raises_an_alarm_until_a_send_is_store
     assert not watched.faults.are_some
 
 
-def test_pauses_between_log_lines_of_a_lasting_fault_grow(watched: Watched) -> None:
+def test_pauses_between_the_log_lines_about_a_lasting_fault_grow(watched: Watched) -> None:
     """Half an hour of refusals is a handful of lines, and the newest has the count."""
     said = []
     for second in range(1_800):
@@ -73,7 +73,7 @@ def test_pauses_between_log_lines_of_a_lasting_fault_grow(watched: Watched) -> N
     assert said == [0, 10, 30, 70, 150, 310, 630, 1270]
 
 
-def test_refusals_between_successful_sends_are_one_fault(watched: Watched) -> None:
+def test_refused_sends_between_successful_sends_keep_a_single_alarm_raised(watched: Watched) -> None:
     """Small messages still fit the last file while large ones are refused: the alarm must not come and go."""
     for _ in range(100):
         watched.faults.refused(refusal("store.file"))

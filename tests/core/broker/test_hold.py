@@ -48,7 +48,7 @@ class Held:
         return pull
 
 
-def test_an_arrival_wakes_the_pulls_of_its_queue_only() -> None:
+def test_a_message_arrival_wakes_only_the_held_pulls_of_its_queue() -> None:
     held = Held()
     first, other, far = held.hold(5), held.hold(5, queue_id=1), held.hold(9)
     assert held.service.arrived(RecordBatch.of_units([record("U", 0, 7), record("T", 2, 7), record("T", 0, 4)])) == 0
@@ -83,7 +83,7 @@ def test_records_read_in_bulk_create_dispatch_requests_only_for_queues_with_a_he
     assert far.is_held
 
 
-def test_a_batch_wakes_pulls_whose_filter_matches_one_of_its_messages() -> None:
+def test_a_batch_wakes_held_pulls_whose_filter_matches_a_message_of_the_batch() -> None:
     """A filter may match only the last message; a batch in another queue wakes nobody."""
     held = Held()
     first, last = held.hold(5), held.hold(5, message_filter=tag_filter("B", frozenset()))
@@ -103,7 +103,7 @@ def test_a_batch_wakes_pulls_whose_filter_matches_one_of_its_messages() -> None:
     assert held.service.arrived(RecordBatch.of_units([record("T", 0, 8)])) == 1
 
 
-def test_a_filter_keeps_a_pull_held_until_the_periodic_check() -> None:
+def test_a_held_pull_is_not_woken_by_messages_that_its_filter_rejects() -> None:
     held = Held()
     pull = held.hold(0, message_filter=tag_filter("A", frozenset()))
     assert held.service.notify_arriving("T", 0, 1, 66) == 0
@@ -170,7 +170,7 @@ def test_a_resumed_pull_can_be_held_again_by_its_own_callback() -> None:
 
 
 @pytest.mark.parametrize("key", ["held_max", "held_per_connection_max"])
-def test_pulls_beyond_a_limit_are_refused_with_the_key_of_the_setting(key: str) -> None:
+def test_held_pulls_beyond_a_limit_are_refused_with_the_name_of_its_setting(key: str) -> None:
     """One connection must not take the place of all others; who is refused is not told that nothing was found, because
     then it would ask again at once."""
     held = Held(**{key: 2})
@@ -191,7 +191,7 @@ def test_each_connection_has_a_separate_limit_of_held_pulls() -> None:
     held.hold(0)
 
 
-def test_an_arrival_costs_the_same_beside_a_hundred_thousand_held_pulls() -> None:
+def test_arrivals_in_a_queue_are_fast_beside_100000_held_pulls_of_many_topics() -> None:
     held = Held()
     channels = [RecordingChannel() for _ in range(1_000)]
     for number in range(100_000):

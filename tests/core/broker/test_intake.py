@@ -97,7 +97,7 @@ def test_a_negative_queue_id_gets_a_random_queue_and_an_unknown_queue_is_refused
     assert intake.refusal(queue_id=4) == (ResponseCode.SYSTEM_ERROR, "queue.illegal")
 
 
-def test_the_first_send_creates_a_topic_if_its_default_topic_allows_this() -> None:
+def test_the_first_send_creates_a_topic_if_the_named_default_topic_permits_it() -> None:
     """With the queues that the sender asked for, after the default topic; where that is forbidden it is refused."""
     intake = Intake()
     assert intake.single(topic="New", queue_id=1, default_topic_queue_nums=2).topic == "New"
@@ -153,7 +153,7 @@ def test_a_message_that_an_intake_step_redirects_gets_a_queue_of_its_new_topic()
     assert queues == [0, 1, 0, 1]
 
 
-def test_a_half_message_is_refused_if_no_step_handles_transactions() -> None:
+def test_a_half_message_is_refused_if_no_intake_step_handles_transactions() -> None:
     """Stored as an ordinary message it would be delivered before it is committed."""
     intake = Intake()
     assert intake.refusal({"TRAN_MSG": "true"}) == (ResponseCode.NO_PERMISSION, "transaction.unsupported")

@@ -25,7 +25,7 @@ def test_a_commit_stores_an_offset_even_if_it_moves_backwards() -> None:
     assert offsets.query_all("T", "h") == {}
 
 
-def test_topics_are_found_by_group_and_groups_by_topic() -> None:
+def test_the_topics_of_a_group_and_the_groups_of_a_topic_are_found_by_their_offsets() -> None:
     offsets = ConsumerOffsetManager()
     offsets.commit("T", "g", 0, 5)
     offsets.commit("T", "h", 0, 4)
@@ -75,7 +75,7 @@ def test_an_offset_table_is_read_with_at_signs_in_group_names_and_without_malfor
     assert offsets.to_wire() == {"offsetTable": {"T@g@h": {0: 7}}}
 
 
-def test_offsets_are_written_again_after_a_failed_write(tmp_path: Path) -> None:
+def test_consumer_offsets_are_written_again_after_a_failed_write(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     offsets = ConsumerOffsetManager(JsonFile(tmp_path / "x" / "consumerOffset.json"))
     offsets.commit("T", "g", 0, 5)
@@ -85,7 +85,7 @@ def test_offsets_are_written_again_after_a_failed_write(tmp_path: Path) -> None:
     assert offsets.persist()
 
 
-def test_a_full_offset_table_refuses_new_entries_with_the_key() -> None:
+def test_a_full_offset_table_refuses_new_entries_and_names_the_setting() -> None:
     """Names come from clients: without a limit each new one is memory and a longer file for ever."""
     offsets = ConsumerOffsetManager(entries_max=2)
     offsets.commit("T", "g", 0, 5)
@@ -141,7 +141,7 @@ def test_offsets_beyond_the_end_of_a_queue_are_moved_back_after_a_crash(tmp_path
 
 
 @pytest.mark.parametrize("standard", [False, True])
-def test_the_encoded_pieces_of_the_offset_table_join_to_one_json_body(standard: bool) -> None:
+def test_the_encoded_pieces_of_the_offset_table_join_to_a_valid_json_body(standard: bool) -> None:
     """A slave asks for it again and again, and there may be a million offsets."""
     offsets = ConsumerOffsetManager()
     assert json.loads(b"".join(offsets.encoded(standard=True))) == {"offsetTable": {}}
@@ -177,7 +177,7 @@ def test_the_set_of_topics_of_a_group_follows_every_change_of_its_offsets() -> N
 
 
 @pytest.mark.parametrize("count", [0, 1, 199, 200, 201, 450])
-def test_the_pieces_of_the_offset_file_join_to_rocketmqs_text(count: int) -> None:
+def test_the_offset_file_written_in_pieces_has_the_text_that_rocketmq_writes(count: int) -> None:
     """RocketMQ reads it after a stop."""
     offsets = ConsumerOffsetManager()
     for number in range(count):

@@ -67,7 +67,7 @@ def test_each_message_of_a_put_is_stored_or_refused_separately(tmp_path: Path) -
             stored.requests()
 
 
-def test_messages_are_appended_together_or_not_at_all(tmp_path: Path) -> None:
+def test_messages_of_append_together_are_stored_all_or_none(tmp_path: Path) -> None:
     """A half message that is committed without its mark would be committed twice."""
     with opened(tmp_path, commit_log_file_bytes=65_536) as store:
         sink, stats = sink_of(store)

@@ -13,7 +13,7 @@ from flintmq.core.response_code import ResponseCode
 from flintmq.plugins.filters.plugin import TagFilter, tag_filter
 
 
-def test_tag_subscriptions_have_javas_codes() -> None:
+def test_the_tag_codes_of_a_subscription_are_javas_string_hashes() -> None:
     built = build_subscription("T", "A || B||", sub_version=7)
     assert built == SubscriptionData(
         topic="T",

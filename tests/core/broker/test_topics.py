@@ -301,7 +301,7 @@ def test_system_topics_are_recognized_and_sends_to_forbidden_topics_refused() ->
     topics.check_not_forbidden("TBW102")
 
 
-def test_describe_returns_rocketmqs_text_of_a_topic() -> None:
+def test_describe_returns_the_text_of_a_topic_configuration_in_rocketmqs_form() -> None:
     assert TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2, perm=6).describe() == (
         "TopicConfig [topicName=T, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
         "topicSysFlag=0, order=false]"

@@ -84,7 +84,7 @@ def test_a_journal_entry_older_than_the_table_file_is_ignored(tmp_path: Path) ->
     assert loaded(tmp_path).table["a"] == "new"
 
 
-def test_additions_during_a_write_stay_in_the_journal(tmp_path: Path) -> None:
+def test_additions_made_during_a_write_of_the_table_file_stay_in_the_journal(tmp_path: Path) -> None:
     """The file is written on another thread: what is noted while it does may not be in it."""
     words = Words(tmp_path)
     words.add("a", "1")

@@ -28,7 +28,7 @@ def regions(folder: Path, count: int, *, holds: bool = False) -> list[OsRegion]:
     return [OS_DISK.map_file(folder / f"{n}", PAGE, create=True, allocate=PAGE, holds=holds) for n in range(count)]
 
 
-def test_mapped_files_hold_no_descriptor(tmp_path: Path) -> None:
+def test_mapped_files_hold_no_file_descriptor(tmp_path: Path) -> None:
     """Whatever is done to them: written, grown, synced, looked at."""
     before = descriptors()
     made = regions(tmp_path, 50)
@@ -78,7 +78,7 @@ def test_a_slice_stays_readable_after_its_mapped_file_is_closed(tmp_path: Path) 
     assert str(tmp_path / "0") not in maps.read_text()
 
 
-def test_a_file_refused_for_lack_of_descriptors_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_new_file_refused_for_lack_of_file_descriptors_leaves_nothing_on_disk(tmp_path: Path) -> None:
     """At the real limit: a new file is refused as something that passes, with nothing left behind; a sync needs none."""
     (region,) = regions(tmp_path, 1)
     region.sync()
@@ -186,7 +186,9 @@ def random_parts(path: Path) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="madvise is Linux's")
-def test_read_ahead_is_off_only_for_the_newest_part_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_read_ahead_is_off_only_for_the_newest_part_of_a_mapped_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The newest part is spared; what lies before it is read by consumers, from its beginning to its end."""
     monkeypatch.setattr(os_region, "_SINGLE_PAGES_BYTES", PART)
     path = tmp_path / "log"

@@ -27,7 +27,7 @@ class Collector:
         self.bodies += [(request.queue_id, body) for request, body in self.context.bodies(batch)]
 
 
-def test_a_dispatcher_reads_bodies_from_the_log(tmp_path: Path) -> None:
+def test_a_plugins_dispatcher_can_read_message_bodies_from_the_log(tmp_path: Path) -> None:
     """Just appended and after a restart alike; a record that is gone is told."""
     made: list[Collector] = []
 

@@ -392,7 +392,7 @@ def test_the_error_about_a_failed_factory_names_the_plugin_and_its_line(make_mod
         kernel.make(found, found.value, None)
 
 
-def test_an_error_of_a_built_in_plugin_stops_only_the_start() -> None:
+def test_an_error_of_a_built_in_plugin_stops_a_start_but_not_a_running_broker() -> None:
     """A broker without delivery of delayed messages, say, must not pass for a whole one."""
     kernel = assemble(builtins=[Life("a", [], fails=True)])
     with pytest.raises(ValueError, match="a cannot"):

@@ -39,7 +39,7 @@ def one(store: MessageStore, item: MessageExtBrokerInner) -> DispatchRequest:
 
 
 @pytest.mark.parametrize("left", [8, 9, 10, 50, 99, EMPTY_BYTES + 7])
-def test_a_file_ends_in_a_blank_when_record_and_blank_do_not_fit(tmp_path: Path, left: int) -> None:
+def test_a_log_file_ends_in_a_blank_if_the_next_record_and_a_blank_do_not_fit(tmp_path: Path, left: int) -> None:
     """A record needs its size and 8 bytes more; otherwise what is left is blanked and the next file begins."""
     with opened(tmp_path) as store:
         first = one(store, sized(FILE_BYTES - left))
@@ -57,7 +57,7 @@ def test_a_file_ends_in_a_blank_when_record_and_blank_do_not_fit(tmp_path: Path,
         assert store.reader.max_queue_offset("T", 0) == 2
 
 
-def test_a_record_that_fits_with_its_blank_stays_in_the_file(tmp_path: Path) -> None:
+def test_a_record_that_leaves_room_for_a_blank_is_stored_in_the_same_log_file(tmp_path: Path) -> None:
     """The other side of the boundary."""
     with opened(tmp_path) as store:
         one(store, sized(FILE_BYTES - EMPTY_BYTES - 8))
@@ -80,7 +80,7 @@ def test_the_messages_of_a_batch_are_stored_adjacent_with_consecutive_queue_offs
         assert [request.queue_offset for request in result] == [1, 2, 3]
 
 
-def test_only_a_message_that_fits_no_file_is_refused(tmp_path: Path) -> None:
+def test_only_a_message_or_batch_too_large_for_a_log_file_is_refused(tmp_path: Path) -> None:
     """One message too large must not cost its neighbours anything, nor waste a file."""
     largest = FILE_BYTES - 8
     with opened(tmp_path) as store:
@@ -109,7 +109,7 @@ def unwritable() -> list[MessageExtBrokerInner]:
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_only_the_message_with_an_unencodable_value_is_refused(tmp_path: Path, at: int) -> None:
+def test_a_message_with_an_unencodable_value_is_refused_and_its_neighbors_are_stored(tmp_path: Path, at: int) -> None:
     """A field out of range comes from a client; it must not take the messages appended with it, nor leave a hole."""
     broken = unwritable()[at]
     with opened(tmp_path, commit_log_file_bytes=1 << 20) as store:
@@ -166,7 +166,7 @@ def test_every_message_gets_the_next_offset_of_its_queue(
             offsets[key] += 1
 
 
-def test_messages_put_one_by_one_or_together_give_the_same_bytes(tmp_path: Path) -> None:
+def test_messages_put_one_by_one_or_together_give_the_same_log_bytes(tmp_path: Path) -> None:
     """Putting many at once is an optimisation and nothing else."""
     items = [sized(100 + 37 * (n % 30), "AB"[n % 2], n % 3) for n in range(120)]
     with opened(tmp_path / "a") as store:

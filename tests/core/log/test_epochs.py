@@ -109,7 +109,7 @@ def test_a_store_whose_log_was_removed_begins_an_epoch(tmp_path: Path) -> None:
         assert [(e.number, e.start_offset_bytes) for e in store.epochs.epochs.entries] == [(3, 0)]
 
 
-def test_an_epoch_replaces_all_epochs_after_its_start() -> None:
+def test_a_new_epoch_replaces_all_epochs_that_begin_after_its_start() -> None:
     """They speak of bytes that are gone; their numbers must not come again."""
     epochs = Epochs.new().begun(100, MASTER).begun(200, MASTER)
     cut = epochs.begun(100, RECOVERED)

@@ -19,7 +19,7 @@ from flintmq.testing.store import message, opened
         ("", "", []),
     ],
 )
-def test_a_record_and_its_request_have_the_same_keys(
+def test_a_record_and_its_dispatch_request_have_the_same_message_keys(
     tmp_path: Path, uniq_key: str, keys: str, expected: list[str]
 ) -> None:
     """UNIQ_KEY is one key, also with blanks in it. KEYS are words, and nothing between two blanks is no key."""

@@ -149,7 +149,7 @@ def test_decoding_damaged_bytes_never_reads_out_of_bounds(item: Placed, data: st
 
 
 @given(st.binary(max_size=200))
-def test_garbage_after_a_valid_head_is_refused_or_decoded_within_its_size(tail: bytes) -> None:
+def test_garbage_after_a_valid_record_header_is_refused_or_decoded_within_the_record_size(tail: bytes) -> None:
     for magic in (rec.MAGIC_V1, rec.MAGIC_V2):
         try:
             record = decode_record(struct.pack(">II", 8 + len(tail), magic) + tail)
@@ -159,14 +159,14 @@ def test_garbage_after_a_valid_head_is_refused_or_decoded_within_its_size(tail: 
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_a_changed_size_field_is_refused(at: int) -> None:
+def test_a_record_with_a_changed_size_field_is_refused(at: int) -> None:
     raw = bytearray(Placed(message("T", body=b"abc"), 1, 2, 3).encode())
     raw[at] ^= 0x01
     with pytest.raises(RecordError):
         decode_record(bytes(raw) + bytes(16))
 
 
-def test_a_changed_body_is_refused_only_if_the_crc_is_checked() -> None:
+def test_a_record_with_a_changed_body_is_refused_only_if_the_crc_is_checked() -> None:
     raw = bytearray(Placed(message("T", body=b"abc"), 1, 2, 3).encode())
     raw[88] ^= 0xFF
     with pytest.raises(RecordError, match="CRC"):

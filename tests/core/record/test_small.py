@@ -102,7 +102,7 @@ def test_the_index_hash_combines_topic_and_key(topic: str, key: str) -> None:
     assert index_key_hash(topic, key) == (0 if value == -(2**31) else abs(value))
 
 
-def test_the_smallest_integer_becomes_index_hash_0() -> None:
+def test_a_key_whose_java_hash_is_the_smallest_integer_has_the_index_hash_0() -> None:
     key = _key_of_min_value()
     assert plain_java_hash("#" + key) == -(2**31)
     assert index_key_hash("", key) == 0

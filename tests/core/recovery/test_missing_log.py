@@ -105,7 +105,7 @@ def test_a_start_after_a_crash_accepts_the_loss_of_unsynced_log_files(root: Path
         assert found < COUNT
 
 
-def test_strict_mode_deletes_queues_without_a_log(root: Path) -> None:
+def test_in_strict_mode_a_start_without_a_log_deletes_the_queues(root: Path) -> None:
     """Queues without a log are deleted."""
     shutil.rmtree(root / "commitlog")
     with opened(root, **SIZES, compat="strict") as store:

@@ -178,7 +178,7 @@ def test_disk_thresholds_equal_those_of_rocketmq(used: int, expected: tuple[bool
     assert (space.delete, space.forcibly, space.full is not None) == expected
 
 
-def test_enough_free_bytes_win_over_a_high_used_ratio() -> None:
+def test_a_disk_with_enough_free_bytes_is_not_full_despite_a_high_used_ratio() -> None:
     """On a large shared disk a ratio alone would refuse all writes with terabytes free: a defect of RocketMQ."""
     large = disk(95, unit=GIB)
     assert judge_disk(large, POLICY) == Space(delete=True)
@@ -226,7 +226,7 @@ def test_a_disk_whose_usage_is_unknown_causes_no_deletion() -> None:
     enough=st.integers(0, 2**40),
     minimum=st.integers(0, 2**40),
 )
-def test_a_full_disk_always_causes_forced_deletion(used: int, free: int, enough: int, minimum: int) -> None:
+def test_every_disk_judged_as_full_causes_forced_deletion(used: int, free: int, enough: int, minimum: int) -> None:
     """Whoever refuses writes must also try to make room."""
     policy = replace(POLICY, enough_free_bytes=enough, min_free_bytes=minimum)
     space = judge_disk(DiskUsage(Path("/a"), used + free, used, free), policy)

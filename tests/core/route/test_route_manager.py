@@ -105,7 +105,7 @@ def test_a_promoted_slave_is_routed_under_its_new_broker_id() -> None:
     assert names.addresses("T") == [{0: "h:2"}], "the old master's end does not take the new one away"
 
 
-def test_topics_are_updated_only_with_a_new_version_and_not_removed() -> None:
+def test_a_registration_updates_topics_only_with_a_new_version_and_removes_none() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
     names.register("a", 0, "h:1", TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -183,7 +183,7 @@ def test_a_silent_broker_is_removed_after_120_seconds() -> None:
     assert names.addresses("T") == [{0: "h:2"}]
 
 
-def test_unregistering_under_a_wrong_name_removes_nothing() -> None:
+def test_unregistering_a_broker_with_a_wrong_name_or_address_removes_nothing() -> None:
     names = Names()
     names.register("a", 0, "h:1", TopicConfig(topic_name="T"))
     names.routes.unregister(cluster="C", broker_name="b", broker_id=0, broker_address="h:1")

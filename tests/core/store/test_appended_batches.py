@@ -244,7 +244,9 @@ def test_all_dispatchers_get_the_same_dispatch_request_objects(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("synchronous", [True, False])
-def test_a_message_of_a_batch_is_dispatched_only_once_it_is_readable(tmp_path: Path, synchronous: bool) -> None:
+def test_a_message_of_a_batch_is_dispatched_only_after_it_has_become_readable(
+    tmp_path: Path, synchronous: bool
+) -> None:
     """Under a synchronous strategy, and with a pool's buffer, what is appended waits; a sync may cover a part of it."""
     store = start_store(store_spec(tmp_path, strategy=BY_HAND_SYNCHRONOUS if synchronous else BY_HAND))
     marks = store.watermarks

@@ -62,7 +62,7 @@ def test_a_failed_sync_of_the_log_fences_the_store_permanently(tmp_path: Path) -
         assert again.reader.max_queue_offset("T", 0) == 2  # written before the sync failed, and found valid
 
 
-def test_a_failed_sync_of_a_queue_only_prevents_a_clean_stop(tmp_path: Path) -> None:
+def test_after_a_failed_sync_of_a_queue_file_writes_continue_but_the_stop_is_not_clean(tmp_path: Path) -> None:
     """Queues can be rebuilt: the log goes on, but the store is not called clean."""
     disk = FaultyDisk()
     store = open_store(tmp_path, disk=disk)

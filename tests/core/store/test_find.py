@@ -84,7 +84,7 @@ MESSAGES = st.lists(
 
 @given(MESSAGES, st.integers(1, 70), st.integers(-1_000, 60_000), st.integers(-1_000, 60_000))
 @settings(max_examples=examples(60))
-def test_a_key_query_equals_a_search_of_all_messages(
+def test_a_key_query_finds_the_same_messages_as_a_search_of_all_messages(
     tmp_path_factory: pytest.TempPathFactory,
     items: list[tuple[str, list[str], bool, int]],
     max_num: int,

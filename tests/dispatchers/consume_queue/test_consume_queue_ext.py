@@ -236,7 +236,7 @@ def test_messages_with_lost_ext_files_pass_every_filter(tmp_path: Path) -> None:
         assert offsets(store, TagFilter(frozenset({tags_hash("B")}))) == [0, 1, 2, 3, 4, 6, 9]
 
 
-def test_rebuilt_queues_and_ext_files_are_equal(tmp_path: Path) -> None:
+def test_queues_and_ext_files_rebuilt_from_the_log_equal_the_deleted_files(tmp_path: Path) -> None:
     """Queues and what lies beside them are derived: deleted together or apart, they come back byte for byte."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 90)
@@ -250,7 +250,7 @@ def test_rebuilt_queues_and_ext_files_are_equal(tmp_path: Path) -> None:
         assert snapshot(tmp_path, *QUEUES) == before
 
 
-def test_recovered_queues_and_ext_files_are_equal(tmp_path: Path) -> None:
+def test_queues_and_ext_files_after_a_recovery_equal_those_before_the_crash(tmp_path: Path) -> None:
     """After a crash the queue's end is behind the log's; both kinds of units are written again where they were."""
     store = opened_with_bit_maps(tmp_path, **ON)
     fill(store, 60)

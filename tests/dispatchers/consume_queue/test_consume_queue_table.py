@@ -151,7 +151,7 @@ def test_queue_files_are_allocated_before_they_are_written(tmp_path: Path) -> No
     again.close()
 
 
-def test_the_minimum_queue_offset_follows_the_log(tmp_path: Path) -> None:
+def test_the_minimum_queue_offset_is_the_first_unit_whose_message_is_still_in_the_log(tmp_path: Path) -> None:
     """The first unit whose message still exists; past the end when none does."""
     queues = table(tmp_path)
     queues.dispatch(RecordBatch.of_requests([request(n) for n in range(25)]))

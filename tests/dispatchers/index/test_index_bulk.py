@@ -21,14 +21,16 @@ from flintmq.dispatchers.index.index_file import IndexFile
         st.tuples(st.sampled_from(["T", "Topic-%_1", "主题"]), st.text("0123456789ABCDEF", min_size=32, max_size=32))
     )
 )
-def test_bulk_hashes_of_unique_keys_equal_single_hashes(pairs: list[tuple[str, str]]) -> None:
+def test_index_hashes_of_unique_keys_computed_in_bulk_equal_hashes_computed_singly(
+    pairs: list[tuple[str, str]],
+) -> None:
     """A wrong hash hides a message from every query."""
     topics, keys = [topic for topic, _ in pairs], [key for _, key in pairs]
     assert index_key_hashes(topics, keys) == [index_key_hash(topic, key) for topic, key in pairs]
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=50))
-def test_bulk_hashes_of_keys_of_any_length_and_alphabet_equal_single_hashes(keys: list[str]) -> None:
+def test_index_hashes_of_any_keys_computed_in_bulk_equal_hashes_computed_singly(keys: list[str]) -> None:
     """Keys of other lengths and alphabets take the other way, with the same result."""
     assert index_key_hashes(["T"] * len(keys), keys) == [index_key_hash("T", key) for key in keys]
 

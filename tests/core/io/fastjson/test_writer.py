@@ -11,7 +11,7 @@ from flintmq.core.io import fastjson
 from flintmq.core.io.fastjson import ObjectKey
 
 
-def test_integer_keys_are_written_unquoted_or_in_standard_form() -> None:
+def test_integer_keys_are_written_unquoted_as_by_fastjson_or_quoted_as_in_standard_json() -> None:
     value = {"b": {1: "ü", 0: None}, "a": None, "c": {"y", "x"}, "d": 0.0, "e": float("nan")}
     assert fastjson.dumps(value) == '{"b":{1:"ü"},"c":["x","y"],"d":0.0,"e":null}'
     assert (
@@ -23,7 +23,7 @@ def test_integer_keys_are_written_unquoted_or_in_standard_form() -> None:
         fastjson.dumps({"x": b"bytes"})
 
 
-def test_pretty_text_equals_rocketmqs_files_to_the_byte() -> None:
+def test_pretty_printed_json_equals_rocketmqs_config_files_byte_for_byte() -> None:
     offsets = '{\n\t"offsetTable":{\n\t\t"TopicTest@CG":{0:1,1:1,2:3,3:1\n\t\t}\n\t}\n}'
     assert fastjson.dumps_pretty(fastjson.loads(offsets)) == offsets
     delays = '{\n\t"offsetTable":{1:1,3:2\n\t}\n}'
