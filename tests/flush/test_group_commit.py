@@ -185,7 +185,7 @@ def test_a_waiter_for_a_position_beyond_the_log_does_not_delay_reachable_waiters
     assert never.status is FlushStatus.FENCED
 
 
-def test_a_service_that_was_never_started_can_be_stopped(service: GroupCommit, log: FakeLog) -> None:
+def test_a_group_commit_service_that_was_never_started_can_be_stopped(service: GroupCommit, log: FakeLog) -> None:
     """A broker that fails half-way through its start still stops cleanly."""
     waiter = service.submit(put(log))
     service.stop()
@@ -195,7 +195,7 @@ def test_a_service_that_was_never_started_can_be_stopped(service: GroupCommit, l
     service.stop()
 
 
-def test_a_stop_abandons_a_hanging_sync(log: FakeLog, clock: ManualClock) -> None:
+def test_stopping_group_commit_does_not_wait_for_a_hanging_sync(log: FakeLog, clock: ManualClock) -> None:
     """Stopping must end even when the disk never answers, and tell nobody FLUSHED."""
     service = GroupCommit(FlushContext(log, clock, GroupCommitSection(sync_flush_timeout_ms=20), None))
     service.start()

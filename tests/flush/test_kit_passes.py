@@ -23,11 +23,11 @@ def test_group_commit_passes_the_flush_kit() -> None:
     )
 
 
-def test_timed_flush_real_time_passes_the_flush_kit() -> None:
+def test_flush_real_time_at_a_timed_interval_passes_the_flush_kit() -> None:
     check_flush_service(FlushRealTime, settings=FAST_REAL_TIME, synchronous=False)
 
 
-def test_untimed_flush_real_time_passes_the_flush_kit() -> None:
+def test_flush_real_time_woken_by_appends_passes_the_flush_kit() -> None:
     check_flush_service(FlushRealTime, settings=attrs.evolve(FAST_REAL_TIME, timed=False), synchronous=False)
 
 

@@ -64,7 +64,7 @@ def test_a_full_file_is_flushed_with_any_number_of_dirty_pages() -> None:
     assert log.flushed_offset_bytes == 2 * PAGE
 
 
-def test_appends_wake_only_an_untimed_flush_service() -> None:
+def test_an_append_wakes_the_flush_service_unless_it_flushes_at_a_timed_interval() -> None:
     """flushCommitLogTimed: a wake-up per append costs the loop thread a thread switch."""
     log, clock = FakeLog(), ManualClock()
     timed, woken = flush_service(log, clock), flush_service(log, clock, timed=False)
@@ -105,7 +105,7 @@ def test_stopping_the_flush_service_gives_up_after_ten_rounds_without_progress(m
 
 
 @pytest.mark.parametrize("timed", [True, False])
-def test_commits_wake_the_flush_service_unless_it_is_timed(timed: bool) -> None:
+def test_a_commit_wakes_the_flush_service_unless_it_flushes_at_a_timed_interval(timed: bool) -> None:
     """flushCommitLogTimed: a sync for each commit would be a hundred a second."""
     log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
     service = commit_service(log, clock, flush_timed=timed)
@@ -134,7 +134,7 @@ def test_an_append_wakes_the_commit_service_only_if_enough_pages_are_dirty() -> 
     assert len(woken) == 1
 
 
-def test_a_failed_commit_fences_the_store_and_ends_both_services() -> None:
+def test_a_failed_commit_fences_the_store_and_ends_the_commit_and_flush_services() -> None:
     log, clock = FakeLog(file_bytes=16 * PAGE, pool=AnonymousBufferPool(2, 16 * PAGE)), ManualClock()
     service = commit_service(log, clock)
     log.fail_commits()
@@ -173,7 +173,7 @@ def test_stopping_the_commit_service_gives_up_after_ten_commits_without_progress
     assert calls == [0] * 10
 
 
-def test_a_waiter_causes_a_sync_in_the_next_round() -> None:
+def test_a_requested_flush_syncs_any_number_of_dirty_pages_in_the_next_round() -> None:
     """However few pages are dirty, and however long the thorough interval is: once."""
     log, clock = FakeLog(), ManualClock()
     flusher = flush_service(log, clock)

@@ -154,7 +154,7 @@ def test_flush_to_stops_at_the_first_flushed_position_beyond_its_target() -> Non
     assert len(log.calls) == 2, "the target is reached: nothing is asked of the disk"
 
 
-def test_a_flush_without_progress_ends_the_round() -> None:
+def test_a_flush_call_that_moves_no_position_ends_the_flush_round() -> None:
     """A fenced log gets no further: the thread must come back."""
     clock = ManualClock()
     log = SteppedLog(clock, [100, 100])

@@ -80,7 +80,7 @@ def test_a_send_reports_that_the_slave_of_a_synchronous_master_is_cut_off(tmp_pa
             until(lambda: bodies(slave) == {b"both", b"one", b"both again"})
 
 
-def test_a_producer_uses_the_other_master_after_a_crash(cluster: EmbeddedCluster) -> None:
+def test_a_producer_sends_to_the_remaining_master_while_a_master_is_down(cluster: EmbeddedCluster) -> None:
     """A producer turns to the master that is left, and its topic is whole again when the other is back."""
     cluster.create_topic("T", 1)
     crashed = cluster["broker-b"]

@@ -66,7 +66,7 @@ def test_a_correct_batch_processor_passes_the_processor_kit() -> None:
     assert answer.code == 0
 
 
-def test_the_processor_kit_creates_and_checks_a_processor_on_one_loop() -> None:
+def test_the_processor_kit_creates_and_checks_a_processor_on_the_same_event_loop() -> None:
     """One that needs the loop takes it when it is made; inside a broker the loop is there already."""
     loops: list[asyncio.AbstractEventLoop] = []
 

@@ -92,7 +92,7 @@ def test_connections_to_a_refusing_or_closed_address_are_refused() -> None:
     run(1, main)
 
 
-def test_a_cut_connection_fails_at_both_ends() -> None:
+def test_a_cut_network_connection_fails_at_both_ends() -> None:
     async def main(network: SimulatedNetwork, served: list[Peer]) -> None:
         client = await connect()
         client.transport.write(b"on its way")

@@ -58,7 +58,7 @@ def test_malformed_yaml_is_refused_with_its_line(content: str, line: int, words:
         "".join(f"{'  ' * depth}k:\n" for depth in range(12)),
     ],
 )
-def test_deep_nesting_is_refused_before_it_is_followed(content: str) -> None:
+def test_yaml_nested_deeper_than_ten_levels_is_refused(content: str) -> None:
     """The composer recurses: without a limit a short file overflows the stack."""
     assert "nested deeper than 10" in error_of(content).message
 

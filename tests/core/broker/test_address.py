@@ -29,7 +29,7 @@ def test_the_advertised_port_defaults_to_the_listening_port() -> None:
 REGISTERED = "172.17.0.2:10911"
 
 
-def test_advertised_addresses_are_encoded_in_one_text_field() -> None:
+def test_all_advertised_addresses_are_encoded_in_a_single_text_field() -> None:
     said = Advertised.of(["outside=mq.example.com:20911", "vpn=10.8.0.1:10911"], as_client=True)
     assert said.to_text() == "client,outside=mq.example.com:20911,vpn=10.8.0.1:10911"
     assert Advertised.parse(said.to_text()) == said

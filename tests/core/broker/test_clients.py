@@ -322,7 +322,7 @@ def test_the_change_counter_of_consumers_grows_only_if_the_registrations_to_save
     assert grew()
 
 
-def test_a_client_id_shared_by_two_processes_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_id_used_by_two_processes_is_logged_a_single_time(caplog: pytest.LogCaptureFixture) -> None:
     """Both get the same queues, and every message is consumed twice."""
     clock = ManualClock()
     consumers = ConsumerTable(clock)

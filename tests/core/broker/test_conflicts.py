@@ -135,7 +135,7 @@ def test_conflicts_do_not_depend_on_the_order_of_members(members: dict[str, Beha
 
 
 @given(st.integers(3, 12), behaviours)
-def test_only_the_member_that_differs_from_all_others_is_reported(count: int, odd: Behaviour) -> None:
+def test_a_single_member_that_differs_from_all_other_members_is_reported_alone(count: int, odd: Behaviour) -> None:
     """The operator must be pointed at the wrong member, and not at those that agree."""
     members = {f"m{number}": USUAL for number in range(count)} | {"odd": odd}
     found = find_conflicts(members)

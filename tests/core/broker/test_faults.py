@@ -110,7 +110,7 @@ def test_a_durability_alarm_ends_only_with_a_durable_message(watched: Watched) -
     assert watched.alarms() == []
 
 
-def test_refusals_by_flow_control_raise_an_alarm_only_if_they_last(watched: Watched) -> None:
+def test_refusals_by_flow_control_raise_an_alarm_only_if_they_continue(watched: Watched) -> None:
     """A peak of some seconds is what flow control is for."""
     for _ in range(25):
         watched.faults.refused(refusal("admission.page_cache_busy"))

@@ -67,7 +67,7 @@ def test_each_message_of_a_put_is_stored_or_refused_separately(tmp_path: Path) -
             stored.requests()
 
 
-def test_messages_of_append_together_are_stored_all_or_none(tmp_path: Path) -> None:
+def test_messages_appended_together_are_all_stored_or_all_refused(tmp_path: Path) -> None:
     """A half message that is committed without its mark would be committed twice."""
     with opened(tmp_path, commit_log_file_bytes=65_536) as store:
         sink, stats = sink_of(store)
@@ -104,7 +104,7 @@ def test_plugins_that_follow_messages_get_the_outcome_of_each_message(tmp_path: 
         (RefusedError(ResponseCode.MESSAGE_ILLEGAL, "no", reason="message.illegal"), 13, "message.illegal"),
     ],
 )
-def test_each_store_error_maps_to_one_response_code(error: StoreError | RefusedError, code: int, reason: str) -> None:
+def test_each_store_error_has_a_defined_response_code(error: StoreError | RefusedError, code: int, reason: str) -> None:
     """Clients retry elsewhere or give up by the code."""
     refusal = not_stored(error)
     assert (refusal.code, refusal.reason) == (code, reason)

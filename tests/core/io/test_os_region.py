@@ -206,7 +206,7 @@ def test_kernel_read_ahead_is_off_only_for_the_newest_part_of_a_mapped_file(
     again.close()
 
 
-def test_two_concurrent_syncs_of_a_new_file_both_sync_its_folders(
+def test_each_of_two_concurrent_syncs_of_a_new_file_syncs_the_folders_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that comes second must neither fail nor come back before the file's name is on disk."""

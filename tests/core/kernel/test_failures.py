@@ -64,7 +64,9 @@ def test_a_switched_off_part_is_listed_only_for_the_plugin_that_registered_it() 
     assert (failures.last_error(MINE), failures.last_error(BUILT_IN)) == ("service 'mine': ValueError: no", "")
 
 
-def test_repeated_failures_of_a_plugin_log_one_traceback_and_then_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_failures_of_a_plugin_log_a_single_traceback_and_then_only_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A plugin that fails with each of a million messages must not fill a disk."""
     failures = Failures()
     for number in range(1_000):

@@ -9,7 +9,7 @@ from flintmq.testing.store import BY_HAND_SYNCHRONOUS, message, opened
 FILE_BYTES = 4096
 
 
-def test_an_appended_record_is_readable_once_it_is_durable(tmp_path: Path) -> None:
+def test_an_appended_record_becomes_readable_when_it_is_durable(tmp_path: Path) -> None:
     """The three positions are of one log, whoever moves them."""
     with opened(tmp_path, strategy=BY_HAND_SYNCHRONOUS, commit_log_file_bytes=FILE_BYTES) as store:
         log, told = store.commit_log, []

@@ -19,7 +19,7 @@ def made(disk: FaultyDisk, folder: Path) -> MappedFile:
     return MappedFile(path, 0, SIZE, disk.map_file(path, SIZE, create=True, allocate=0), STEP)
 
 
-def test_a_file_is_allocated_in_steps_before_it_is_written(tmp_path: Path) -> None:
+def test_a_log_file_is_allocated_on_disk_in_steps_before_bytes_are_written(tmp_path: Path) -> None:
     """A write into a hole of a full disk would end the process; a step that fails leaves all as it was."""
     disk = FaultyDisk()
     file = made(disk, tmp_path)

@@ -97,7 +97,7 @@ def test_a_slow_append_of_a_slave_is_logged(tmp_path: Path, disk: SlowDisk, capl
         assert f"{slave.watermarks.wrote} bytes at 0" in line
 
 
-def test_slow_operations_log_at_most_one_line_per_second_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_slow_operations_of_the_same_kind_log_at_most_a_line_per_second(caplog: pytest.LogCaptureFixture) -> None:
     """One line a second of each kind; what was left out is counted."""
     clock = ManualClock()
     told = SlowLog(clock)

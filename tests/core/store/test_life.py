@@ -61,7 +61,7 @@ def descriptors() -> int:
     return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
 
 
-def test_a_store_can_be_opened_by_only_one_broker(tmp_path: Path) -> None:
+def test_a_store_opened_by_a_broker_cannot_be_opened_by_a_second_broker(tmp_path: Path) -> None:
     """Two brokers on one log would overwrite each other: not in this process, and not in another."""
     store = open_store(tmp_path)
     before = descriptors()
@@ -76,7 +76,7 @@ def test_a_store_can_be_opened_by_only_one_broker(tmp_path: Path) -> None:
     open_store(tmp_path).close()
 
 
-def test_a_lock_held_by_another_process_is_respected(tmp_path: Path) -> None:
+def test_a_store_locked_by_another_process_cannot_be_opened(tmp_path: Path) -> None:
     """The Java broker locks the same byte."""
     hold = "import sys\nexec(sys.argv[2])\nprint('held', flush=True)\nsys.stdin.read()"
     take = "import fcntl\nfile = open(sys.argv[1], 'w+b')\nfcntl.lockf(file, fcntl.LOCK_EX, 1, 0)"

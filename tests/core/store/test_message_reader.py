@@ -59,7 +59,7 @@ def filled(store: MessageStore, count: int, size_bytes: int = 100, **properties:
         (12, 10, S.FOUND, 12),
     ],
 )
-def test_the_status_of_a_read_depends_on_the_queue_offset(
+def test_a_read_returns_rocketmqs_status_for_each_kind_of_queue_offset(
     tmp_path: Path, count: int, asked: int, status: GetMessageStatus, following: int
 ) -> None:
     """Ten units a queue file: a read ends with its file, and the next one begins there."""
@@ -202,7 +202,7 @@ def test_message_slices_of_a_read_stay_readable_after_the_store_is_closed(tmp_pa
     assert seen(result) == [0, 1, 2]
 
 
-def test_a_read_far_behind_suggests_the_slave(tmp_path: Path) -> None:
+def test_a_read_far_behind_the_end_of_the_log_suggests_reading_from_the_slave(tmp_path: Path) -> None:
     """Such a read needs the disk of the master, so a slave can serve it better."""
     with opened(tmp_path, access_in_memory_ratio=0) as store:
         filled(store, 3)

@@ -117,7 +117,7 @@ def test_extension_units_written_in_batches_or_singly_give_the_same_ext_files(tm
     many.close()
 
 
-def test_a_unit_too_large_for_an_ext_file_keeps_its_tags_code(tmp_path: Path) -> None:
+def test_an_extension_unit_too_large_for_an_ext_file_leaves_the_tags_code_in_the_queue_unit(tmp_path: Path) -> None:
     """A bit map larger than a file, or beyond the size field, has no place; the message must be found all the same."""
     ext = ext_of(tmp_path)
     assert ext.put([request(0, bytes(105))]) == [65]
@@ -194,7 +194,7 @@ def test_a_store_with_ext_files_returns_the_same_messages(tmp_path: Path) -> Non
     assert units[:40] == [LEAST_LONG + 20 * n for n in range(40)]
 
 
-def test_ext_files_are_read_after_they_are_switched_off(tmp_path: Path) -> None:
+def test_existing_ext_files_are_still_read_after_writing_ext_files_is_switched_off(tmp_path: Path) -> None:
     """Switching the option off must not blind the broker to what it wrote; new messages have their codes in the queue."""
     with opened(tmp_path, **ON) as store:
         fill(store, 7)
