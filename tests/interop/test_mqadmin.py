@@ -12,6 +12,7 @@ import pytest
 
 import flintmq
 from flintmq.config import load_config
+from flintmq.config.rocketmq.system_topics import TRACE_TOPIC
 from flintmq.remoting.client import AdminClient, Consumer, ConsumerSettings, Message, MessageExt, Producer
 from flintmq.remoting.client.access import AclSigner
 
@@ -88,6 +89,11 @@ async def looked_at(name_server: str, names: dict[str, str], signed: bool) -> As
         names["traced_key"] = traced.properties["UNIQ_KEY"]
         async with Producer("traced_here", name_server, hooks=hooks, trace=True) as traces:
             names["traced_here"] = (await traces.send(Message(f"{TOPIC}_2", b"traced"))).msg_id
+        async with asyncio.timeout(60):
+            for key in (names["traced_key"], names["traced_here"]):
+                # Clients send traces some time after their messages.
+                while not await admin.query_by_key(TRACE_TOPIC, key):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
         yield
 
 

@@ -112,11 +112,13 @@ async def test_an_admin_client_creates_changes_and_deletes_topics(room: Room) ->
     await send_numbers(room, topic, 6)
     async with AdminClient(room.address) as admin:
         assert topic in await admin.topic_list()
-        stats = await admin.topic_stats(topic)
-        assert {(q.queue_id, s.min_queue_offset, s.max_queue_offset) for q, s in stats.items()} == {
-            (0, 0, 3),
-            (1, 0, 3),
-        }
+
+        async def has_all() -> bool:
+            stats = await admin.topic_stats(topic)
+            found = {(q.queue_id, s.min_queue_offset, s.max_queue_offset) for q, s in stats.items()}
+            return found == {(0, 0, 3), (1, 0, 3)}
+
+        await until(has_all, "the broker to dispatch all messages")
         assert await room.topic(queues=5) == topic
         (address,) = (await admin.masters()).values()
         config = (await admin.topic_configs(address)).topic_config_table[topic]
