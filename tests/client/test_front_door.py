@@ -27,12 +27,12 @@ LOOP_ONLY = {"ClientInstance", "RemotingClient"}
 
 
 @pytest.mark.parametrize("name", sorted(library.__all__))
-def test_each_public_name_is_the_same_object_in_every_module(name: str) -> None:
+def test_each_public_name_is_the_same_object_in_every_module_that_exports_it(name: str) -> None:
     """Two classes of one name would make ``isinstance`` and ``except`` lie."""
     assert getattr(flintmq.client, name) is getattr(library, name) is getattr(flintmq, name)
 
 
-def test_public_names_are_listed_in_all() -> None:
+def test_public_client_names_are_listed_in_dunder_all() -> None:
     """For ``from flintmq.client import *``, for completion in an editor, and for nobody to rely on anything else."""
     assert flintmq.client.__all__ == library.__all__ == sorted(library.__all__)
     assert set(library.__all__) == set(library._HOME_OF)
@@ -89,7 +89,7 @@ def test_every_public_client_name_is_type_checked(door: str) -> None:
     assert set((sync if door == "sync" else library).__all__) <= used
 
 
-def test_every_public_root_name_is_type_checked() -> None:
+def test_every_public_name_of_the_flintmq_package_is_type_checked() -> None:
     """Its names beside the client library's."""
     used = set(re.findall(r"\bflintmq\.(\w+)", TYPED.read_text()))
     assert set(flintmq.__all__) - set(library.__all__) <= used
@@ -115,7 +115,9 @@ def test_public_signatures_contain_no_any(name: str) -> None:
         (ProducerOptions, InstanceOptions.__annotations__.keys(), Producer),
     ],
 )
-def test_options_passed_through_are_typed_completely(options: Any, handed_on: Set[str], taken_by: type) -> None:
+def test_typed_options_have_every_keyword_parameter_of_the_constructor_that_takes_them(
+    options: Any, handed_on: Set[str], taken_by: type
+) -> None:
     """One that is added to a constructor and not to its options is refused by type checkers, where others hand it on."""
     parameters = inspect.signature(taken_by).parameters.values()
     taken = {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}

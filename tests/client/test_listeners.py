@@ -73,7 +73,7 @@ def test_closing_a_consumer_in_its_synchronous_listener_is_an_error(
     assert "another task or thread" in str(raised[0])
 
 
-def test_closing_consumers_in_a_synchronous_handler_is_an_error(
+def test_closing_all_consumers_in_a_synchronous_message_handler_is_an_error(
     name_server: str, create_topic: Callable[[str, int], None]
 ) -> None:
     create_topic("ClosedByFunction", 1)

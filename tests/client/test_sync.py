@@ -64,7 +64,7 @@ def parameters(function: Any) -> list[tuple[str, Any, Any]]:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_each_synchronous_class_has_the_methods_of_the_asynchronous_class(name: str) -> None:
+def test_each_synchronous_client_class_has_the_methods_of_its_asynchronous_class(name: str) -> None:
     """A method that is added, or changed, there and not here is a failure of this test, not of somebody's program."""
     there, here = getattr(aio, name), getattr(sync, name)
     assert members(there) - members(here) == LOOP_ONLY.get(name, set())
@@ -89,7 +89,9 @@ def test_every_client_class_has_a_synchronous_class() -> None:
     assert not hasattr(sync, "ClientInstance")
 
 
-def test_handlers_run_until_another_thread_closes_them(name_server: str, topic: str) -> None:
+def test_synchronous_message_handlers_run_until_another_thread_closes_their_consumers(
+    name_server: str, topic: str
+) -> None:
     """``run`` is the main program's last line; it returns when the consumers are closed, and they have left their group."""
     consumers = sync.Consumers(name_server)
     came = threading.Semaphore(0)
@@ -159,7 +161,7 @@ def test_synchronous_clients_raise_the_errors_of_asynchronous_clients(name_serve
         producer.send(sync.Message("T", b""))
 
 
-def test_clients_can_share_an_instance(name_server: str, topic: str) -> None:
+def test_synchronous_clients_can_share_one_client_instance(name_server: str, topic: str) -> None:
     """One id and one connection for all clients of a program; closing the second leaves the first its own."""
     with sync.Producer("p", name_server) as producer:
         with sync.AdminClient(client=producer.client) as admin:
@@ -293,7 +295,7 @@ def test_local_transactions_run_in_the_thread_of_the_caller(name_server: str, to
         assert [message.body for message in consumer.poll()] == [b"yes"]
 
 
-def test_the_check_of_a_transaction_is_called_in_a_thread() -> None:
+def test_the_transaction_check_of_a_synchronous_producer_is_called_in_a_thread() -> None:
     """On the loop's thread it would hold up every client of the program, and could use none of them."""
     asked: list[threading.Thread] = []
 
@@ -310,7 +312,7 @@ def test_the_check_of_a_transaction_is_called_in_a_thread() -> None:
 # --- waiting ---
 
 
-def test_the_error_in_a_running_loop_names_the_asynchronous_class() -> None:
+def test_the_error_of_a_synchronous_call_in_a_running_event_loop_names_the_asynchronous_class() -> None:
     """The call would stop the loop that it is called from, perhaps for good."""
 
     async def call() -> None:
@@ -331,7 +333,7 @@ def test_a_synchronous_call_ends_at_its_timeout(silent_server: socket.socket) ->
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupt_ends_a_synchronous_call_and_its_request(silent_server: socket.socket) -> None:
+def test_a_keyboard_interrupt_ends_a_synchronous_call_and_its_request(silent_server: socket.socket) -> None:
     """Ctrl-C in a call that waits for a server: the caller gets KeyboardInterrupt, and no request is left behind."""
     main = threading.main_thread().ident
     assert main == threading.get_ident()

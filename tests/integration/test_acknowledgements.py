@@ -79,7 +79,7 @@ WAYS_IN: dict[str, Post] = {
 
 
 @pytest.mark.parametrize("way_in", WAYS_IN)
-def test_every_storing_request_is_answered_after_the_sync(
+def test_every_request_that_stores_a_message_is_answered_after_the_log_is_synced(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], way_in: str, unexpected: list[str]
 ) -> None:
     """A later request of the same connection is answered while the sync is held; this one is not, until it has ended."""
@@ -100,7 +100,7 @@ def test_every_storing_request_is_answered_after_the_sync(
         assert wire.answer(opaque).code == 0
 
 
-def test_an_in_process_put_returns_after_the_sync(configure: Callable[..., Any]) -> None:
+def test_an_in_process_put_returns_after_the_log_is_synced(configure: Callable[..., Any]) -> None:
     """A message with ``WAIT=false`` is answered at once, also over the wire."""
     disk = HeldSyncs()
     with flintmq.Broker(configure("flush.strategy=group_commit"), disk=disk) as broker:

@@ -41,7 +41,7 @@ def signed(wire: Wire, code: int, fields: dict[str, str] | None = None, body: by
     return wire.ask(code, sent, body)
 
 
-def test_accounts_are_changed_by_request_and_audited(
+def test_requests_change_access_control_accounts_and_each_change_is_audited(
     configure: Callable[..., Any],
     accounts: Path,
     connect: Callable[[Any], Wire],
@@ -100,7 +100,7 @@ def test_accounts_are_changed_by_request_and_audited(
     assert any("what=DELETE_ACL_CONFIG" in line and "result='210 " in line for line in lines)
 
 
-def test_account_requests_are_refused_without_access_control(
+def test_requests_for_accounts_are_refused_while_access_control_is_off(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """50 to 53 say what is off, 54 is not supported as in 4.9.8, and acts are still audited."""
@@ -170,7 +170,7 @@ def test_loopback_addresses_are_recognized(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
-def test_a_public_address_requires_access_control_or_the_insecure_setting(
+def test_listening_on_a_public_address_requires_access_control_or_the_insecure_setting(
     configure: Callable[..., Any], accounts: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Brokers and name servers that anyone may rewrite are how RocketMQ's were taken over; the refusal says what to do."""
@@ -187,7 +187,7 @@ def test_a_public_address_requires_access_control_or_the_insecure_setting(
         assert "anyone who reaches it" not in caplog.text
 
 
-def test_a_broker_with_invalid_accounts_does_not_start(configure: Callable[..., Any], accounts: Path) -> None:
+def test_a_broker_with_an_invalid_account_file_does_not_start(configure: Callable[..., Any], accounts: Path) -> None:
     """A broker that cannot read its accounts must not start without them."""
     accounts.chmod(0o644)
     config = configure("acl.enable=true", f"acl.file={accounts}")
@@ -220,7 +220,7 @@ class TokenPlugin:
         register("tokens", Tokens)
 
 
-def test_a_plugins_authenticator_works_alone_and_with_the_built_in(
+def test_an_authenticator_of_a_plugin_works_alone_and_with_the_built_in_authenticator(
     configure: Callable[..., Any], accounts: Path, connect: Callable[[Any], Wire], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It decides alone, or beside the built-in one; when it fails the door stays shut, and others of its read are served."""

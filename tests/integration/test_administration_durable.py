@@ -84,7 +84,7 @@ def test_an_administrative_change_that_cannot_be_written_is_refused(configure: A
         assert _create(wire, "New").code == 0
 
 
-def test_a_change_after_a_failed_sync_is_durable(configure: Any, connect: Any) -> None:
+def test_an_administrative_change_after_a_failed_disk_sync_is_durable(configure: Any, connect: Any) -> None:
     """The kernel may have dropped what it could not write, so the whole table is written before the next answer."""
     disk = FaultyDisk()
     with flintmq.Broker(configure(), disk=disk) as broker:
@@ -98,7 +98,7 @@ def test_a_change_after_a_failed_sync_is_durable(configure: Any, connect: Any) -
         assert {"A", "B"} <= written.keys()
 
 
-def test_concurrent_administrative_requests_share_a_sync(configure: Any) -> None:
+def test_concurrent_administrative_requests_share_disk_syncs(configure: Any) -> None:
     """A tool that makes a thousand topics would wait for a thousand syncs of the disk."""
     disk = FaultyDisk()
 

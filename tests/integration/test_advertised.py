@@ -40,7 +40,7 @@ async def told(name_server: str) -> str:
     return address
 
 
-def test_each_client_gets_the_broker_address_of_its_own_connection(tmp_path: Path) -> None:
+def test_each_client_gets_a_broker_address_with_the_host_that_it_connected_to(tmp_path: Path) -> None:
     """Any address of 127.0.0.0/8 is this machine's, as the addresses of several networks would be."""
 
     async def run() -> None:
@@ -69,7 +69,7 @@ def test_named_listeners_have_separate_advertised_addresses(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_routes_have_the_advertised_name_and_records_its_address(tmp_path: Path) -> None:
+def test_routes_contain_the_advertised_host_name_and_stored_records_its_ip_address(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path, "listen.advertised_host=localhost", "listen.advertised_port=7777") as (
             name_server,
@@ -83,7 +83,7 @@ def test_routes_have_the_advertised_name_and_records_its_address(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_a_broker_starts_with_an_advertised_name_that_does_not_resolve(
+def test_a_broker_starts_with_an_advertised_host_name_that_does_not_resolve(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:

@@ -109,7 +109,7 @@ async def counts(name_server: str, topic: str) -> tuple[int, int]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("settings", [(), ("dispatchers=consume_queue,index,spark_feed",)], ids=["queues", "feed"])
-def test_backups_of_a_broker_under_load_are_exact(
+def test_backups_of_a_broker_under_load_are_restored_without_a_difference(
     commands: Commands, tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
     """20,000 messages a second and more arrive while three backups are made; then all is compared, restored and read."""
@@ -153,7 +153,7 @@ def test_backups_of_a_broker_under_load_are_exact(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_killed_backup_leaves_the_former_backup_whole(commands: Commands, tmp_path: Path) -> None:
+def test_a_killed_backup_leaves_the_previous_backup_intact(commands: Commands, tmp_path: Path) -> None:
     """Real processes, real SIGKILL, a broker that goes on writing."""
     store, target = tmp_path / "store", tmp_path / "backup"
     chance = random.Random(7)

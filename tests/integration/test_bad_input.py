@@ -116,7 +116,9 @@ def test_random_bytes_do_not_affect_the_broker(broker: flintmq.Broker, unexpecte
         '{"code":34,"opaque":7,"language":"KLINGON"}',
     ],
 )
-def test_odd_headers_are_answered_or_refused(broker: flintmq.Broker, connect: Any, text: str) -> None:
+def test_nonstandard_json_headers_are_answered_or_close_the_connection(
+    broker: flintmq.Broker, connect: Any, text: str
+) -> None:
     """RocketMQ's JSON reader takes more than JSON; whatever ours makes of it, it must not be an accident."""
     wire = connect(broker)
     wire.socket.sendall(json_frame(text, b"{}"))
@@ -125,7 +127,7 @@ def test_odd_headers_are_answered_or_refused(broker: flintmq.Broker, connect: An
         assert wire.read().opaque == 7
 
 
-def test_unexpected_responses_are_ignored(broker: flintmq.Broker, connect: Any) -> None:
+def test_a_broker_ignores_responses_to_requests_that_it_did_not_send(broker: flintmq.Broker, connect: Any) -> None:
     """A confused peer answers; the connection lives on."""
     wire = connect(broker)
     for opaque in (0, 1, -1, 2**31 - 1):
@@ -301,7 +303,7 @@ def test_too_long_bodies_and_properties_are_refused(broker: flintmq.Broker, conn
 @pytest.mark.parametrize("properties", ["\x01\x02", "\x02" * 1000, "\x01" * 1000, "A\x01", "\x01B", "DELAY\x01x", "DELAY\x01-1",
                                         "DELAY\x01" + "9" * 5_000, "WAIT\x01", "TAGS\x01\ud83d", "KEYS\x01 " + " " * 1000,
                                         "REAL_TOPIC\x01../x\x02REAL_QID\x01-1\x02DELAY\x011", "TRAN_MSG\x01true"])  # fmt: skip
-def test_unusual_properties_are_stored_or_refused_without_stopping_dispatch(
+def test_unusual_message_properties_are_stored_or_refused_and_never_stop_the_dispatch(
     broker: flintmq.Broker, connect: Any, properties: str, topic: str
 ) -> None:
     """Properties are free text: whatever is stored must be handed out again, and never stop the dispatch."""
@@ -427,7 +429,9 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_peer_that_does_not_read_pulled_messages_is_closed(broker: flintmq.Broker, connect: Any, topic: str) -> None:
+def test_the_connection_of_a_peer_that_does_not_read_pulled_messages_is_closed(
+    broker: flintmq.Broker, connect: Any, topic: str
+) -> None:
     """Pulls are small and their answers large: what waits for such a peer is bounded, then it is cut off."""
     healthy = connect(broker)
     for _ in range(64):
@@ -449,7 +453,9 @@ def test_a_peer_that_does_not_read_pulled_messages_is_closed(broker: flintmq.Bro
     greedy.close()
 
 
-def test_sends_of_a_peer_that_does_not_read_answers_are_paused(broker: flintmq.Broker, connect: Any) -> None:
+def test_a_broker_stops_reading_sends_from_a_peer_that_does_not_read_answers(
+    broker: flintmq.Broker, connect: Any
+) -> None:
     """Its sends stop being read once too many answers wait; the broker keeps serving others."""
     greedy = Wire(broker.address, receive_buffer_bytes=4096)
     send = encode_command(request(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x", opaque=1))
@@ -471,7 +477,7 @@ def test_sends_of_a_peer_that_does_not_read_answers_are_paused(broker: flintmq.B
     greedy.close()
 
 
-def test_a_stop_does_not_wait_for_a_peer_that_does_not_read(configure: Any, connect: Any) -> None:
+def test_the_stop_of_a_broker_does_not_wait_for_a_peer_that_does_not_read_answers(configure: Any, connect: Any) -> None:
     """Otherwise anybody could keep a broker from stopping."""
     with flintmq.Broker(configure("broker.shutdown_timeout_ms=100")) as broker:
         greedy = Wire(broker.address, receive_buffer_bytes=4096)

@@ -340,7 +340,7 @@ def test_a_failing_plugin_is_named_and_switched_off_while_the_broker_serves(
 
 
 @pytest.mark.parametrize("misdeed", ["raises", "nonsense"])
-def test_a_failing_essential_dispatcher_stops_acknowledgments(
+def test_a_broker_refuses_sends_until_a_restart_after_an_essential_dispatcher_of_a_plugin_fails(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], misdeed: str
 ) -> None:
     """Messages that it missed must not be taken for stored, so sends are refused, with its name, until a restart."""
@@ -362,7 +362,7 @@ def test_a_failing_essential_dispatcher_stops_acknowledgments(
 
 
 @pytest.mark.parametrize("misdeed", ["raises", "nonsense"])
-def test_a_flush_strategy_is_never_switched_off(
+def test_a_failing_flush_strategy_of_a_plugin_is_never_switched_off(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], misdeed: str
 ) -> None:
     """It promises what acknowledgements say: without it there is none."""
@@ -375,7 +375,7 @@ def test_a_flush_strategy_is_never_switched_off(
         assert not told["switched_off"]
 
 
-def test_pulls_with_a_switched_off_filter_are_refused(
+def test_pulls_whose_message_filter_plugin_is_switched_off_are_refused(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """Consumers would otherwise move past messages that the filter never examined."""
@@ -388,7 +388,7 @@ def test_pulls_with_a_switched_off_filter_are_refused(
         assert "plugin_failures_max" in answer.remark
 
 
-def test_occasional_failures_provoked_by_clients_switch_nothing_off(
+def test_occasional_plugin_failures_provoked_by_clients_do_not_switch_the_plugin_off(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """One client's odd requests must not take a processor from all others: only failures that follow one another count."""
@@ -492,7 +492,7 @@ class Waits(Service):
 
 
 @pytest.mark.parametrize("method", ["start", "ready", "withdraw", "stop"])
-def test_a_hanging_service_blocks_neither_start_nor_stop(
+def test_a_hanging_service_of_a_plugin_blocks_neither_the_start_nor_the_stop_of_the_broker(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     method: str,
@@ -510,7 +510,7 @@ def test_a_hanging_service_blocks_neither_start_nor_stop(
     assert f"raised in service 'mine' ({method})" in caplog.text
 
 
-def test_runtime_figures_of_a_service_are_bounded(
+def test_the_number_and_length_of_runtime_figures_of_a_plugin_service_are_bounded(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """Request 28 is read by every tool: one service must not fill it, nor break it."""
@@ -537,7 +537,7 @@ def test_runtime_figures_of_a_service_are_bounded(
         assert figures(wire)["k"] == "x" * 1_000
 
 
-def test_the_former_plugin_budget_setting_is_refused_with_its_replacement(tmp_path: Path) -> None:
+def test_the_removed_plugin_budget_setting_is_refused_with_the_name_of_its_replacement(tmp_path: Path) -> None:
     """They were settings once: a file that still has them says more than a start without them would do."""
     (tmp_path / "broker.yaml").write_text("broker:\n  name: b\nplugin_budget:\n  errors: 7\n")
     with pytest.raises(

@@ -268,7 +268,7 @@ def test_a_queue_lock_has_one_owner_until_release_or_expiry(manual: Manual, conn
     assert lock(two, "two", 1) == {1}
 
 
-def test_members_are_notified_of_joins_and_departures(manual: Manual, connect: Any) -> None:
+def test_members_of_a_consumer_group_are_notified_when_a_member_joins_or_leaves(manual: Manual, connect: Any) -> None:
     """Rebalancing starts with this notice: when one joins, leaves, vanishes, or falls silent."""
     one, two, three = connect(manual), connect(manual), connect(manual)
 
@@ -366,7 +366,7 @@ def test_a_hanging_name_server_does_not_block_the_broker(configure: Any, connect
         assert time.monotonic() - started_s < 20
 
 
-def test_a_malformed_name_server_answer_is_only_a_warning(configure: Any, connect: Any) -> None:
+def test_a_malformed_answer_of_a_name_server_only_causes_a_warning_of_the_broker(configure: Any, connect: Any) -> None:
     """A stranger listens where the name server should be: a warning, and no more."""
     import threading
 
@@ -414,7 +414,7 @@ def test_a_killed_broker_expires_at_the_name_server(configure: Any, connect: Any
         until(lambda: route(namesrv.address, "T") is not None)  # the broker is here, and registers again
 
 
-def test_topics_created_by_sends_are_written_to_the_file(configure: Any, connect: Any) -> None:
+def test_topics_created_by_sends_are_written_to_the_topic_configuration_file(configure: Any, connect: Any) -> None:
     """They are written by the next periodic check, and at the latest when the broker stops."""
     with flintmq.Broker(configure()) as broker:
         file, notes = (broker.store_path / name for name in ("config/topics.json", "flint/new-topics"))

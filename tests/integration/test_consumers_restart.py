@@ -35,7 +35,7 @@ def test_a_killed_server_resets_its_connections(tmp_path: Path, role: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_deliveries_continue_within_seconds_of_a_restart(tmp_path: Path, end: signal.Signals) -> None:
+def test_deliveries_continue_within_seconds_of_a_broker_restart(tmp_path: Path, end: signal.Signals) -> None:
     """The clients are not restarted, and their next heartbeat is half a minute away."""
     names_port, broker_port = free_ports(2)
 

@@ -75,7 +75,7 @@ def codes_of(feature: str) -> list[int]:
     )
 
 
-def test_every_feature_has_a_deletion_test() -> None:
+def test_every_optional_feature_has_a_test_that_deletes_its_folder() -> None:
     """A new feature has its place in the table, and a setting names no other."""
     assert set(SETTINGS) == {getattr(plugin, "plugin_name", "") for plugin in BUILTIN_PLUGINS} - STAY
     assert {feature for feature, settings in SETTINGS.items() if settings} == {key.feature for key in KEYS.values()} - {
@@ -83,7 +83,7 @@ def test_every_feature_has_a_deletion_test() -> None:
     }
 
 
-def test_the_features_page_lists_the_settings_that_need_each_feature() -> None:
+def test_the_features_page_lists_the_settings_that_need_each_optional_feature() -> None:
     """A name server asks for its own setting of access control; all others are a broker's."""
     rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", (ROOT / "docs/features.md").read_text(), re.MULTILINE)
     patterns = {
@@ -97,7 +97,7 @@ def test_the_features_page_lists_the_settings_that_need_each_feature() -> None:
 
 
 @pytest.mark.parametrize("feature", first(["delay"], sorted(SETTINGS)))
-def test_brokers_and_tools_start_without_the_folder_of_a_feature(feature: str, tmp_path: Path) -> None:
+def test_brokers_and_tools_start_without_the_folder_of_an_optional_feature(feature: str, tmp_path: Path) -> None:
     """Its request codes are unsupported, and its settings are refused with what to do."""
     package = without(feature, tmp_path / "package")
     script = Path(__file__).with_name("deleted_feature.py")

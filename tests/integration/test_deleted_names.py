@@ -157,7 +157,7 @@ def kept_is_there(broker: flintmq.Broker) -> None:
 
 
 @pytest.mark.slow
-def test_deleted_names_release_all_resources_on_master_and_slave(pair: Pair, unexpected: list[str]) -> None:
+def test_deleted_topics_and_groups_release_all_resources_on_master_and_slave(pair: Pair, unexpected: list[str]) -> None:
     """While the slave follows: as many names come and go as you like, and both are as before."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         make_topic(wire, "Kept")
@@ -188,7 +188,7 @@ def test_deleted_names_release_all_resources_on_master_and_slave(pair: Pair, une
 
 
 @pytest.mark.slow
-def test_a_returning_slave_removes_names_deleted_in_its_absence(pair: Pair, unexpected: list[str]) -> None:
+def test_a_returning_slave_removes_topics_and_groups_deleted_in_its_absence(pair: Pair, unexpected: list[str]) -> None:
     """Some of it the slave has in its tables, and some it only meets in the log."""
     with pair.start_master() as master, connected(master) as wire:
         make_topic(wire, "Kept")
@@ -217,7 +217,9 @@ def test_a_returning_slave_removes_names_deleted_in_its_absence(pair: Pair, unex
 
 
 @pytest.mark.slow
-def test_names_created_again_after_a_promotion_begin_empty(pair: Pair, unexpected: list[str]) -> None:
+def test_deleted_topics_and_groups_created_again_on_a_promoted_slave_begin_empty(
+    pair: Pair, unexpected: list[str]
+) -> None:
     """A group that went on at the offset of the one that was deleted would pass over messages."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         for topic in ("Kept", "GoneTopic"):
@@ -237,7 +239,9 @@ def test_names_created_again_after_a_promotion_begin_empty(pair: Pair, unexpecte
 
 
 @pytest.mark.slow
-def test_a_slave_keeps_new_topics_before_they_are_in_the_masters_table(pair: Pair, unexpected: list[str]) -> None:
+def test_a_slave_keeps_messages_of_new_topics_that_are_not_yet_in_its_masters_topic_table(
+    pair: Pair, unexpected: list[str]
+) -> None:
     """Messages of a topic that is new may be on the slave before its master's table says so: none is lost, ever."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         synchronize = slave.state.service(ReplicationService).end.synchronize
@@ -256,7 +260,9 @@ def test_a_slave_keeps_new_topics_before_they_are_in_the_masters_table(pair: Pai
         assert all(topic in slave.state.topics for topic in ends)
 
 
-def test_request_316_removes_queues_and_offsets_of_missing_topics(tmp_path: Path, unexpected: list[str]) -> None:
+def test_the_request_to_clean_unused_topics_removes_queues_and_offsets_of_missing_topics(
+    tmp_path: Path, unexpected: list[str]
+) -> None:
     """Topics in no table have them after a deletion that a crash cut short."""
     with flintmq.Broker(master_settings(tmp_path / "m", *FEW)) as broker, connected(broker) as wire:
         for topic in ("Kept", "Gone"):
@@ -275,7 +281,7 @@ def test_request_316_removes_queues_and_offsets_of_missing_topics(tmp_path: Path
         assert broker.state.offsets.which_group_by_topic("%RETRY%KeptGroup") == set()
 
 
-def test_deleting_unused_topics_changes_nothing_on_a_slave(pair: Pair, unexpected: list[str]) -> None:
+def test_the_request_to_clean_unused_topics_changes_nothing_on_a_slave(pair: Pair, unexpected: list[str]) -> None:
     """mqadmin cleanUnusedTopic asks slaves as well, and one of them may not have a new topic in its table yet."""
     with pair.start_master() as master, pair.start_slave(master) as slave, connected(master) as wire:
         assert wire.send("New", b"x").code == 0

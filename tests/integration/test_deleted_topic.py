@@ -84,7 +84,7 @@ def bench_fixture(configure: Any, connect: Any, tmp_path: Path, unexpected: list
 
 
 @pytest.mark.parametrize("wish", [{"DELAY": "3"}, {"TIMER_DELAY_MS": "10000"}, {"TIMER_DELIVER_MS": "at"}])
-def test_a_due_message_of_a_deleted_topic_is_dropped(
+def test_a_delayed_message_of_a_deleted_topic_is_dropped_when_it_is_due(
     bench: Bench, wish: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Delivery made the queue again, for good: a folder, a map, a dozen series of figures, of a topic that nobody can read."""
@@ -112,7 +112,7 @@ def test_a_due_message_of_a_deleted_topic_is_dropped(
     assert bench.dropped == 3
 
 
-def test_a_topic_created_again_gets_its_waiting_messages(bench: Bench) -> None:
+def test_a_delayed_message_is_delivered_if_its_deleted_topic_is_created_again_before_it_is_due(bench: Bench) -> None:
     """The name is all that a waiting message has; whoever makes the topic again before it is due has it delivered."""
     bench.create("again")
     assert bench.wire.send("again", b"later", queue_id=1, properties={"DELAY": "3"}).code == 0
@@ -156,7 +156,7 @@ def send_back(bench: Bench, place: int, group: str) -> int:
 
 
 @pytest.mark.parametrize("group_stays", [True, False])
-def test_a_retry_is_delivered_only_if_its_group_exists(bench: Bench, group_stays: bool) -> None:
+def test_a_retried_message_is_delivered_only_if_its_consumer_group_exists(bench: Bench, group_stays: bool) -> None:
     """The retry topic of a group that exists is made whole, as with its first message; that of no group is not."""
     bench.create("T")
     place = int(bench.wire.send("T", b"again").message_id[16:], 16)

@@ -18,7 +18,9 @@ COMMITTED = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False])
-def test_a_slave_forgets_a_deleted_topic_by_the_log(tmp_path: Path, connect: Connect, again: bool) -> None:
+def test_a_slave_removes_a_deleted_topic_without_waiting_for_the_next_table_synchronization(
+    tmp_path: Path, connect: Connect, again: bool
+) -> None:
     """It does not wait for its next look at the master's tables, and keeps no offset for a topic that is made again."""
     seldom = ("ha.sync_interval_ms=3600000", "delay.enable=false")
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:

@@ -166,7 +166,7 @@ def test_a_broker_with_tls_serves_clients_beside_silent_connections(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_queue_files_of_600_topics_hold_no_descriptors(tmp_path: Path) -> None:
+def test_queue_files_of_600_topics_hold_no_file_descriptors(tmp_path: Path) -> None:
     """Files of queues hold no descriptor: 600 topics are no different from one, through a restart as well."""
     broker = served(tmp_path / "store", "flush.strategy=group_commit")
     healthy = Wire(broker.address)
@@ -191,7 +191,7 @@ def test_queue_files_of_600_topics_hold_no_descriptors(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_broker_holds_20000_queues_with_1024_descriptors(tmp_path: Path) -> None:
+def test_a_broker_holds_20000_queues_with_a_limit_of_1024_file_descriptors(tmp_path: Path) -> None:
     """20,000 queues, each with its files, at a limit of 1,024; and again after a start."""
     broker = served(tmp_path / "store")
     wire = Wire(broker.address)

@@ -108,7 +108,7 @@ async def used(configure: Configure, disk: Any) -> None:
                 broker.state.service(RetentionService).cleaner.run()
 
 
-def test_every_file_operation_of_the_store_uses_the_given_disk(
+def test_every_file_operation_of_the_store_uses_the_disk_object_given_to_the_broker(
     configure: Configure, witness: Witness, tmp_path: Path
 ) -> None:
     """A start, much use, a stop, and the same on what is there then: also after a crash that lost the queues."""
@@ -122,7 +122,7 @@ def test_every_file_operation_of_the_store_uses_the_given_disk(
     assert not witness.behind, "\n".join(dict.fromkeys(witness.behind))
 
 
-def test_a_store_in_memory_uses_no_file_of_the_machine(configure: Configure, tmp_path: Path) -> None:
+def test_a_store_on_a_simulated_disk_creates_no_file_on_the_real_disk(configure: Configure, tmp_path: Path) -> None:
     """In memory: the machine's own disk never sees a file, and the second start finds everything again."""
     disk = SimulatedDisk()
     asyncio.run(used(configure, disk))

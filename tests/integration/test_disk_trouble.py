@@ -93,7 +93,9 @@ def test_no_send_is_acknowledged_after_a_failed_sync(configure: Any, connect: An
 
 
 @pytest.mark.parametrize("strategy", ["flush_real_time", "commit_real_time"])
-def test_a_failed_background_sync_fences_the_store(configure: Any, connect: Any, tmp_path: Path, strategy: str) -> None:
+def test_a_broker_refuses_sends_after_a_failed_background_sync_of_the_log(
+    configure: Any, connect: Any, tmp_path: Path, strategy: str
+) -> None:
     """Acknowledged before the sync, so that one may be lost: but nothing more is taken once it is known."""
     disk, fences = FaultyDisk(), Fences()
     short = [f"flush.{strategy}.interval_ms=1", f"flush.strategy={strategy}"]
@@ -134,7 +136,7 @@ def test_awaiting_a_put_raises_after_a_failed_sync(configure: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_a_failed_sync_at_the_stop_leaves_the_abort_file(
+def test_a_failed_log_sync_during_the_stop_of_a_broker_leaves_the_abort_file(
     configure: Any, connect: Any, tmp_path: Path, strategy: str
 ) -> None:
     """A stop that could not put everything on disk must not be called clean."""
@@ -347,7 +349,7 @@ def test_sends_continue_when_a_real_disk_has_space_again(tmp_path: Path, unexpec
     del broker
 
 
-def test_a_stop_on_a_full_disk_closes_and_unlocks_the_store(tmp_path: Path) -> None:
+def test_stopping_a_broker_on_a_full_disk_closes_and_unlocks_the_store(tmp_path: Path) -> None:
     """Offsets that cannot be written do not keep the store from being closed and unlocked."""
     with mounted(tmp_path / "disk", "24m") as disk:
         config = settings(disk / "store", *REAL)
@@ -375,7 +377,7 @@ def _fill(path: Path) -> None:
                     file.write(bytes(size))
 
 
-def test_the_error_about_an_unwritable_folder_names_path_and_reason(tmp_path: Path) -> None:
+def test_the_error_about_an_unwritable_store_folder_names_path_and_reason(tmp_path: Path) -> None:
     """The first thing that goes wrong in a container; the path and the reason must be in the error."""
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError, match="file"), flintmq.Broker(settings(tmp_path / "file" / "store")):
@@ -395,7 +397,7 @@ def test_the_error_about_an_unwritable_folder_names_path_and_reason(tmp_path: Pa
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
+def test_a_store_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
     """The error must be as clear for a user without the permission to write as for a missing folder."""
     (tmp_path / "store").mkdir(mode=0o500)
     with pytest.raises(StoreError, match="Permission denied"), flintmq.Broker(settings(tmp_path / "store")):
@@ -408,7 +410,7 @@ def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["commitlog/00000000000000000000", "checkpoint", "index/20260101000000000",
                                   "consumequeue/T/0/00000000000000000000", "abort", "lock",
                                   "config/topics.json", "config/consumerOffset.json"])  # fmt: skip
-def test_a_broker_starts_with_an_empty_file_left_by_a_crash(
+def test_a_broker_starts_with_an_empty_store_file_left_by_a_crash(
     configure: Any, connect: Any, tmp_path: Path, name: str
 ) -> None:
     """A kill between making a file and giving it its size must not keep the broker from starting."""
@@ -426,7 +428,9 @@ def test_a_broker_starts_with_an_empty_file_left_by_a_crash(
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0", "index"])
-def test_a_broker_starts_with_an_empty_next_log_file(configure: Any, connect: Any, tmp_path: Path, folder: str) -> None:
+def test_a_broker_starts_with_an_empty_next_store_file_left_by_a_full_disk(
+    configure: Any, connect: Any, tmp_path: Path, folder: str
+) -> None:
     """A full disk can leave such a file while the store begins its next log file."""
     store = tmp_path / "store"
     with flintmq.Broker(configure()) as broker:

@@ -85,7 +85,7 @@ def loop_factories() -> list[Any]:
 
 @pytest.mark.parametrize("factory", loop_factories(), ids=lambda factory: "uvloop" if factory else "asyncio")
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_servers_in_the_callers_loop_leave_no_resources(
+def test_embedded_servers_in_the_callers_event_loop_leave_no_resources_open(
     configure: Any, tmp_path: Path, strategy: str, factory: Any, unexpected: list[str]
 ) -> None:
     """The promise of embedding, for every flush strategy and both event loops."""
@@ -104,7 +104,7 @@ def test_servers_in_the_callers_loop_leave_no_resources(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_broker_in_a_separate_thread_leaves_no_resources(
+def test_an_embedded_broker_in_a_separate_thread_leaves_no_resources_open(
     configure: Any, connect: Any, tmp_path: Path, strategy: str, unexpected: list[str]
 ) -> None:
     """``with`` is what scripts and tests use; a client that is still connected must not keep the broker alive."""
@@ -132,7 +132,9 @@ def test_listen_loop_uvloop_runs_the_broker_in_uvloop(configure: Any) -> None:
         assert broker.call(loop_type).startswith("uvloop")
 
 
-def test_a_loop_that_is_not_installed_raises_import_error(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_loop_package_that_is_not_installed_raises_import_error(
+    configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An error in the thread before the loop runs must reach the caller, who waits for the start."""
     monkeypatch.setitem(__import__("sys").modules, "uvloop", None)
     with nothing_left(), pytest.raises(ImportError), flintmq.Broker(configure("listen.loop=uvloop")):
@@ -163,7 +165,7 @@ def test_several_brokers_run_in_one_process(configure: Any, connect: Any, tmp_pa
 # put
 
 
-def test_put_spreads_messages_over_queues_and_returns_their_places(configure: Any) -> None:
+def test_put_spreads_messages_over_queues_and_returns_their_offsets(configure: Any) -> None:
     """An embedder needs what a producer is told: queue, offset, both ids."""
 
     async def live() -> None:
@@ -202,7 +204,7 @@ def test_put_spreads_messages_over_queues_and_returns_their_places(configure: An
     ids=["blank", "long", "path", "forbidden", "body", "properties"],
 )
 @pytest.mark.parametrize("own_thread", [True, False])
-def test_put_has_the_refusals_of_a_send(
+def test_an_in_process_put_is_refused_for_the_same_reasons_as_a_send(
     configure: Any, message: flintmq.Message, reason: str, own_thread: bool
 ) -> None:
     """The same checks apply in the process and over the wire; nothing of a refused batch is stored."""
@@ -262,7 +264,7 @@ class OffTheLoop:
         broker.state.store.commit_log.append = watched  # type: ignore[method-assign]
 
 
-def test_put_from_other_threads_appends_on_the_loops_thread(configure: Any) -> None:
+def test_a_put_from_another_thread_appends_messages_in_the_thread_of_the_event_loop(configure: Any) -> None:
     """The log's tail has one writer: threads that append beside the loop would tear it. They get what ``with`` gives."""
 
     async def live() -> None:
@@ -286,7 +288,7 @@ def test_put_from_other_threads_appends_on_the_loops_thread(configure: Any) -> N
     run(live)
 
 
-def test_put_from_another_event_loop_can_be_awaited_there(configure: Any) -> None:
+def test_a_put_from_another_event_loop_can_be_awaited_in_that_loop(configure: Any) -> None:
     """That loop must not stand still for a disk: it is told where messages are, and waits for their sync as it likes."""
 
     async def live() -> None:
@@ -305,7 +307,7 @@ def test_put_from_another_event_loop_can_be_awaited_there(configure: Any) -> Non
     run(live)
 
 
-def test_put_on_the_loops_thread_does_not_wait_for_the_loop(configure: Any) -> None:
+def test_a_put_in_the_thread_of_the_event_loop_does_not_wait_for_that_loop(configure: Any) -> None:
     """A callback, a hook of ``with`` and a program whose loop rests just now would wait for themselves."""
     with asyncio.Runner() as runner:
         broker = flintmq.Broker(configure())
@@ -327,7 +329,7 @@ def test_put_on_the_loops_thread_does_not_wait_for_the_loop(configure: Any) -> N
         assert other.call(on_the_loop) == 1
 
 
-def test_put_from_a_thread_while_the_loop_does_not_run_is_an_error(
+def test_a_put_from_a_thread_while_the_event_loop_of_the_broker_does_not_run_is_an_error(
     configure: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says so instead of hanging, and what it gave up is not stored later."""
@@ -364,7 +366,7 @@ class HungDisk:
         register(FlushStrategy("hung", NeverDurable, synchronous=True))
 
 
-def test_put_returns_at_once_for_messages_with_wait_false(configure: Any) -> None:
+def test_a_put_of_messages_with_wait_false_does_not_wait_for_the_flush(configure: Any) -> None:
     """WAIT=false is answered when it is appended, over the wire as in-process; one that waits makes its batch wait."""
     quick, slow = flintmq.Message("T", b"", wait_store=False), flintmq.Message("T", b"")
     named = flintmq.Message("T", b"", properties={"a": "b"}, wait_store=False, delay_level=1)
@@ -379,7 +381,7 @@ def test_put_returns_at_once_for_messages_with_wait_false(configure: Any) -> Non
         broker.call(on_the_loop)
 
 
-def test_put_during_a_stop_is_stored_or_refused(configure: Any) -> None:
+def test_messages_put_during_the_stop_of_a_broker_are_stored_or_refused(configure: Any) -> None:
     """Whatever is put while a broker stops is either stored or refused, never half of both."""
 
     async def live() -> None:
@@ -404,7 +406,9 @@ def test_put_during_a_stop_is_stored_or_refused(configure: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_offsets_continue_after_a_clean_restart(configure: Any, connect: Any, strategy: str) -> None:
+def test_queue_offsets_continue_after_a_clean_restart_of_the_broker(
+    configure: Any, connect: Any, strategy: str
+) -> None:
     """Offsets continue, old messages are there, and the second start is a clean one."""
     for life in range(3):
         with flintmq.Broker(configure(f"flush.strategy={strategy}")) as broker:
@@ -415,7 +419,7 @@ def test_offsets_continue_after_a_clean_restart(configure: Any, connect: Any, st
             assert len(wire.pull_all("T", at_least=(life + 1) * 10)) == (life + 1) * 10
 
 
-def test_stop_can_be_called_twice_and_without_start(configure: Any) -> None:
+def test_the_stop_of_a_broker_can_be_called_twice_and_without_a_start(configure: Any) -> None:
     """Cleaning up twice is what ``finally`` blocks do."""
 
     async def live() -> None:
@@ -434,13 +438,13 @@ def test_stop_can_be_called_twice_and_without_start(configure: Any) -> None:
         run(live)
 
 
-def test_an_error_in_the_with_body_stops_the_broker(configure: Any, tmp_path: Path) -> None:
+def test_an_error_in_the_body_of_a_with_statement_stops_the_broker(configure: Any, tmp_path: Path) -> None:
     """``with`` is for errors first of all."""
     with nothing_left(tmp_path / "store"), pytest.raises(ZeroDivisionError), flintmq.Broker(configure()):
         raise ZeroDivisionError
 
 
-def test_a_canceled_program_stops_the_broker(configure: Any, tmp_path: Path) -> None:
+def test_canceling_the_task_of_an_embedded_broker_stops_the_broker(configure: Any, tmp_path: Path) -> None:
     """Control-C cancels the main task in the middle of the body."""
 
     async def live() -> None:
@@ -533,7 +537,7 @@ class Unwilling:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_failed_start_leaves_nothing_behind(
+def test_a_failed_broker_start_leaves_no_resources_open_and_can_be_repeated(
     configure: Any, why: Any, error: type[Exception], own_thread: bool, tmp_path: Path
 ) -> None:
     """Whoever catches the error tries again with other settings in the same process."""
@@ -554,7 +558,7 @@ def test_a_failed_start_leaves_nothing_behind(
         broker.put([flintmq.Message("T", b"now it works")])
 
 
-def test_a_plugin_that_fails_at_the_start_leaves_nothing_behind(configure: Any, tmp_path: Path) -> None:
+def test_a_broker_start_that_fails_in_a_plugin_leaves_no_resources_open(configure: Any, tmp_path: Path) -> None:
     """The store is open by then: it must be closed again, and stay clean."""
     started = flintmq.Broker(configure(), plugins=[Unwilling()])
     with nothing_left(tmp_path / "store"), pytest.raises(PluginError, match=r"'unwilling'.*not today"), started:
@@ -563,7 +567,7 @@ def test_a_plugin_that_fails_at_the_start_leaves_nothing_behind(configure: Any, 
         assert broker.state.store.started_clean
 
 
-def test_a_failed_start_after_a_crash_keeps_the_abort_file(configure: Any, tmp_path: Path) -> None:
+def test_a_failed_broker_start_after_a_crash_keeps_the_abort_file(configure: Any, tmp_path: Path) -> None:
     """Only a stop that put everything on disk may call the store clean."""
     with flintmq.Broker(configure()) as broker:
         broker.put([flintmq.Message("T", b"x")])

@@ -122,7 +122,7 @@ def check(config: Any, promised: dict[tuple[str, int, int], bytes]) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_exhausted_descriptors_at_any_place_lose_no_message(
+def test_no_message_is_lost_wherever_the_broker_runs_out_of_file_descriptors(
     strategy: str, configure: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """With ``--slow``, descriptors are exhausted at each place, and without it at every fourth place."""
@@ -168,7 +168,7 @@ def test_exhausted_descriptors_at_any_place_lose_no_message(
     assert len(scarce.places) >= 3, scarce.places
 
 
-def test_a_send_without_a_free_descriptor_is_refused_with_the_reason(configure: Any, tmp_path: Path) -> None:
+def test_a_send_for_which_no_file_descriptor_is_free_is_refused_with_the_reason(configure: Any, tmp_path: Path) -> None:
     """The answer names the reason, the measured number and the remedy; sends succeed when descriptors are free again."""
     with (
         pytest.MonkeyPatch.context() as patch,

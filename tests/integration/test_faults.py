@@ -135,7 +135,7 @@ def test_a_promoted_slave_has_every_acknowledged_message(rounds: Rounds) -> None
     rounds(history)
 
 
-def test_a_master_restored_from_an_older_copy_is_not_followed(rounds: Rounds) -> None:
+def test_a_slave_does_not_follow_a_master_restored_from_an_older_copy(rounds: Rounds) -> None:
     """It would take back what was acknowledged. The slave says so, keeps what it has, and takes over."""
 
     def history(cluster: Cluster) -> None:

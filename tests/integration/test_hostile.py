@@ -195,7 +195,7 @@ def measured(name: str, broker: BrokerProcess, wire: Wire, bystander: socket.soc
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("attack", attacks.ATTACKS, ids=lambda attack: attack.__name__)
-def test_a_hostile_client_does_not_double_the_latency_of_others(
+def test_a_hostile_client_does_not_double_the_latency_of_other_clients(
     attack: Any, broker: BrokerProcess, bystander: socket.socket, request: pytest.FixtureRequest
 ) -> None:
     """While somebody does this the 99th percentile of a healthy client's waits does not double, and 5 s after the broker has
@@ -229,7 +229,7 @@ def test_a_hostile_client_does_not_double_the_latency_of_others(
         wire.close()
 
 
-def test_memory_of_large_messages_is_released(broker: BrokerProcess) -> None:
+def test_memory_of_large_messages_is_released_after_the_messages_are_stored(broker: BrokerProcess) -> None:
     """Forty connections with two messages of 4 MiB each, all half there at once: seconds after they are stored the broker has
     not much more memory than before, whatever its allocator would like to keep."""
     pid = broker.process.pid
@@ -258,7 +258,7 @@ def test_memory_of_large_messages_is_released(broker: BrokerProcess) -> None:
         time.sleep(0.05)
 
 
-def test_each_simulated_attack_keeps_its_connections_open(broker: BrokerProcess) -> None:
+def test_each_simulated_attack_holds_open_connections_to_the_broker(broker: BrokerProcess) -> None:
     """An attack that fails at once would be withstood by anybody: each still runs after a while, with connections."""
     pid = broker.process.pid
     before = sockets(pid)

@@ -183,7 +183,9 @@ def test_the_first_in_process_send_creates_a_topic(configure: Any, live: Any, un
     live(configure(*ALONE), work)
 
 
-def test_requests_of_the_broker_reach_in_process_clients(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_requests_that_a_broker_sends_to_clients_reach_in_process_clients(
+    configure: Any, live: Any, unexpected: list[str]
+) -> None:
     """A broker itself sends checks of transactions, replies and changed offsets to clients."""
 
     async def work(broker: flintmq.Broker) -> None:
@@ -223,7 +225,7 @@ def test_requests_of_the_broker_reach_in_process_clients(configure: Any, live: A
     live(configure(*ALONE, "transactions.check_interval_ms=100", "transactions.timeout_ms=100"), work)
 
 
-def test_a_second_in_process_member_causes_a_rebalance_at_once(
+def test_a_second_in_process_member_of_a_group_causes_a_rebalance_at_once(
     configure: Any, live: Any, unexpected: list[str]
 ) -> None:
     """Members that would look again only after an hour share the queues, because the broker tells them of one another."""
@@ -251,7 +253,9 @@ def test_a_second_in_process_member_causes_a_rebalance_at_once(
     live(configure(*ALONE), work)
 
 
-def test_a_held_in_process_pull_is_answered_by_a_message(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_a_held_in_process_pull_is_answered_when_a_message_arrives(
+    configure: Any, live: Any, unexpected: list[str]
+) -> None:
     async def work(broker: flintmq.Broker) -> None:
         async with (
             AdminClient(broker) as admin,
@@ -269,7 +273,9 @@ def test_a_held_in_process_pull_is_answered_by_a_message(configure: Any, live: A
     live(configure(*ALONE), work)
 
 
-def test_long_bodies_in_both_directions_do_not_deadlock(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_long_bodies_sent_and_pulled_in_process_at_the_same_time_do_not_deadlock(
+    configure: Any, live: Any, unexpected: list[str]
+) -> None:
     """More than the system's buffers between the two ends holds, both ways at once: nothing is lost, nothing stands still."""
 
     async def work(broker: flintmq.Broker) -> None:
@@ -298,7 +304,7 @@ def test_synchronous_clients_work_in_process_from_threads(configure: Any, unexpe
             assert done.state is COMMIT
 
 
-def test_handlers_with_a_shared_client_work_in_process(
+def test_message_handlers_that_share_an_in_process_client_get_their_messages(
     configure: Any, live: Any, tmp_path: Path, unexpected: list[str]
 ) -> None:
     """Groups that broadcast make clients of their own, of what the shared one was made of."""
@@ -360,7 +366,7 @@ def test_listen_enable_false_binds_no_port(configure: Any, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "setting", ["namesrv.addresses=127.0.0.1:9876", "ha.enable=true", "broker.role=sync_master"], ids=lambda text: text
 )
-def test_a_broker_without_a_port_cannot_register(configure: Any, setting: str) -> None:
+def test_a_broker_without_a_port_cannot_register_at_a_name_server(configure: Any, setting: str) -> None:
     """It would register under an address that nobody answers at."""
     with pytest.raises(ConfigError, match=r"listen\.enable"), flintmq.Broker(configure(*ALONE, setting)):
         pass
@@ -393,7 +399,9 @@ def test_in_process_clients_of_a_stopped_broker_get_a_connect_error(configure: A
         producer.close()
 
 
-def test_a_stop_under_load_answers_or_fails_every_send(configure: Any, live: Any, unexpected: list[str]) -> None:
+def test_stopping_a_broker_under_load_answers_or_fails_every_in_process_send(
+    configure: Any, live: Any, unexpected: list[str]
+) -> None:
     """Acknowledged messages are stored after the stop, and no other send waits for its timeout."""
     config = configure(*ALONE)
     acknowledged: list[bytes] = []
@@ -477,7 +485,7 @@ def test_a_forked_child_cannot_connect_in_process(configure: Any, monkeypatch: p
 
 
 @pytest.mark.parametrize("wrong", [3, None, object()])
-def test_an_invalid_broker_argument_is_refused_at_once(wrong: Any) -> None:
+def test_a_client_refuses_an_invalid_broker_argument_when_it_is_created(wrong: Any) -> None:
     """Not with the first message, where the name of an attribute would be all there is to read."""
     with pytest.raises(TypeError):
         sync.Producer("shop", wrong)
@@ -504,7 +512,7 @@ class HangingPlugin:
         return Response()
 
 
-def test_a_stop_ends_unanswered_in_process_requests(configure: Any) -> None:
+def test_stopping_a_broker_ends_unanswered_in_process_requests(configure: Any) -> None:
     """A request that is never answered ends with the connection, not with its client's timeout; and only at its own broker."""
     plugin = HangingPlugin()
 

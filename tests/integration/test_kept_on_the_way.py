@@ -142,7 +142,7 @@ class Model:
 
 @pytest.mark.parametrize("hold", HOLDS)
 @pytest.mark.parametrize("seed", range(2))
-def test_no_message_waiting_for_a_group_is_deleted(
+def test_retention_deletes_no_message_that_waits_for_its_delivery_to_a_group(
     configure: Any, connect: Any, unexpected: list[str], hold: str, seed: int
 ) -> None:
     """Delay levels, retries, timers and half messages are kept until the group has them, and the log is short again then."""

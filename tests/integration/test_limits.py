@@ -59,7 +59,7 @@ def heartbeat(client_id: str = "c", consumers: list[Any] | None = None, producer
     ).encode()
 
 
-def test_defaults_of_settings_equal_the_limits() -> None:
+def test_default_values_of_listen_settings_equal_the_constants_of_the_limits() -> None:
     """The limit tells the reason, the setting's default is its number."""
     listen = BrokerConfig().listen
     assert listen.max_connections_per_address == limits.CONNECTIONS_PER_ADDRESS_MAX < listen.max_connections
@@ -151,7 +151,9 @@ def test_a_large_heartbeat_within_the_limits_is_accepted(broker: flintmq.Broker,
     assert wire.is_served()
 
 
-def test_registrations_that_expand_too_much_are_refused(connect: Any, configure: Any) -> None:
+def test_broker_registrations_that_decompress_to_too_many_topics_or_bytes_are_refused(
+    connect: Any, configure: Any
+) -> None:
     """A few kilobytes that unpack to millions of topics, or to more than a frame, are refused before they are made."""
     fields = {"brokerName": "b", "brokerAddr": "127.0.0.1:1", "clusterName": "c", "haServerAddr": "", "brokerId": "0",
               "compressed": "true", "bodyCrc32": "0"}  # fmt: skip
@@ -174,7 +176,7 @@ def test_registrations_that_expand_too_much_are_refused(connect: Any, configure:
         assert wire.ask(Code.REGISTER_BROKER, fields, plain).code == 0
 
 
-def test_a_filtered_pull_is_bounded_in_time_and_continued_by_the_next(
+def test_a_slow_filtered_pull_is_answered_early_and_the_next_pull_continues_at_its_offset(
     broker: flintmq.Broker, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Properties and expression are strangers': a pull that takes long is answered with how far it came, and the next one
@@ -215,7 +217,7 @@ def test_a_client_within_every_limit_is_served(broker: flintmq.Broker) -> None:
     wire.close()
 
 
-def test_the_largest_batch_is_answered(broker: flintmq.Broker) -> None:
+def test_a_batch_with_the_maximum_number_of_messages_is_answered(broker: flintmq.Broker) -> None:
     """Its answer names every message, in a header longer than any other: our own clients read it."""
 
     items = [BatchItem(0, b"", b"")] * limits.BATCH_MAX_MESSAGES

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 @pytest.mark.parametrize("life", LIVES)
 @pytest.mark.parametrize("lives", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_many_embedded_brokers_leave_no_resources(tmp_path: Path, life: str, lives: int) -> None:
+def test_starting_and_stopping_many_embedded_brokers_leaks_no_resources(tmp_path: Path, life: str, lives: int) -> None:
     """No thread, file, socket, task, handler of a log or a signal, and no memory that grows.
 
     In a process of their own: among the million objects of pytest's, others come and go.

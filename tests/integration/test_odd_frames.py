@@ -74,7 +74,7 @@ def port(running: flintmq.Broker, unexpected: list[str]) -> int:
     return running.port
 
 
-def test_the_recorded_frames_are_numerous_and_of_every_kind() -> None:
+def test_the_recorded_unusual_frames_are_numerous_and_have_every_kind_of_outcome() -> None:
     """The comparison with the real broker would prove little if its recording were cut."""
     assert FRAMES.keys() == REAL.keys()
     assert len(FRAMES) > 350
@@ -134,7 +134,7 @@ def test_valid_sends_with_escaped_control_characters_are_stored_unchanged(
     assert LEGAL_PROPERTIES[name].encode() in record.properties_bytes
 
 
-def test_refusals_of_frames_name_the_measured_value(port: int) -> None:
+def test_the_refusal_of_an_invalid_frame_contains_the_measured_value(port: int) -> None:
     """Whoever wrote the odd library finds its mistake in the answer."""
     for name, remark in {
         "size: a value of 3 MiB": "header.too_long; measured 3145860 bytes",
@@ -225,7 +225,9 @@ def served(running: flintmq.Broker) -> int:
 @given(headers(), st.sampled_from([0, 0, 0, 1, 1, 2, 255]), st.binary(max_size=20))
 @example(b"", 0, b"")
 @hypothesis_settings(max_examples=examples(300))
-def test_any_header_leaves_the_connection_usable(served: int, header: bytes, codec: int, body: bytes) -> None:
+def test_a_random_header_gets_at_most_one_answer_and_closes_the_connection_only_if_it_is_not_json(
+    served: int, header: bytes, codec: int, body: bytes
+) -> None:
     """Well framed bytes of any kind: at most one answer, and the next request on the connection is answered."""
     outcome = try_frame("127.0.0.1", served, framed(header, body, codec=codec))
     if not outcome.stays:

@@ -92,7 +92,7 @@ WRONG_ANSWERS: dict[str, tuple[Callable[[Request], Any], str]] = {
 
 
 @pytest.mark.parametrize("pool", ["admin", "mine"])
-def test_invalid_answers_of_a_processor_are_refused_and_counted(
+def test_invalid_answers_of_a_request_processor_plugin_become_error_responses_and_are_counted(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], pool: str
 ) -> None:
     """The client gets the reason, on the loop and in thread pools, and keeps its connection."""
@@ -123,7 +123,7 @@ def test_a_refusal_by_a_plugin_is_not_counted_as_a_failure(
         assert figures(wire)["pluginErrors"] == "0"
 
 
-def test_a_failing_batch_processor_answers_every_request(
+def test_every_request_is_answered_if_a_batch_processor_of_a_plugin_fails(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     class Batches:
@@ -156,7 +156,7 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_a_blocked_handler_in_a_pool_does_not_delay_other_requests(
+def test_a_blocked_request_handler_in_a_thread_pool_does_not_delay_other_requests(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], gate: threading.Event
 ) -> None:
     """Its pool has threads; the loop serves others, and its own requests beyond the threads wait in the bounded queue."""
@@ -183,7 +183,7 @@ def test_a_blocked_handler_in_a_pool_does_not_delay_other_requests(
         assert names <= {"flintmq-reports-0", "flintmq-reports-1"}
 
 
-def test_async_handlers_of_a_pool_run_on_the_loop(
+def test_async_request_handlers_registered_with_a_thread_pool_run_on_the_event_loop(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     async def answers(request: Request) -> Response:
@@ -193,7 +193,7 @@ def test_async_handlers_of_a_pool_run_on_the_loop(
         assert connect(broker).ask(9001).remark == "flintmq-broker"
 
 
-def test_a_stop_logs_and_abandons_a_hanging_pool_thread(
+def test_stopping_a_broker_logs_and_abandons_a_hanging_thread_of_a_request_handler_pool(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     gate: threading.Event,
@@ -309,7 +309,7 @@ class BlockingPlugin(Plugin):
         ("timer", "BlockingPlugin.tick"),
     ],
 )
-def test_a_plugin_that_blocks_the_loop_is_logged_with_its_stack(
+def test_a_plugin_that_blocks_the_event_loop_is_logged_with_its_stack(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     standing_still: Seen,
@@ -335,7 +335,9 @@ def test_a_plugin_that_blocks_the_loop_is_logged_with_its_stack(
         assert function in told["loopBlockedBy"]
 
 
-def test_the_loop_watchdog_can_be_switched_off(configure: Callable[..., Any], connect: Callable[[Any], Wire]) -> None:
+def test_the_watchdog_of_the_event_loop_can_be_switched_off(
+    configure: Callable[..., Any], connect: Callable[[Any], Wire]
+) -> None:
     with flintmq.Broker(configure("listen.loop_blocked_warn_ms=0")) as broker:
         assert "loopBlockedTimes" not in figures(connect(broker))
 
@@ -572,7 +574,7 @@ class FlushPlugin:
     ],
     ids=["none", "true", "coroutine", "raises", "exits"],
 )
-def test_a_flush_service_with_an_invalid_waiter_acknowledges_no_send(
+def test_a_send_fails_if_a_flush_service_of_a_plugin_returns_an_invalid_waiter(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], submit: Callable[[], Any], says: str
 ) -> None:
     """The sender is told, the plugin is named, and the broker goes on."""
@@ -592,7 +594,7 @@ class LazyFilter(FailingFilter):
         self.matches_tags_code = lambda tags_code: _later()  # type: ignore[assignment, method-assign, misc, return-value]
 
 
-def test_an_awaitable_returned_by_a_filter_is_a_failure(
+def test_an_awaitable_returned_by_a_filter_or_dispatcher_counts_as_a_plugin_failure(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """It would pass for true, and everybody would get everything."""
@@ -621,7 +623,7 @@ class NoOffset:
         return "17"
 
 
-def test_an_invalid_committed_position_of_a_dispatcher_is_counted(
+def test_an_invalid_committed_position_of_a_dispatcher_counts_as_a_plugin_failure(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     class TextPlugin:

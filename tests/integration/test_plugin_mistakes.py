@@ -91,7 +91,7 @@ def test_the_error_about_a_wrong_hook_argument_shows_the_expected_call(
         ("Bills()", "a Bills without 'dispatch'"),
     ],
 )
-def test_the_error_about_a_wrong_factory_names_the_made_object(
+def test_the_error_about_a_plugin_factory_that_makes_an_unusable_object_names_that_object(
     install: Install, tmp_path: Path, made: str, found: str
 ) -> None:
     """The mistake must be found at the start, because otherwise the first message would fail."""
@@ -114,7 +114,7 @@ def test_the_error_about_a_wrong_factory_names_the_made_object(
     ],
     ids=["dependency", "module of the entry point", "object of the entry point"],
 )
-def test_the_error_about_a_failed_import_names_the_distribution(
+def test_the_error_about_a_failed_plugin_import_names_the_distribution(
     install: Install, tmp_path: Path, body: str, entry_point: str, said: str
 ) -> None:
     """No hook is known yet: the error names the distribution, which is what has to be mended."""
@@ -122,7 +122,9 @@ def test_the_error_about_a_failed_import_names_the_distribution(
     assert refusal(tmp_path).startswith(f"plugin 'bills' (entry point, bills 1.0): {said}")
 
 
-def test_a_request_code_of_two_plugins_is_refused_with_both_names(install: Install, tmp_path: Path) -> None:
+def test_a_request_code_registered_by_two_plugins_is_refused_with_both_plugin_names(
+    install: Install, tmp_path: Path
+) -> None:
     """A built-in processor's code may be taken over by one plugin, not by two."""
     body = "@hookimpl\ndef flintmq_request_processors(register): register('NAME', (10, 30_000), print)\n"
     install("bills", body.replace("NAME", "bill"))

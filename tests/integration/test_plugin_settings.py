@@ -149,7 +149,9 @@ authenticators: [paint_door]
 """
 
 
-def test_every_part_of_a_plugin_gets_its_settings(module: Write, configured: Configured) -> None:
+def test_every_object_that_a_plugin_registers_gets_the_settings_of_the_plugin(
+    module: Write, configured: Configured
+) -> None:
     """One section of the plugin's own, and each kind of thing is given it."""
     name = module(EVERYTHING)
     with flintmq.Broker(configured(USED.format(module=name) + "paint: {colour: red}\n")):
@@ -168,7 +170,7 @@ def test_every_part_of_a_plugin_gets_its_settings(module: Write, configured: Con
     ],
 )
 @pytest.mark.parametrize("used", [True, False])
-def test_an_error_in_a_plugins_section_stops_the_start(
+def test_an_error_in_the_settings_section_of_a_plugin_stops_the_start_of_the_broker(
     module: Write, configured: Configured, tmp_path: Path, section: str, said: str, used: bool
 ) -> None:
     """Whether the plugin is used or only loaded: the key, the section, the line, and what was probably meant."""
@@ -176,7 +178,7 @@ def test_an_error_in_a_plugins_section_stops_the_start(
     assert said in refused(configured(text + section + "\n"), tmp_path)
 
 
-def test_an_error_in_the_section_of_an_unused_strategy_stops_the_start(
+def test_an_error_in_the_settings_of_an_unused_flush_strategy_stops_the_start_of_the_broker(
     module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """Tomorrow it is chosen."""
@@ -274,7 +276,7 @@ TWINS = {
 
 
 @pytest.mark.parametrize("kind", TWINS)
-def test_the_name_suggested_for_ambiguous_plugins_selects_that_plugin(
+def test_the_qualified_name_suggested_for_an_ambiguous_plugin_name_selects_that_plugin(
     kind: str, module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """The error is read, and what it says is written: as it stands there, and as ``plugins:`` names them."""
@@ -307,7 +309,7 @@ def test_the_name_suggested_for_ambiguous_plugins_selects_that_plugin(
     ],
     ids=["filter", "section", "request code"],
 )
-def test_disabling_one_of_two_ambiguous_plugins_selects_the_other(
+def test_disabling_one_of_two_conflicting_plugins_selects_the_other_plugin(
     module: Write, configured: Configured, tmp_path: Path, body: str
 ) -> None:
     """The names in the error are those that ``disabled_plugins`` takes."""
@@ -322,7 +324,7 @@ def test_disabling_one_of_two_ambiguous_plugins_selects_the_other(
         pass
 
 
-def test_the_section_of_a_disabled_plugin_is_refused_with_the_reason(
+def test_the_settings_section_of_a_disabled_plugin_is_refused_with_the_reason(
     module: Write, configured: Configured, tmp_path: Path
 ) -> None:
     """Whoever follows the advice and leaves the section reads why nobody knows it any more."""
@@ -331,7 +333,9 @@ def test_the_section_of_a_disabled_plugin_is_refused_with_the_reason(
     assert f"'disabled_plugins' lists ('{name}') go with it" in refused(configured(text), tmp_path)
 
 
-def test_a_module_with_hooks_is_loaded_by_its_name(module: Write, configured: Configured, tmp_path: Path) -> None:
+def test_a_module_with_plugin_hooks_is_loaded_by_its_name(
+    module: Write, configured: Configured, tmp_path: Path
+) -> None:
     """The example of the manual is a module; an object in one and a class are plugins as before."""
     body = """
         class Filters:

@@ -36,7 +36,7 @@ ASKED_FOR = {
 
 
 @pytest.mark.parametrize("feature", sorted(CODES))
-def test_a_broker_without_a_feature_serves_and_refuses_its_codes(
+def test_a_broker_without_an_optional_feature_serves_clients_and_refuses_the_features_request_codes(
     feature: str, configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """No other part of a broker may need a feature that is taken out."""
@@ -48,7 +48,7 @@ def test_a_broker_without_a_feature_serves_and_refuses_its_codes(
             assert wire.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def test_a_broker_without_any_feature_stores_and_delivers_messages(
+def test_a_broker_without_any_optional_feature_stores_and_delivers_messages(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """The kernel is a broker by itself; what it stored is still there after a restart."""

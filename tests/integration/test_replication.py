@@ -112,7 +112,7 @@ def test_a_slave_counts_replicated_messages(tmp_path: Path, connect: Connect) ->
             assert slave.state.stats.put_messages == 1
 
 
-def test_replication_continues_after_a_restart_of_either_end(tmp_path: Path, connect: Connect) -> None:
+def test_replication_continues_after_a_restart_of_the_master_or_the_slave(tmp_path: Path, connect: Connect) -> None:
     """A restart of either end copies nothing twice and leaves nothing out."""
     with flintmq.Broker(master_settings(tmp_path / "m", "delay.enable=false")) as master:
         wire = connect(master)
@@ -172,7 +172,9 @@ def test_master_and_slave_report_the_replication_state(tmp_path: Path, connect: 
             eventually(lambda: not told(slave)["follows"], "the slave knows")
 
 
-def test_tables_are_replicated_to_the_slave(tmp_path: Path, connect: Connect) -> None:
+def test_tables_of_topics_groups_and_consumer_offsets_are_replicated_to_the_slave(
+    tmp_path: Path, connect: Connect
+) -> None:
     """A slave that is promoted must know topics, groups and how far they have read."""
     with flintmq.Broker(master_settings(tmp_path / "m")) as master:
         wire = connect(master)
@@ -214,7 +216,7 @@ def test_a_sync_master_acknowledges_only_replicated_messages(tmp_path: Path, con
 
 
 @pytest.mark.parametrize(("compat", "code"), [("safe", 11), ("strict", 0)])
-def test_send_back_and_transaction_end_wait_for_the_slave(
+def test_sending_back_a_message_and_ending_a_transaction_wait_for_the_slave(
     tmp_path: Path, connect: Connect, compat: str, code: int
 ) -> None:
     """A send-back and the end of a transaction are promised what a send is promised; RocketMQ's success is a setting."""
@@ -352,7 +354,7 @@ def test_replication_is_encrypted_if_configured(tmp_path: Path, connect: Connect
             assert end_of(clear) == 0
 
 
-def test_a_wrong_replication_secret_is_logged_at_both_ends(
+def test_a_wrong_replication_secret_is_logged_by_the_master_and_the_slave(
     tmp_path: Path, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Both logs say what to look at; nothing is replicated."""
@@ -368,7 +370,7 @@ def test_a_wrong_replication_secret_is_logged_at_both_ends(
             assert end_of(slave) == 0
 
 
-def test_a_slave_with_access_control_signs_its_table_requests(tmp_path: Path) -> None:
+def test_a_slave_with_access_control_signs_its_requests_for_the_tables_of_the_master(tmp_path: Path) -> None:
     """A slave signs what it asks its master, with the account it registers with; without one it is refused."""
     file = tmp_path / "plain_acl.yml"
     file.write_text("accounts:\n- {accessKey: the-admin, secretKey: secret-of-admin, admin: true}\n")
@@ -391,7 +393,9 @@ def test_a_slave_with_access_control_signs_its_table_requests(tmp_path: Path) ->
             assert unsigned.state.topics.select("Empty") is None
 
 
-def test_a_slave_learns_a_topic_from_its_messages(tmp_path: Path, connect: Connect) -> None:
+def test_a_slave_requests_the_configuration_of_a_topic_when_a_message_of_a_new_topic_arrives(
+    tmp_path: Path, connect: Connect
+) -> None:
     """The tables are asked for once an hour here: the master's row comes because there is news, and a message can be read of
     a slave that was promoted without ever having been told."""
     hourly = "ha.sync_interval_ms=3600000"

@@ -130,7 +130,7 @@ def test_switching_auto_create_on_adds_the_template_topic_to_routes(
             routed.perm_becomes("TBW102", 7)
 
 
-def test_a_wiped_write_permission_stays_wiped_when_topics_are_created(routed: Routed) -> None:
+def test_a_broker_with_a_wiped_write_permission_stays_unwritable_when_topics_are_created(routed: Routed) -> None:
     """wipeWritePerm empties a broker before it goes: nothing but addWritePerm, or a broker that starts anew, ends it."""
     routed.topic("T")
     routed.perm_becomes("T", 6)
@@ -187,7 +187,7 @@ def ways_in(routed: Routed, topic: str) -> dict[str, Sent]:
     return found
 
 
-def test_an_unwritable_broker_refuses_ordered_topics_in_every_request(routed: Routed) -> None:
+def test_a_broker_without_write_permission_refuses_ordered_topics_in_every_kind_of_send(routed: Routed) -> None:
     """A message of an ordered topic that goes to another broker than the one before it has lost its order: so the refusal must
     not depend on the way in. Other topics are taken, because their producers go elsewhere when they learn it."""
     routed.topic("Ordered", order=True)
@@ -203,7 +203,9 @@ def test_an_unwritable_broker_refuses_ordered_topics_in_every_request(routed: Ro
     assert {way: answer.code for way, answer in ways_in(routed, "Ordered").items() if answer.code} == nobody
 
 
-def test_conflicting_name_servers_cause_no_endless_registrations(configure: Any, unexpected: list[str]) -> None:
+def test_name_servers_with_conflicting_order_configurations_cause_no_endless_registrations(
+    configure: Any, unexpected: list[str]
+) -> None:
     """One was away when the order of a topic was configured: each answer would undo the other one's, with a registration."""
     with (
         flintmq.NameServer(configure(store="n1")) as first,
@@ -230,7 +232,7 @@ def test_conflicting_name_servers_cause_no_endless_registrations(configure: Any,
         assert config.order
 
 
-def test_a_registration_under_way_does_not_restore_a_deleted_topic(routed: Routed) -> None:
+def test_a_concurrent_broker_registration_does_not_restore_a_deleted_topic(routed: Routed) -> None:
     """A registration that still has the topic may be under way while it is deleted: its answer is waited for."""
     for number in range(20):
         topic = f"Brief{number}"

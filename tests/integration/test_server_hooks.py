@@ -132,7 +132,7 @@ def at(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_default_processor_answers_unregistered_codes(configure: Configure, at: str) -> None:
+def test_a_default_processor_of_a_plugin_answers_unregistered_request_codes(configure: Configure, at: str) -> None:
     """Plain, awaited and in threads; codes that have a processor keep it; what it raises is answered and counted."""
 
     async def later(request: Request) -> Response:
@@ -159,7 +159,7 @@ def test_a_default_processor_answers_unregistered_codes(configure: Configure, at
             assert told_errors(server) == {"watch": 2}
 
 
-def test_two_default_processors_are_refused_with_both_names(configure: Configure, at: str) -> None:
+def test_two_default_processors_are_refused_with_the_names_of_both_plugins(configure: Configure, at: str) -> None:
     """One server has one; two plugins for two servers are no conflict."""
     one, other = WatchPlugin("one", Watcher(), at), WatchPlugin("other", Watcher(), "both")
     with (
@@ -174,7 +174,7 @@ def test_two_default_processors_are_refused_with_both_names(configure: Configure
         pass
 
 
-def test_connection_listeners_are_called_for_each_event(configure: Configure, at: str) -> None:
+def test_connection_listeners_of_plugins_are_called_for_each_connection_event(configure: Configure, at: str) -> None:
     """Opened, closed by the peer, reset, bytes that are no frame, idle; each connection is closed once."""
     watcher = Watcher()
     plugins = [WatchPlugin("watch", watcher, at)]
@@ -219,7 +219,9 @@ def test_connection_listeners_are_not_called_for_refused_connections(configure: 
         assert [event for event, _address in watcher.events] == ["connect"]
 
 
-def test_an_error_of_a_connection_listener_is_only_counted(configure: Configure, at: str) -> None:
+def test_an_error_of_a_connection_listener_is_counted_and_the_connection_stays_open(
+    configure: Configure, at: str
+) -> None:
     """The connection and the other listeners must continue as before."""
 
     class Broken:
@@ -265,7 +267,7 @@ def test_rpc_hooks_are_called_for_every_request_and_answer(configure: Configure)
     assert told_errors(broker) == {}
 
 
-def test_an_error_of_a_before_hook_refuses_the_request(configure: Configure, at: str) -> None:
+def test_an_error_of_an_rpc_hook_before_a_request_refuses_that_request(configure: Configure, at: str) -> None:
     """A refusal in its own words; anything else with a clear answer, counted for the plugin; others in the read go on."""
     watcher = Watcher()
     watcher.refuses = {
@@ -287,7 +289,7 @@ def test_an_error_of_a_before_hook_refuses_the_request(configure: Configure, at:
         assert wire.ask(UNKNOWN + 3).code == 0
 
 
-def test_a_send_refused_by_a_hook_is_not_stored(configure: Configure) -> None:
+def test_a_send_refused_by_an_rpc_hook_is_not_stored(configure: Configure) -> None:
     """Batches of sends go another way through the server than single requests."""
     watcher = Watcher()
     watcher.refuses = {int(RequestCode.SEND_MESSAGE_V2): RefusedError(16, "no", reason="test.no")}
@@ -297,7 +299,9 @@ def test_a_send_refused_by_a_hook_is_not_stored(configure: Configure) -> None:
         assert broker.state.store.watermarks.wrote == 0
 
 
-def test_hooks_can_change_requests_and_valid_answers(configure: Configure, at: str) -> None:
+def test_rpc_hooks_can_change_answers_and_invalid_changes_of_an_answer_are_ignored(
+    configure: Configure, at: str
+) -> None:
     """RocketMQ's hooks do both; an answer that could not be sent is sent as it was."""
     watcher = Watcher()
 
@@ -317,7 +321,7 @@ def test_hooks_can_change_requests_and_valid_answers(configure: Configure, at: s
         assert told_errors(server) == {"watch": 2}
 
 
-def test_a_server_without_hooks_uses_the_fast_path(configure: Configure) -> None:
+def test_a_server_without_rpc_hooks_reads_and_answers_requests_on_the_fast_path(configure: Configure) -> None:
     """Hooks must cost nothing if no plugin has them, so the same functions read requests and write answers."""
     with serving(configure, "broker", []) as broker, connected(broker) as wire:
         wire.ask(UNKNOWN)
@@ -336,7 +340,9 @@ def test_a_server_without_hooks_uses_the_fast_path(configure: Configure) -> None
         ("flintmq_default_processors", object(), r"handle\(request\)"),
     ],
 )
-def test_an_invalid_hook_stops_the_start(configure: Configure, at: str, hook: str, made: Any, said: str) -> None:
+def test_an_invalid_server_hook_of_a_plugin_stops_the_start_of_the_server(
+    configure: Configure, at: str, hook: str, made: Any, said: str
+) -> None:
     """The plugin, the hook and what was expected."""
 
     class Wrong:

@@ -38,7 +38,9 @@ class SlowSyncs(FaultyDisk):
             self._clock.shift_s += 0.7
 
 
-def test_sends_delayed_by_a_slow_sync_are_logged_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_sends_delayed_by_a_slow_disk_sync_are_logged_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The line of the sync and the line of the sends, and the longest of request 28, which counts the wait as RocketMQ does."""
     clock = ShiftedClock()
     settings = [

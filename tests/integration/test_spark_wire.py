@@ -23,14 +23,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 
 @pytest.mark.longest
-def test_a_killed_query_processes_each_message_once(tmp_path: Path) -> None:
+def test_a_killed_spark_streaming_query_processes_each_message_once(tmp_path: Path) -> None:
     """Exactly once, from a FlintMQ broker under load: the query is killed four times in the middle of a batch."""
     need_spark()
     with Served(tmp_path / "served", "store.commit_log_file_bytes=16MiB") as served:
         killed_four_times(served.namesrv, "Stream", tmp_path)
 
 
-def test_access_keys_and_certificates_reach_driver_and_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_access_keys_and_certificates_reach_the_spark_driver_and_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading, sending and streaming through access control and TLS; without keys, or with half of them, the driver says so."""
     need_spark()
     from flintmq.plugins.spark.errors import SparkPluginError

@@ -142,14 +142,14 @@ def rows(found: dict[str, set[str]]) -> str:
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the page is part of the repository, not of the wheel")
-def test_a_message_runs_code_only_of_the_files_listed_in_architecture(tmp_path: Path) -> None:
+def test_handling_a_message_runs_only_code_of_the_files_listed_in_architecture_md(tmp_path: Path) -> None:
     """Whoever reads how a message flows reads these files, and no more of them than the bound."""
     found = asyncio.run(traced(tmp_path))
     assert found == listed(), f"the rows of ARCHITECTURE.md are to be\n{rows(found)}"
     assert {kind: len(paths) for kind, paths in found.items() if len(paths) > MOST[kind]} == {}
 
 
-def test_the_tracer_records_only_calls_during_its_context() -> None:
+def test_the_file_tracer_records_only_calls_inside_its_with_statement() -> None:
     """A tracer that notes nothing would hold every bound."""
     message, load = flintmq.Message, flintmq.load_config
     with Files() as found:

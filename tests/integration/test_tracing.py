@@ -69,7 +69,7 @@ def put(wire: Wire, topic: str = "Orders", body: bytes = b"hello", **properties:
     return answer
 
 
-def test_every_stage_has_a_span_below_the_producers_span(
+def test_each_stage_of_a_message_has_a_trace_span_below_the_span_of_the_producer(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Ids, order in time and nesting, and what the conventions for messaging want to be said."""
@@ -114,7 +114,7 @@ def test_every_stage_has_a_span_below_the_producers_span(
     assert 0 <= deliver.attributes["flintmq.wait_ms"] < 20_000
 
 
-def test_an_asynchronous_flush_has_no_span(wire: Wire, collector: Collector) -> None:
+def test_an_asynchronous_flush_has_no_trace_span(wire: Wire, collector: Collector) -> None:
     """There is no span of what no sender waits for."""
     put(wire)
     spans = collector.wait_for(with_all(store=1, dispatch=1))
@@ -123,7 +123,7 @@ def test_an_asynchronous_flush_has_no_span(wire: Wire, collector: Collector) -> 
 
 
 @pytest.mark.parametrize("flags", ["00", "02"])
-def test_unsampled_messages_have_no_spans(wire: Wire, collector: Collector, flags: str) -> None:
+def test_unsampled_messages_have_no_trace_spans(wire: Wire, collector: Collector, flags: str) -> None:
     """The producer's system decides; its messages are stored and delivered like all others."""
     put(wire, traceparent=f"00-{TRACE}-{PARENT}-{flags}")
     assert wire.send("Orders", b"without").code == 0
@@ -300,7 +300,7 @@ def test_messages_without_a_traceparent_begin_a_trace_if_configured(
         assert deliver.parent_id == parent
 
 
-def test_the_wait_for_a_slave_and_its_deliveries_are_in_the_trace(
+def test_the_trace_contains_the_wait_for_a_slave_and_the_deliveries_by_that_slave(
     tmp_path: Path, connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """Where the promise includes a slave, the span says how long that took; what the slave hands out is traced by it."""
@@ -324,7 +324,7 @@ def test_the_wait_for_a_slave_and_its_deliveries_are_in_the_trace(
             collector.wait_for(with_all(deliver=2))
 
 
-def test_a_backlog_is_traced_after_a_restart(
+def test_deliveries_of_messages_stored_before_a_broker_restart_are_traced(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """A consumer that was away is a reason to look; the broker has only the log to know by, whoever traced then."""
@@ -344,7 +344,7 @@ def test_a_backlog_is_traced_after_a_restart(
     assert sorted(found) == [("audit", 0), ("audit", 1), ("billing", 0), ("billing", 1)]
 
 
-def test_the_delivery_of_a_held_pull_begins_after_the_dispatch_span(wire: Wire, collector: Collector) -> None:
+def test_the_delivery_span_of_a_held_pull_begins_after_the_dispatch_span_ends(wire: Wire, collector: Collector) -> None:
     """Its answer leaves within the announcement of the dispatch, whose span must have ended by then."""
     put(wire, "Orders", b"first")
     waiting = wire.post_pull("Orders", 1, _suspend_ms=15_000)
@@ -365,7 +365,7 @@ def test_an_in_process_put_has_no_acknowledge_span(site: EmbeddedBroker, collect
 # the collector
 
 
-def test_a_stop_pushes_the_remaining_spans(
+def test_stopping_a_broker_pushes_the_remaining_spans_to_the_collector(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], collector: Collector
 ) -> None:
     """The last messages before a restart are those that somebody asks about."""
@@ -375,7 +375,7 @@ def test_a_stop_pushes_the_remaining_spans(
     assert len(named(collector.spans, "store")) == 1
 
 
-def test_a_hanging_collector_delays_no_request(
+def test_a_hanging_collector_of_trace_spans_delays_no_request(
     configure: Callable[..., Any],
     connect: Callable[[Any], Wire],
     collector: Collector,
@@ -423,7 +423,7 @@ def test_a_failing_collector_of_spans_is_logged_once(
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
 
 
-def test_an_unreachable_collector_of_spans_does_not_delay_a_stop(
+def test_an_unreachable_collector_of_spans_does_not_delay_the_stop_of_the_broker(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """Spans are worth less than an orderly stop of the broker."""

@@ -99,7 +99,7 @@ def test_delayed_deliveries_for_a_removed_queue_go_to_a_readable_queue(running: 
     assert sorted(found) == [b"half"] * QUEUES + [b"level"] * QUEUES + [b"timer"] * QUEUES
 
 
-def test_messages_of_a_removed_queue_stay_in_order(running: Running) -> None:
+def test_delayed_messages_of_a_removed_queue_are_delivered_to_another_queue_in_order(running: Running) -> None:
     """Consumers of an ordered topic take the order of a queue for the order of their messages."""
     for number in range(6):
         properties = {"DELAY": "4"}
@@ -133,7 +133,7 @@ def test_retries_are_stored_only_in_existing_queues_of_the_retry_topic(running: 
     assert running.written("%RETRY%G") == {0: 21}
 
 
-def test_the_broker_chooses_only_readable_queues(running: Running) -> None:
+def test_the_broker_stores_messages_without_a_queue_id_only_in_readable_queues(running: Running) -> None:
     """A topic whose write queues outnumber its read queues takes what names no queue where it is read."""
     running.resize("T", 2, 8)
     for _ in range(40):
@@ -142,7 +142,7 @@ def test_the_broker_chooses_only_readable_queues(running: Running) -> None:
     assert set(running.written("T")) == {0, 1}
 
 
-def test_due_messages_of_a_topic_without_queues_become_dead_letters(running: Running) -> None:
+def test_delayed_messages_of_a_topic_without_queues_become_dead_letters_when_due(running: Running) -> None:
     """There is no queue in which a message would be found again: sends are refused, what waits is a dead letter."""
     wire = running.wire
     assert wire.send("T", b"level", queue_id=3, properties={"DELAY": "4"}).code == 0
@@ -211,7 +211,7 @@ def test_unread_messages_in_removed_queues_raise_an_alarm(running: Running) -> N
     assert alarms(running) == {}, "all of it was consumed before"
 
 
-def test_messages_in_queues_without_readers_raise_an_alarm(configure: Any, connect: Any) -> None:
+def test_messages_in_queues_that_no_group_has_read_raise_an_alarm(configure: Any, connect: Any) -> None:
     """Those of a retry topic that an earlier version wrote beyond its numbers; also after a start."""
     clock = VirtualClock()
     config = configure()

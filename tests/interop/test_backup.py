@@ -29,7 +29,7 @@ async def eventually_has(peer: Peer, expected: list[str], timeout_s: float) -> N
 
 
 @pytest.mark.timeout(300)
-def test_a_running_java_broker_is_backed_up_and_restored_for_both(peer: Peer, tmp_path: Path) -> None:
+def test_a_backup_of_a_running_java_broker_is_restored_for_java_and_flintmq_brokers(peer: Peer, tmp_path: Path) -> None:
     """Twice, so that the second backup goes on where the first has ended."""
     store, target = tmp_path / "store", tmp_path / "backup"
     with peer.name_server(), peer.broker(store, *SIZES):

@@ -31,7 +31,7 @@ OTHER_DEFAULTS: Final = {
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_both_brokers_return_the_same_configuration_names(tmp_path: Path, peer: Peer) -> None:
+def test_java_and_flintmq_brokers_return_the_same_configuration_names(tmp_path: Path, peer: Peer) -> None:
     """And for all that nobody set, the same values, but for what is fixed here and explained in docs/settings.md."""
 
     async def ask(address: str) -> dict[str, str]:

@@ -49,7 +49,9 @@ def mqadmin(broker: EmbeddedBroker, folder: Path, command: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_the_lite_pull_consumer_and_tools_of_rocketmq_5_work(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_the_lite_pull_consumer_and_tools_of_rocketmq_5_work_with_a_flintmq_broker(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
     """Its lite pull consumer pulls by 361, its mqadmin asks for one topic or group by 351 and 352."""
     names, address = broker.name_server_address, broker.address
     java = f'exec "$JAVA" -Xmx256m "${{OPENS[@]}}" -cp "$JARS/*" "{PROGRAM}" {names} {address} {TOPIC} {GROUP}'

@@ -97,7 +97,7 @@ def readable(slave: str, bodies: list[bytes]) -> bool:
 @pytest.mark.parametrize(
     ("master_kind", "slave_kind"), [("flint", "java"), ("java", "flint"), ("flint", "flint"), ("java", "java")]
 )
-def test_every_pairing_of_brokers_replicates_the_same_log(
+def test_java_and_flintmq_brokers_replicate_the_same_log_in_every_pairing(
     peer: Peer, tmp_path: Path, master_kind: str, slave_kind: str
 ) -> None:
     """A cluster is moved from one broker to the other a node at a time: each must follow the other's log, whatever is in it."""
@@ -127,7 +127,7 @@ def test_every_pairing_of_brokers_replicates_the_same_log(
 
 
 @pytest.mark.parametrize(("master_kind", "slave_kind"), [("flint", "java"), ("java", "flint")])
-def test_a_slave_is_read_while_its_master_is_down(
+def test_consumers_read_from_a_slave_while_its_master_is_down(
     peer: Peer, tmp_path: Path, master_kind: str, slave_kind: str
 ) -> None:
     """That is what a slave is for."""

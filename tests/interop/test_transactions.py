@@ -74,7 +74,9 @@ def sound(store: Path) -> bool:
 
 
 @pytest.mark.timeout(400)
-def test_open_transactions_end_once_after_a_move_between_java_and_flintmq(peer: Peer, tmp_path: Path) -> None:
+def test_open_transactions_end_once_after_their_store_moves_between_java_and_flintmq_brokers(
+    peer: Peer, tmp_path: Path
+) -> None:
     """Java to FlintMQ and back: what one left open the other one asks for, commits or rolls back, once."""
     store = tmp_path / "store"
     settings = [f"store.path={store}", f"listen.port={peer.port}", f"namesrv.addresses={peer.namesrv}", *SIZES, *SOON]

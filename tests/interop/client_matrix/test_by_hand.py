@@ -83,7 +83,7 @@ async def test_a_pull_consumer_seeks_to_an_offset_and_to_a_time(room: Room) -> N
 
 
 @feature("pull", "single pulls: offsets, filters, offsets without a message")
-async def test_a_pull_returns_messages_by_offset_and_filter(room: Room) -> None:
+async def test_a_pull_returns_the_messages_from_its_offset_that_match_its_filter(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6, tags=("a", "b"))
     async with PullConsumer(room.group(), room.address) as consumer:
@@ -160,7 +160,7 @@ async def test_an_admin_client_shows_and_deletes_groups(room: Room) -> None:
 
 
 @feature("admin", "messages by key, by unique id and by the broker's id")
-async def test_messages_are_found_by_key_unique_id_and_broker_id(room: Room) -> None:
+async def test_messages_are_found_by_key_unique_id_and_offset_message_id(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address) as producer, AdminClient(room.address) as admin:
         sent = [await producer.send(Message(topic, b"%d" % n, keys=f"größe k{n}", properties=ODD)) for n in range(3)]

@@ -210,7 +210,7 @@ async def test_an_orderly_message_becomes_a_dead_letter_after_its_last_retry(roo
 
 
 @feature("consume", "with `async for`: the message at which a loop ends is delivered again")
-async def test_a_new_iteration_begins_with_the_unfinished_message(room: Room) -> None:
+async def test_a_new_iteration_over_a_consumer_begins_with_the_unfinished_message(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 6)
     first, second = [], []
@@ -231,7 +231,7 @@ async def test_a_new_iteration_begins_with_the_unfinished_message(room: Room) ->
 
 
 @feature("consume", "from the group's offsets after a restart")
-async def test_a_restarted_consumer_continues_at_its_offsets(room: Room) -> None:
+async def test_a_restarted_consumer_continues_at_its_committed_offsets(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 16)
     assert sorted(numbers(await room.consume(topic, 16))) == list(range(16))
@@ -240,7 +240,7 @@ async def test_a_restarted_consumer_continues_at_its_offsets(room: Room) -> None
 
 
 @feature("consume", "by several members: each queue belongs to one member")
-async def test_members_of_a_group_share_the_queues(room: Room) -> None:
+async def test_members_of_a_group_share_the_queues_of_a_topic(room: Room) -> None:
     topic = await room.topic(queues=6)
     seen: Counter[int] = Counter()
     done = asyncio.Event()
@@ -316,7 +316,7 @@ async def test_a_new_group_begins_at_the_first_message_of_a_new_topic(room: Room
 
 
 @feature("consume", "in lists: messages that the listener does not consume are delivered again")
-async def test_a_batch_listener_gets_the_failed_rest_of_a_list_again(room: Room) -> None:
+async def test_a_batch_listener_gets_the_unconsumed_rest_of_a_batch_again(room: Room) -> None:
     topic = await room.topic(queues=1)
     await send_numbers(room, topic, 40)
     lists: list[list[int]] = []

@@ -47,7 +47,7 @@ async def test_messages_are_sent_and_consumed_within_a_namespace(room: Room) -> 
 
 
 @feature("more", "functions that are declared as handlers (`Consumers`)")
-async def test_declared_handlers_get_the_messages_of_their_topics(room: Room) -> None:
+async def test_declared_message_handlers_get_the_messages_of_their_topics(room: Room) -> None:
     first, second = await room.topic(which="t"), await room.topic(which="u")
     found: dict[str, set[bytes]] = {"one": set(), "lists": set()}
     consumers = Consumers(room.address)
@@ -96,7 +96,7 @@ async def test_a_consumer_keeps_its_offsets_in_a_given_offset_store(room: Room) 
 
 
 @feature("more", "latency back-off, and a send to a second broker if the first did not make the message durable")
-async def test_latency_backoff_uses_every_queue_of_the_only_broker(room: Room) -> None:
+async def test_a_producer_with_latency_backoff_uses_every_queue_of_a_single_broker(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, latency_backoff=True, retry_when_not_durable=True) as producer:
         async with asyncio.timeout(LIMIT_S):

@@ -80,7 +80,7 @@ def wanted(message: Message) -> tuple[object, ...]:
     return (message.topic, message.body, message.tags, message.keys, message.flag, dict(message.properties))
 
 
-def test_java_consumes_messages_sent_by_this_client(room: Room, java: JavaClient) -> None:
+def test_the_java_client_consumes_messages_sent_by_the_flintmq_client(room: Room, java: JavaClient) -> None:
     async def run() -> None:
         topic = await room.topic()
         messages = kinds(topic)
@@ -110,7 +110,7 @@ def test_java_consumes_messages_sent_by_this_client(room: Room, java: JavaClient
     asyncio.run(run())
 
 
-def test_this_client_consumes_messages_sent_by_java(room: Room, java: JavaClient) -> None:
+def test_the_flintmq_client_consumes_messages_sent_by_the_java_client(room: Room, java: JavaClient) -> None:
     async def run() -> None:
         topic = await room.topic()
         # Java's producer sends no property without a value.
@@ -136,7 +136,9 @@ def test_this_client_consumes_messages_sent_by_java(room: Room, java: JavaClient
 
 
 @pytest.mark.parametrize("method", ["ZLIB", "LZ4", "ZSTD"])
-def test_this_client_reads_messages_compressed_by_java_5(sites: Sites, tmp_path: Path, method: str) -> None:
+def test_the_flintmq_client_reads_messages_compressed_by_the_java_client_of_rocketmq_5(
+    sites: Sites, tmp_path: Path, method: str
+) -> None:
     """With the extra 'compression' as it was sent; without it the stored bytes come, with the reason."""
     room = sites.room(FLINTMQ, tmp_path)
 
@@ -162,7 +164,7 @@ def test_this_client_reads_messages_compressed_by_java_5(sites: Sites, tmp_path:
         asyncio.run(run(java))
 
 
-def test_both_clients_choose_the_same_queue_for_a_sharding_key(room: Room, java: JavaClient) -> None:
+def test_java_and_flintmq_clients_choose_the_same_queue_for_a_sharding_key(room: Room, java: JavaClient) -> None:
     async def run() -> None:
         topic = await room.topic(queues=7)
         async with Producer(room.group(), room.address) as producer:
@@ -174,7 +176,9 @@ def test_both_clients_choose_the_same_queue_for_a_sharding_key(room: Room, java:
     asyncio.run(run())
 
 
-def test_each_client_retries_failed_messages_sent_by_the_other(room: Room, java: JavaClient) -> None:
+def test_java_and_flintmq_consumers_retry_failed_messages_sent_by_the_other_kind_of_client(
+    room: Room, java: JavaClient
+) -> None:
     """Java retries a message that Python sent and Java failed to consume, and the reverse."""
 
     async def run() -> None:
@@ -208,7 +212,9 @@ def test_each_client_retries_failed_messages_sent_by_the_other(room: Room, java:
     asyncio.run(run())
 
 
-def test_committed_transactions_are_consumed_by_the_other_client(room: Room, java: JavaClient) -> None:
+def test_java_and_flintmq_consumers_get_only_committed_transactions_of_both_kinds_of_clients(
+    room: Room, java: JavaClient
+) -> None:
     async def run() -> None:
         topic = await room.topic(queues=1)
         await java.join(room.group("java"), topic)
@@ -237,7 +243,9 @@ STRATEGIES = {
 
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
-def test_members_in_both_languages_share_the_queues(room: Room, java: JavaClient, strategy: str) -> None:
+def test_java_and_python_members_of_a_group_share_the_queues_of_a_topic(
+    room: Room, java: JavaClient, strategy: str
+) -> None:
     """Each queue has one member of either language: no message is consumed twice, and none is left."""
 
     async def run() -> None:

@@ -259,7 +259,7 @@ async def partition(room: Room, periods: Periods, lasts_s: float, healing: Heali
 
 @pytest.mark.parametrize("healing", ["resumes", pytest.param("resets", marks=pytest.mark.slow), "stays dead"])
 @pytest.mark.parametrize("room", site_params(), indirect=True)
-def test_messages_flow_again_soon_after_a_short_partition(
+def test_messages_flow_again_soon_after_a_short_network_partition(
     room: Room, healing: Healing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests run out of time while it lasts, and messages flow again soon after it, for each fate of the connections."""
@@ -272,7 +272,7 @@ def test_messages_flow_again_soon_after_a_short_partition(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("healing", [pytest.param("resumes", marks=pytest.mark.longest), "stays dead"])
 @pytest.mark.parametrize("room", [FLINTMQ], indirect=True)
-def test_messages_flow_again_soon_after_a_partition_of_30_s(room: Room, healing: Healing) -> None:
+def test_messages_flow_again_soon_after_a_network_partition_of_30_s(room: Room, healing: Healing) -> None:
     """With RocketMQ's own periods."""
     took_s = asyncio.run(partition(room, REAL, 30, healing))
     assert took_s < REAL.heartbeat_s + REQUEST_TIMEOUT_MS / 1000 + BUSY_S, took_s

@@ -139,7 +139,7 @@ async def test_compressed_messages_are_consumed_unchanged(room: Room) -> None:
 
 
 @feature("send", "collected into batches with concurrent sends (`linger_ms`)")
-async def test_messages_gathered_by_linger_keep_content_and_results(room: Room) -> None:
+async def test_messages_batched_by_linger_keep_their_content_and_get_their_own_results(room: Room) -> None:
     topic = await room.topic()
     async with Producer(room.group(), room.address, linger_ms=2) as producer:
         messages = [

@@ -15,7 +15,7 @@ def test_the_compatibility_page_has_the_table_of_client_features() -> None:
     assert table() in PAGE.read_text(), f"put this into {PAGE.name}:\n{table()}"
 
 
-def test_each_test_of_a_feature_is_in_the_table() -> None:
+def test_each_test_of_a_client_feature_is_in_the_table_of_client_features() -> None:
     """A test that lost its decorator would still run nowhere."""
     named = [name for module in MODULES for name in vars(module) if name.startswith("test_")]
     assert len(named) == len(features()) == len({feature.name for feature in features()})
