@@ -147,7 +147,7 @@ def test_recorded_commands_are_decoded_as_in_rocketmq_and_encoded_unchanged(gold
     assert count == 618
 
 
-def test_the_recording_as_one_stream_is_split_into_its_frames(golden_frames: Frames) -> None:
+def test_a_stream_of_all_recorded_frames_is_split_into_the_same_frames(golden_frames: Frames) -> None:
     """Pieces of a prime size cut through length fields, headers and bodies."""
     wires = [wire for _, _, wire in wire_frames(golden_frames)]
     stream = b"".join(wires)
@@ -184,7 +184,7 @@ def test_recorded_response_headers_are_decoded_without_loss(golden_frames: Frame
         assert encode_header(header) == {key: value for key, value in command.ext_fields.items() if value}
 
 
-def test_the_typed_decoder_agrees_with_the_general_decoder(golden_frames: Frames) -> None:
+def test_the_typed_header_decoder_agrees_with_the_general_header_decoder(golden_frames: Frames) -> None:
     seen = set()
     for _, side, wire in wire_frames(golden_frames):
         codec, header, _ = split_frame(wire[4:])
@@ -246,7 +246,7 @@ def test_recorded_registrations_are_encoded_and_compressed_unchanged(golden_fram
     assert compressed_ones
 
 
-def test_fast_answers_equal_rocketmqs_bytes(golden_frames: Frames) -> None:
+def test_answers_of_the_fast_encoders_equal_the_bytes_of_rocketmqs_answers(golden_frames: Frames) -> None:
     seen = set()
     for line, side, wire in wire_frames(golden_frames):
         codec, _, _ = split_frame(wire[4:])

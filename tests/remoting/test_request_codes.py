@@ -79,7 +79,7 @@ def test_every_request_code_of_the_protocol_page_has_a_row(rows: dict[int, Any])
     assert {number: name for number, name in found.items() if rows[number][0] != name} == {}
 
 
-def test_every_unanswered_request_code_is_listed_with_a_decision(tool: ModuleType) -> None:
+def test_every_request_code_that_no_server_answers_is_listed_as_a_decision(tool: ModuleType) -> None:
     """Each of these is so by decision: RocketMQ has no handler, clients answer it, or it is dangerous."""
     broker, name_server = tool.answered_by()
     left = {int(code) for code in RequestCode} - {*broker, *name_server, *map(int, tool.PUSHED)}

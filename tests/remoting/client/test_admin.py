@@ -39,7 +39,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, AdminClient], Awa
     asyncio.run(with_admin())
 
 
-def test_topics_and_groups_are_created_and_deleted_at_the_masters(fake_peer: Any, fake_broker: Any) -> None:
+def test_topics_and_groups_are_created_and_deleted_at_all_master_brokers(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, admin: AdminClient) -> None:
         await admin.create_topic("new", queues=4, cluster="C")
         await admin.create_group(SubscriptionGroupConfig(group_name="g"))
@@ -68,7 +68,7 @@ def test_topics_and_groups_are_created_and_deleted_at_the_masters(fake_peer: Any
     run(fake_peer, fake_broker, test)
 
 
-def test_admin_queries_return_the_answers_of_the_brokers(fake_peer: Any, fake_broker: Any) -> None:
+def test_queries_of_an_admin_client_return_the_answers_of_the_brokers(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, admin: AdminClient) -> None:
         bodies = {
             206: TopicList(topic_list=["T"]),
@@ -118,7 +118,9 @@ def test_messages_are_found_by_key_and_by_id(fake_peer: Any, fake_broker: Any) -
     run(fake_peer, fake_broker, test)
 
 
-def test_a_reset_is_refused_while_members_have_not_registered_again(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_offset_reset_is_refused_until_all_members_of_the_group_have_registered_again(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """After a restart of their broker: they are not online yet, and would write their old offsets over the new ones."""
 
     async def test(broker: Any, admin: AdminClient) -> None:

@@ -59,7 +59,9 @@ def test_queue_shares_equal_those_of_the_java_client(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "by_machine_room"])
 @given(members=st.integers(1, 9), queues=st.integers(0, 30), shuffle=st.randoms(use_true_random=False))
-def test_every_queue_has_exactly_one_owner(name: str, members: int, queues: int, shuffle: Any) -> None:
+def test_every_allocation_strategy_gives_each_queue_to_exactly_one_member(
+    name: str, members: int, queues: int, shuffle: Any
+) -> None:
     """Whatever the order in which a member hears of the others and of the queues."""
     ids = [f"room{number % 3}-c{number}" for number in range(members)]
     every = [MessageQueue(f"room{number % 4}@b", number, "T") for number in range(queues)]

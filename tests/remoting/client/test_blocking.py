@@ -52,7 +52,7 @@ def test_stopping_a_loop_thread_cancels_its_tasks() -> None:
         thread.run(answer())
 
 
-def test_shared_loop_returns_one_loop_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_loop_returns_one_loop_thread_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it belongs to the process that this one was forked from, whose thread is not here."""
     shared = shared_loop()
     assert shared_loop() is shared
@@ -71,7 +71,7 @@ def test_shared_loop_returns_one_loop_per_process(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_an_interrupt_before_the_wait_begins_cancels_the_coroutine(
+def test_a_keyboard_interrupt_before_the_wait_for_a_coroutine_cancels_the_coroutine(
     monkeypatch: pytest.MonkeyPatch, has_begun: bool
 ) -> None:
     """The loop's thread may be faster than the caller's, which KeyboardInterrupt then finds on its way to the wait."""

@@ -383,7 +383,7 @@ TABLE: dict[str, list[Callable[[Setting], Awaitable[None]]]] = {
 CASES = [(row, case, failure) for row, cases in TABLE.items() for case in cases for failure in (*ORDINARY, *ENDING)]
 
 
-def test_the_documentation_lists_every_tested_callback() -> None:
+def test_the_documentation_lists_every_tested_client_callback() -> None:
     section = PAGE.read_text("utf-8").partition("## Exceptions in your functions\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \| .+ \|$", section, re.M)
     assert rows[0] == "your function"
@@ -394,7 +394,7 @@ def test_the_documentation_lists_every_tested_callback() -> None:
     ("case", "failure"),
     [pytest.param(case, failure, id=f"{case.__name__}-{failure.__name__}") for _, case, failure in CASES],
 )
-def test_each_failing_callback_has_the_result_in_the_documentation(
+def test_each_failing_client_callback_has_the_effect_that_the_documentation_lists(
     case: Callable[[Setting], Awaitable[None]], failure: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "flintmq.client")

@@ -32,7 +32,7 @@ def async_raiser(failure: type[BaseException]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("make", [raiser, async_raiser])
 @pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
-def test_an_exception_that_would_end_the_process_becomes_a_callback_error(
+def test_a_callback_exception_that_would_end_the_process_becomes_a_callback_error(
     make: Callable[..., Any], failure: type[BaseException]
 ) -> None:
     async def call() -> None:
@@ -53,7 +53,7 @@ def test_an_ordinary_exception_of_a_callback_is_raised_unchanged(failure: type[B
 
 
 @pytest.mark.parametrize("failure", [*ENDING, *ORDINARY])
-def test_called_returns_every_exception_as_a_value(failure: type[BaseException]) -> None:
+def test_the_called_function_returns_every_exception_of_a_callback_as_a_value(failure: type[BaseException]) -> None:
     outcome = called(raiser(failure), None)
     assert isinstance(outcome, Raised)
     assert isinstance(outcome.failure, failure)
@@ -76,7 +76,9 @@ def test_a_task_canceled_while_it_awaits_a_callback_is_canceled() -> None:
 
 
 @pytest.mark.parametrize("failure", [SystemExit, KeyboardInterrupt])
-def test_the_loop_thread_survives_a_callback_that_would_end_its_loop(failure: type[BaseException]) -> None:
+def test_the_loop_thread_survives_a_callback_exception_that_would_end_its_event_loop(
+    failure: type[BaseException],
+) -> None:
     """A later call of another client does not hang, and the thread ends when it is told to."""
     thread = LoopThread("test")
     asyncio_loop = thread._loop

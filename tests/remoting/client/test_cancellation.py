@@ -96,7 +96,7 @@ async def give_up(work: Coroutine[Any, Any, object], turns: int, chance: random.
     linger_ms=st.sampled_from([None, 0, 2]),
     close_turns=st.integers(0, 30),
 )
-def test_canceled_producer_calls_leave_no_tasks_or_lost_exceptions(
+def test_canceled_producer_calls_leave_no_running_tasks_and_no_unretrieved_exceptions(
     fake_peer: Any, fake_broker: Any, seed: int, turns: list[int], linger_ms: float | None, close_turns: int
 ) -> None:
     async def test() -> None:

@@ -54,7 +54,7 @@ MODELS: list[Callable[[], Any]] = [lambda: OfMsgspec, lambda: OfDataclass, lambd
 
 
 @pytest.mark.parametrize("model_of", MODELS)
-def test_a_value_of_a_model_is_encoded_and_decoded(model_of: Callable[[], Any]) -> None:
+def test_the_json_codec_encodes_and_decodes_a_value_of_a_model_class(model_of: Callable[[], Any]) -> None:
     model = model_of()
     codec = JsonCodec(model)
     value = model(number=7)
@@ -68,7 +68,7 @@ def test_a_value_of_a_model_is_encoded_and_decoded(model_of: Callable[[], Any]) 
             codec.decode(body)
 
 
-def test_types_and_plain_json_are_decoded() -> None:
+def test_the_json_codec_decodes_values_of_generic_types_and_untyped_json() -> None:
     assert JsonCodec(list[int]).decode(b"[1, 2]") == [1, 2]
     assert JsonCodec(OfTypedDict).decode(b'{"number": 1}') == {"number": 1}
     assert JsonCodec().decode(b'{"a": [1, null]}') == {"a": [1, None]}

@@ -36,7 +36,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]
     asyncio.run(with_broker())
 
 
-def test_each_row_of_the_comparison_names_an_existing_test() -> None:
+def test_each_row_of_the_client_comparison_names_an_existing_test() -> None:
     """A row that is added needs one, and a test that is renamed is found again."""
     rows = [int(row[1]) for row in ROWS.finditer(PAGE)]
     named = TESTS.findall(PAGE)
@@ -47,7 +47,7 @@ def test_each_row_of_the_comparison_names_an_existing_test() -> None:
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{file}::{name}"
 
 
-def test_no_cell_of_the_comparison_is_empty() -> None:
+def test_no_cell_of_the_client_comparison_table_is_empty() -> None:
     """An empty cell would not say whether nothing is known, or there is nothing to say."""
     for row in ROWS.finditer(PAGE):
         cells = [cell.strip() for cell in row[0].strip("|").split("|")]
@@ -108,7 +108,7 @@ def test_two_loops_over_one_consumer_share_its_messages(fake_peer: Any, fake_bro
     run(fake_peer, fake_broker, test)
 
 
-def test_messages_arrive_after_quick_changes_of_a_subscription(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_arrive_after_quickly_repeated_unsubscribing_and_subscribing(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         heard: list[bytes] = []
 
@@ -128,7 +128,9 @@ def test_messages_arrive_after_quick_changes_of_a_subscription(fake_peer: Any, f
 
 
 @pytest.mark.parametrize("way", ["gone", pytest.param("silent", marks=pytest.mark.slow)])
-def test_a_consumer_closes_within_seconds_without_its_servers(fake_peer: Any, fake_broker: Any, way: str) -> None:
+def test_a_consumer_closes_within_seconds_although_its_servers_do_not_answer(
+    fake_peer: Any, fake_broker: Any, way: str
+) -> None:
     async def test(broker: Any) -> None:
         heard = asyncio.Event()
 
@@ -150,7 +152,9 @@ def test_a_consumer_closes_within_seconds_without_its_servers(fake_peer: Any, fa
     run(fake_peer, fake_broker, test)
 
 
-def test_the_offset_of_a_lost_queue_is_committed_for_its_next_member(fake_peer: Any, fake_broker: Any) -> None:
+def test_the_offset_of_a_queue_lost_in_a_rebalance_is_committed_for_the_next_member(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """The member that gets it begins there, also if the loss comes between two messages."""
 
     async def test(broker: Any) -> None:

@@ -56,18 +56,20 @@ def test_an_invalid_consume_from_is_refused(value: Any) -> None:
             make(value)
 
 
-def test_rocketmqs_two_settings_for_a_start_time_are_accepted() -> None:
+def test_rocketmqs_two_settings_for_consuming_from_a_timestamp_are_accepted() -> None:
     settings = ConsumerSettings(consume_from=FROM_TIMESTAMP, consume_from_timestamp_ms=NOON_MS)
     assert (settings.consume_from, settings.consume_from_timestamp_ms) == (FROM_TIMESTAMP, NOON_MS)
 
 
 @pytest.mark.parametrize(("value", "begin"), [(value, begin) for value, begin in SPELLINGS if isinstance(value, str)])
-def test_the_from_option_accepts_every_spelling(value: str, begin: tuple[str, int]) -> None:
+def test_the_from_option_of_the_command_line_accepts_every_spelling_of_a_start_position(
+    value: str, begin: tuple[str, int]
+) -> None:
     assert where(value, "--from") == begin
 
 
 @pytest.mark.parametrize("value", [value for value in WRONG if isinstance(value, str)] + [FROM_TIMESTAMP])
-def test_the_from_option_refuses_invalid_values(value: str) -> None:
+def test_the_from_option_of_the_command_line_refuses_invalid_values(value: str) -> None:
     with (
         CliRunner().isolation(),
         pytest.raises(CommandError, match=r"--from must be a time .*; first and last are accepted"),
@@ -76,7 +78,7 @@ def test_the_from_option_refuses_invalid_values(value: str) -> None:
 
 
 @pytest.mark.parametrize(("place", "count"), [("first", 3), ("last", 0), (1_700_000_000_001, 2)])
-def test_consumers_begin_at_the_configured_position(place: Any, count: int) -> None:
+def test_consumers_begin_at_the_position_configured_by_consume_from(place: Any, count: int) -> None:
     """Both kinds; the fake broker finds the second message at every time."""
     cluster = FakeCluster(Choices(3), brokers=1, queue_nums=1)
     queue = MessageQueue("broker-0", 0, "T")

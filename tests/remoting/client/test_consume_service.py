@@ -121,7 +121,9 @@ def test_an_orderly_batch_is_retried_from_its_first_failed_message(fake_peer: An
     run(fake_peer, fake_broker, test)
 
 
-def test_an_orderly_batch_sends_exhausted_messages_to_the_dead_letters(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_of_an_orderly_batch_become_dead_letters_after_their_last_retry(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """One that cannot be made a dead letter is tried again, and the others of its list are not lost over it."""
 
     async def test(broker: Any) -> None:
@@ -286,7 +288,9 @@ def test_a_hanging_listener_does_not_block_its_queue(fake_peer: Any, fake_broker
     run(fake_peer, fake_broker, test)
 
 
-def test_a_suspended_consumer_keeps_its_queues_and_continues_after_resume(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_suspended_consumer_keeps_its_queues_and_consumes_again_after_resume(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """It is a member still, with heartbeats and queues, and goes on where it was."""
 
     async def test(broker: Any) -> None:
@@ -332,7 +336,7 @@ def test_closing_a_consumer_in_its_listener_is_an_error(
 
 @pytest.mark.parametrize("in_thread", [False, True])
 @pytest.mark.parametrize("close_timeout_s", [0.0, 10.0])
-def test_a_close_waits_for_running_listeners_if_configured(
+def test_closing_a_consumer_waits_for_running_listeners_if_configured(
     fake_peer: Any, fake_broker: Any, close_timeout_s: float, in_thread: bool
 ) -> None:
     """A program that ends in good order bills nobody twice; what no listener has begun comes to another member."""
@@ -368,7 +372,7 @@ def test_a_close_waits_for_running_listeners_if_configured(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_hanging_listener_delays_a_close_by_at_most_close_timeout_s(
+def test_a_hanging_listener_delays_the_close_of_its_consumer_by_at_most_close_timeout_s(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Supervisors kill what does not end."""
@@ -388,7 +392,9 @@ def test_a_hanging_listener_delays_a_close_by_at_most_close_timeout_s(
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 12), max_size=12))
-def test_canceled_iterations_lose_no_message(fake_peer: Any, fake_broker: Any, turns: list[int]) -> None:
+def test_canceling_iterations_over_a_consumer_loses_no_message(
+    fake_peer: Any, fake_broker: Any, turns: list[int]
+) -> None:
     """A web request that ends in the middle of a loop: the next loop begins with the message that was not finished."""
 
     async def test(broker: Any) -> None:

@@ -132,7 +132,9 @@ def test_a_new_group_begins_at_its_consume_from_position(
     run(fake_peer, fake_broker, test)
 
 
-def test_an_illegal_offset_is_corrected(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_continues_at_a_legal_offset_if_its_stored_offset_is_illegal(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         broker.offsets["g", "T", 0] = 99
         listener = Listener()
@@ -145,7 +147,7 @@ def test_an_illegal_offset_is_corrected(fake_peer: Any, fake_broker: Any) -> Non
     run(fake_peer, fake_broker, test)
 
 
-def test_tags_are_compared_in_the_client_because_hashes_collide(fake_peer: Any, fake_broker: Any) -> None:
+def test_tags_are_compared_in_the_client_because_tag_hashes_collide(fake_peer: Any, fake_broker: Any) -> None:
     """A broker compares hashes, and "Aa" has the hash of "BB". What is passed over counts as consumed."""
 
     async def test(broker: Any) -> None:
@@ -193,7 +195,9 @@ def test_a_member_listed_twice_by_the_broker_gets_every_queue(fake_peer: Any, fa
     run(fake_peer, fake_broker, test)
 
 
-def test_failed_messages_are_sent_back(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_that_a_listener_failed_to_consume_are_sent_back_to_the_broker(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any) -> None:
         broker.queue_nums = 1
         broker.put("T", 0, b"x", "UNIQ_KEY\x01id")
@@ -314,14 +318,16 @@ def test_broadcasting_members_get_all_messages_and_store_offsets_in_a_file(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_damaged_offset_file_is_reported(tmp_path: Path) -> None:
+def test_loading_a_damaged_offset_file_raises_an_error_with_the_file_name(tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     path.write_text("{{")
     with pytest.raises(JsonSyntaxError, match=r"offsets\.json"):
         asyncio.run(FileOffsetStore(path).load(Q0))
 
 
-def test_an_iteration_consumes_a_message_when_the_next_is_requested(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_iteration_commits_a_message_only_when_the_next_message_is_requested(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """The message that a loop is broken at comes again."""
 
     async def test(broker: Any) -> None:
@@ -344,7 +350,7 @@ def test_an_iteration_consumes_a_message_when_the_next_is_requested(fake_peer: A
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_new_loop_begins_with_the_unfinished_message_of_the_last_loop(
+def test_a_new_loop_over_a_consumer_begins_with_the_unfinished_message_of_the_last_loop(
     fake_peer: Any, fake_broker: Any, orderly: bool
 ) -> None:
     """Closing ends the loop, in this task and in another one, although messages were not consumed."""
@@ -404,7 +410,7 @@ def test_pulled_messages_are_not_sent_back_when_the_interpreter_exits(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_plain_function_as_listener_runs_in_a_thread(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_listener_that_is_a_plain_function_runs_in_a_thread(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
@@ -436,7 +442,7 @@ def test_a_consumer_follows_an_offset_reset_from_the_broker(fake_peer: Any, fake
     run(fake_peer, fake_broker, test)
 
 
-def test_a_consumer_answers_requests_about_its_state(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_consumer_answers_requests_of_the_broker_about_its_state(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.put("T", 0, b"x")
         listener = Listener()
@@ -467,7 +473,7 @@ def test_a_consumer_answers_requests_about_its_state(fake_peer: Any, fake_broker
     run(fake_peer, fake_broker, test)
 
 
-def test_a_filter_that_the_broker_refuses_is_refused_at_once(fake_peer: Any, fake_broker: Any) -> None:
+def test_subscribing_with_a_filter_that_the_broker_refuses_raises_an_error(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.peer.answers[46] = lambda asked: response(asked, 23, "no SQL")
         async with member(broker, Listener()) as consumer:

@@ -237,7 +237,7 @@ def test_a_message_is_retried_if_its_listener_cancels_its_task(orderly: bool, ca
     assert ("another one takes its place" in caplog.text) is not orderly
 
 
-def test_two_concurrent_closes_return_after_everything_is_closed() -> None:
+def test_two_concurrent_closes_of_a_consumer_return_after_everything_is_closed() -> None:
     async def test(cluster: FakeCluster) -> None:
         begun = asyncio.Event()
 
@@ -257,7 +257,7 @@ def test_two_concurrent_closes_return_after_everything_is_closed() -> None:
     run(test)
 
 
-def test_a_second_close_finishes_a_canceled_close() -> None:
+def test_a_second_close_of_a_consumer_finishes_a_canceled_close() -> None:
     """Otherwise the member would keep its queues, and on a shared client it would pull them forever."""
 
     async def test(cluster: FakeCluster) -> None:
@@ -284,7 +284,7 @@ def test_a_second_close_finishes_a_canceled_close() -> None:
     run(test)
 
 
-def test_closing_all_consumers_in_a_handler_is_an_error_and_closes_none() -> None:
+def test_closing_all_consumers_in_a_message_handler_is_an_error_and_closes_no_consumer() -> None:
     async def test(cluster: FakeCluster) -> None:
         consumers = Consumers(cluster.address, clock=cluster.clock)
         from_first = ConsumerSettings(consume_from=FROM_FIRST)
@@ -351,7 +351,7 @@ def test_invalid_results_of_transaction_callbacks_are_reported(caplog: pytest.Lo
     run(test)
 
 
-def test_a_hook_with_coroutine_methods_is_refused() -> None:
+def test_a_client_hook_with_coroutine_methods_is_refused() -> None:
     """Nobody would await it: requests would leave without a signature."""
 
     class Hook:

@@ -172,6 +172,8 @@ MACHINES = [
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_consumers_keep_their_promises_under_random_calls_and_faults(machine: type[ConsumerMachine]) -> None:
+def test_consumers_skip_no_message_and_end_every_call_under_random_calls_and_faults(
+    machine: type[ConsumerMachine],
+) -> None:
     """Every queue has a puller, nothing is skipped or comes again without a cause, calls end, and close leaves nothing."""
     run_machine(machine, examples(60))

@@ -89,7 +89,7 @@ def test_a_mutable_body_is_copied() -> None:
     assert type(Message("T", memoryview(b"abc")).body) is bytes  # type: ignore[arg-type]
 
 
-def test_a_user_without_name_and_home_folder_can_consume(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operating_system_user_without_a_name_and_home_folder_can_consume(monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers run under ids that no file names; only broadcasting needs a folder."""
 
     def unknown(uid: int) -> Any:

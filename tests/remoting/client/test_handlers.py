@@ -65,7 +65,7 @@ def test_each_handler_gets_the_messages_of_its_topic(fake_peer: Any, fake_broker
     run(fake_peer, fake_broker, test)
 
 
-def test_run_returns_after_a_cancellation_or_a_close(fake_peer: Any, fake_broker: Any) -> None:
+def test_running_message_handlers_ends_after_a_cancellation_or_a_close(fake_peer: Any, fake_broker: Any) -> None:
     """Both ways, at the end of ``asyncio.run`` and by ``close``, must leave the group."""
 
     async def test(broker: Any, consumers: Consumers) -> None:
@@ -93,7 +93,7 @@ def test_run_returns_after_a_cancellation_or_a_close(fake_peer: Any, fake_broker
     run(fake_peer, fake_broker, test)
 
 
-def test_a_failed_start_leaves_no_consumer_running(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_failed_start_of_message_handlers_leaves_no_consumer_running(fake_peer: Any, fake_broker: Any) -> None:
     """A broker that refuses one filter must not leave the other group half consuming."""
 
     async def test(broker: Any, consumers: Consumers) -> None:
@@ -108,7 +108,7 @@ def test_a_failed_start_leaves_no_consumer_running(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test)
 
 
-def test_an_invalid_handler_is_refused_by_the_decorator(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_invalid_message_handler_is_refused_by_the_decorator(fake_peer: Any, fake_broker: Any) -> None:
     """At the decorator, with the group's name."""
 
     async def asynchronous(_message: MessageExt) -> None:

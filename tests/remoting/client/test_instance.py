@@ -104,7 +104,7 @@ async def failing(address: str) -> None:
         (started_consumers, "Consumers"),
     ],
 )
-def test_an_unclosed_client_warns_and_is_closed_when_collected(
+def test_an_unclosed_client_warns_and_is_closed_when_it_is_garbage_collected(
     fake_peer: Any, fake_broker: Any, use: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise it would keep two connections and two tasks until the process ends."""
@@ -259,7 +259,7 @@ def test_failed_heartbeats_to_a_broker_are_logged_with_growing_pauses(
     cluster.loop.run(run())
 
 
-def test_a_closed_or_unused_client_does_not_warn_when_collected(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_closed_or_unused_client_does_not_warn_when_it_is_garbage_collected(fake_peer: Any, fake_broker: Any) -> None:
     async def run() -> None:
         async with fake_peer() as peer:
             fake_broker(peer)

@@ -31,7 +31,7 @@ from flintmq.tests.support.costs import turns
 from flintmq.tests.support.records import RecordFields, encode_all
 
 
-def test_a_compressed_body_is_decompressed_by_its_flags() -> None:
+def test_a_compressed_body_is_decompressed_by_the_method_in_the_flags_of_its_message() -> None:
     """A body without these flags is returned unchanged."""
     for body in (b"", b"hello", b"x" * 100_000):
         packed, flags = compress(body)
@@ -57,7 +57,7 @@ def test_a_decompression_bomb_is_refused_at_the_limit(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("package", "flags"), [("lz4.frame", 0x101), ("zstandard", 0x201)])
-def test_a_missing_compression_package_is_named_with_its_extra(
+def test_the_error_about_a_missing_compression_package_names_the_extra_to_install(
     package: str, flags: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message itself cannot say which package it needs."""
@@ -150,7 +150,7 @@ def message_with(body: bytes, sys_flag: int) -> MessageExt:
     return MessageExt("T", body, b"", 0, 0, "", 0, 0, 0, sys_flag, 0, b"", 0, b"", 0, 0)
 
 
-def test_a_message_kept_compressed_has_a_body_error() -> None:
+def test_a_message_whose_body_is_kept_compressed_has_a_body_error() -> None:
     """Its bytes must not pass for what was sent; its parts, its beginning and a copy with that do not unpack twice."""
     packed, flags = compress(b"x" * 300_000)
     message = keep_packed(message_with(packed, flags))

@@ -53,7 +53,7 @@ FROM_FIRST: Any = {"consume_from": "CONSUME_FROM_FIRST_OFFSET", "rebalance_inter
         ("CID_ONSAPI_OWNER", "ns%CID_ONSAPI_OWNER"),
     ],
 )
-def test_wrapped_names_equal_those_of_the_java_client(resource: str, wrapped: str) -> None:
+def test_names_wrapped_in_a_namespace_equal_those_of_the_java_client(resource: str, wrapped: str) -> None:
     """Java clients of the same namespace must use the same topics, so ``NamespaceUtil`` of 4.9.7 is the model."""
     assert Namespace("ns").wrap(resource) == wrapped
     assert Namespace("ns").unwrap(wrapped) == resource.replace("ns%", "")
@@ -65,7 +65,7 @@ def test_wrapped_names_equal_those_of_the_java_client(resource: str, wrapped: st
     st.sampled_from(["", "%RETRY%", "%DLQ%"]),
     st.text("ab_-", min_size=1, max_size=9),
 )
-def test_a_wrapped_name_is_unwrapped_and_not_wrapped_twice(name: str, prefix: str, plain: str) -> None:
+def test_a_name_wrapped_in_a_namespace_is_unwrapped_and_not_wrapped_twice(name: str, prefix: str, plain: str) -> None:
     """Whatever the names: a message would go to a topic that nobody reads."""
     namespace = Namespace(name)
     wrapped = namespace.wrap(prefix + plain)

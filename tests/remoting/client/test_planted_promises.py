@@ -87,7 +87,10 @@ def name_servers_have_a_time_of_their_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RouteCache, "ask", ask)
 
 
-@bug(BUGS, lambda _caplog: timeouts.test_each_of_many_timeouts_bounds_its_call(0, "key"))
+@bug(
+    BUGS,
+    lambda _caplog: timeouts.test_each_send_ends_at_its_own_timeout_if_queued_batches_have_different_timeouts(0, "key"),
+)
 def a_gathered_message_waits_for_those_before_it(patch: pytest.MonkeyPatch) -> None:
     """Behind a batch of another timeout, ``timeout_ms=300`` takes 3.3 s."""
     patch.setattr(ProduceAccumulator, "_expire_at", lambda self, lane, deadline_s: None)
@@ -98,7 +101,7 @@ def a_gathered_message_waits_in_any_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProduceAccumulator, "_expire_at", lambda self, lane, deadline_s: None)
 
 
-@bug(BUGS, lambda _caplog: timeouts.test_a_linger_longer_than_the_timeout_leaves_time_to_send())
+@bug(BUGS, lambda _caplog: timeouts.test_a_linger_time_longer_than_the_send_timeout_leaves_time_to_send())
 def a_message_lingers_until_its_time_is_over(patch: pytest.MonkeyPatch) -> None:
     def depart(self: Any, lane: Any, entry: Any) -> None:
         if lane.departure is None:
@@ -123,7 +126,9 @@ def each_heartbeat_that_fails_is_a_line(patch: pytest.MonkeyPatch) -> None:
 
 
 def away(orderly: bool) -> None:
-    troubles.test_an_unreachable_broker_stops_no_queue_of_another_broker("refusing", 0, orderly)
+    troubles.test_an_unreachable_broker_does_not_stop_the_consumption_of_queues_of_another_broker(
+        "refusing", 0, orderly
+    )
 
 
 @bug(BUGS, lambda _caplog: away(False))
@@ -155,7 +160,7 @@ def a_broker_that_is_away_takes_the_locks_of_others(patch: pytest.MonkeyPatch) -
 
 @bug(
     BUGS,
-    lambda caplog: instances.test_an_unclosed_client_warns_and_is_closed_when_collected(
+    lambda caplog: instances.test_an_unclosed_client_warns_and_is_closed_when_it_is_garbage_collected(
         FakePeer, FakeBroker, instances.used_producer, "Producer of group shop", caplog
     ),
 )
@@ -166,7 +171,7 @@ def a_client_that_is_dropped_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 @bug(
     BUGS,
-    lambda caplog: instances.test_an_unclosed_client_warns_and_is_closed_when_collected(
+    lambda caplog: instances.test_an_unclosed_client_warns_and_is_closed_when_it_is_garbage_collected(
         FakePeer, FakeBroker, instances.started_consumer, "Consumer of group bills", caplog
     ),
 )
@@ -224,7 +229,12 @@ def two_members_of_a_group_share_a_client(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "_join", join)
 
 
-@bug(BUGS, lambda _caplog: promises.test_no_message_is_delivered_after_suspend(FakePeer, FakeBroker, False))
+@bug(
+    BUGS,
+    lambda _caplog: promises.test_no_message_is_delivered_to_a_listener_after_its_consumer_is_suspended(
+        FakePeer, FakeBroker, False
+    ),
+)
 def a_pull_that_a_broker_holds_delivers_after_suspend(patch: pytest.MonkeyPatch) -> None:
     original = ConsumeService._pull
 

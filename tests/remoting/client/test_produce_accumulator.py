@@ -66,7 +66,9 @@ def sends(broker: Any) -> list[RemotingCommand]:
         Message("T", bytes(100)),  # to be compressed
     ],
 )
-def test_a_message_that_no_batch_allows_is_sent_alone(fake_peer: Any, fake_broker: Any, message: Message) -> None:
+def test_a_message_that_is_not_allowed_in_a_batch_is_sent_alone(
+    fake_peer: Any, fake_broker: Any, message: Message
+) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.topics.add("%RETRY%g")
         await asyncio.gather(*(producer.send(message) for _ in range(3)))
@@ -77,7 +79,7 @@ def test_a_message_that_no_batch_allows_is_sent_alone(fake_peer: Any, fake_broke
     run(fake_peer, fake_broker, test, compress_over_bytes=100)
 
 
-def test_a_batch_is_sent_when_its_linger_ends(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_batch_of_messages_is_sent_when_its_linger_time_ends(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         begin_s = asyncio.get_running_loop().time()
         first = asyncio.create_task(producer.send(Message("T", b"1")))
@@ -105,7 +107,7 @@ def test_each_caller_of_a_failed_batch_gets_a_separate_exception(fake_peer: Any,
     run(fake_peer, fake_broker, test)
 
 
-def test_a_refused_message_does_not_fail_the_others_of_its_batch(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_refused_message_does_not_fail_the_other_messages_of_its_batch(fake_peer: Any, fake_broker: Any) -> None:
     """The client or the broker may refuse a message; the others have other callers."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -131,7 +133,9 @@ def test_a_refused_message_does_not_fail_the_others_of_its_batch(fake_peer: Any,
     run(fake_peer, fake_broker, test, max_message_bytes=1_000)
 
 
-def test_canceling_a_sent_message_does_not_affect_others_of_its_batch(fake_peer: Any, fake_broker: Any) -> None:
+def test_canceling_the_send_of_a_message_in_a_sent_batch_does_not_affect_the_other_messages(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[320] = lambda asked: None
         tasks = [asyncio.create_task(producer.send(Message("T", b"%d" % number))) for number in range(3)]
@@ -147,7 +151,9 @@ def test_canceling_a_sent_message_does_not_affect_others_of_its_batch(fake_peer:
     run(fake_peer, fake_broker, test)
 
 
-def test_the_next_batch_of_a_queue_is_sent_after_the_answer_to_the_last(fake_peer: Any, fake_broker: Any) -> None:
+def test_the_next_batch_of_a_queue_is_sent_after_the_answer_to_the_previous_batch(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """A broker may handle two requests of one connection at once, and a batch that is tried again would come after."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -186,7 +192,7 @@ def test_a_message_whose_timeout_has_passed_is_not_sent(fake_peer: Any, fake_bro
     run(fake_peer, fake_broker, test)
 
 
-def test_closing_sends_gathered_messages_and_refuses_later_sends(fake_peer: Any, fake_broker: Any) -> None:
+def test_closing_a_producer_sends_gathered_messages_and_refuses_later_sends(fake_peer: Any, fake_broker: Any) -> None:
     """The messages belong to other tasks, so they are sent although the body of the statement raised."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -206,7 +212,7 @@ def test_closing_sends_gathered_messages_and_refuses_later_sends(fake_peer: Any,
     run(fake_peer, fake_broker, test, linger_ms=3_600_000)
 
 
-def test_a_canceled_close_leaves_no_sender_waiting(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_canceled_close_of_a_producer_leaves_no_send_waiting(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = broker.peer.answers[320] = lambda asked: None
         await producer.queues("T")
@@ -222,7 +228,9 @@ def test_a_canceled_close_leaves_no_sender_waiting(fake_peer: Any, fake_broker: 
     run(fake_peer, fake_broker, test, linger_ms=3_600_000)
 
 
-def test_messages_of_a_key_keep_their_order_while_the_route_is_fetched(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_of_a_sharding_key_keep_their_order_while_the_route_is_fetched(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         tasks = [asyncio.create_task(producer.send(Message("T", b"%03d" % n), sharding_key="k")) for n in range(50)]
         while not tasks[49].done():
@@ -299,7 +307,7 @@ class Trial:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9), linger_ms=st.sampled_from([0, 0, 1]), count=st.integers(1, 120))
-def test_results_agree_with_the_stored_messages_after_random_faults(
+def test_send_results_agree_with_the_stored_messages_after_random_faults(
     fake_peer: Any, fake_broker: Any, seed: int, linger_ms: int, count: int
 ) -> None:
     async def test(broker: Any, producer: Producer) -> None:
@@ -321,7 +329,7 @@ async def send_each(producer: Producer, *bodies: bytes, **options: Any) -> list[
     return await asyncio.gather(*(producer.send(Message("T", body), **options) for body in bodies))
 
 
-def test_concurrent_sends_share_a_request_and_each_has_its_result(fake_peer: Any, fake_broker: Any) -> None:
+def test_concurrent_sends_share_a_request_and_each_send_gets_its_own_result(fake_peer: Any, fake_broker: Any) -> None:
     """The ids lead to the messages, at the broker as in the message itself."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -362,7 +370,7 @@ def test_a_single_message_is_sent_without_a_batch(fake_peer: Any, fake_broker: A
         (Message("T", b"x" * 100), {"compress_over_bytes": 100}),
     ],
 )
-def test_a_message_that_no_batch_can_hold_is_sent_beside_the_batch(
+def test_a_message_that_is_not_allowed_in_a_batch_is_sent_separately_from_the_batch(
     fake_peer: Any, fake_broker: Any, message: Message, options: dict[str, Any]
 ) -> None:
     """Brokers refuse a batch with such a message; the others in it would be refused along with it."""
@@ -417,7 +425,7 @@ def test_a_full_batch_is_sent_before_its_linger_ends(fake_peer: Any, fake_broker
     run(fake_peer, fake_broker, test, linger_ms=60_000)
 
 
-def test_keyed_messages_stay_in_order_while_a_batch_is_unanswered(fake_peer: Any, fake_broker: Any) -> None:
+def test_messages_of_a_sharding_key_stay_in_order_while_a_batch_is_unanswered(fake_peer: Any, fake_broker: Any) -> None:
     """A broker with several threads may store the second of two requests first: the next waits for the answer."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -521,7 +529,7 @@ def test_closing_a_shared_client_fails_all_waiting_sends(fake_peer: Any, fake_br
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans(), st.sampled_from([10, 50_000])), max_size=60)
 )
-def test_every_result_belongs_to_its_message(
+def test_every_send_result_belongs_to_its_message(
     fake_peer: Any, fake_broker: Any, sends: list[tuple[int, int, bool, int]]
 ) -> None:
     """However sends come, are keyed and cancelled: what a caller is told is where its own message lies, and nothing is lost."""
@@ -555,14 +563,14 @@ def test_every_result_belongs_to_its_message(
     run(fake_peer, fake_broker, test)
 
 
-def test_a_negative_linger_is_refused(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_negative_linger_time_is_refused(fake_peer: Any, fake_broker: Any) -> None:
     """The refusal says what the numbers mean."""
     with pytest.raises(ValueError, match="and must be 0 or more"):
         Producer("pg", "127.0.0.1:1", linger_ms=-1)
 
 
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="tasks that begin at once came with Python 3.12")
-def test_sends_work_in_a_loop_with_eager_tasks(fake_peer: Any, fake_broker: Any) -> None:
+def test_sends_work_in_an_event_loop_with_eager_tasks(fake_peer: Any, fake_broker: Any) -> None:
     """A task that has ended before ``create_task`` returns must not be waited for, nor count as under way."""
 
     async def test(broker: Any, producer: Producer) -> None:

@@ -65,7 +65,9 @@ def test_messages_are_sent_to_the_queues_in_turn(fake_peer: Any, fake_broker: An
 
 
 @pytest.mark.parametrize("code", [1, 14, 16, 17, 204, 205])
-def test_retryable_refusals_are_sent_again(fake_peer: Any, fake_broker: Any, code: int) -> None:
+def test_a_message_is_sent_again_after_a_retryable_refusal_of_the_broker(
+    fake_peer: Any, fake_broker: Any, code: int
+) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         def refuse_twice(asked: RemotingCommand) -> RemotingCommand:
             return response(asked, code, "no") if len(broker.peer.of_code(310)) <= 2 else broker.send(asked)
@@ -82,7 +84,9 @@ def test_retryable_refusals_are_sent_again(fake_peer: Any, fake_broker: Any, cod
 
 
 @pytest.mark.parametrize("code", [2, 13, 26])
-def test_other_refusals_are_not_sent_again(fake_peer: Any, fake_broker: Any, code: int) -> None:
+def test_a_message_is_not_sent_again_after_a_refusal_that_is_not_retryable(
+    fake_peer: Any, fake_broker: Any, code: int
+) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         broker.peer.answers[310] = lambda asked: response(asked, code, "no")
         with pytest.raises(RefusedError) as refused:
@@ -108,7 +112,9 @@ def test_a_send_is_retried_after_a_lost_connection(fake_peer: Any, fake_broker: 
 
 
 @pytest.mark.parametrize("status", list(SendStatus))
-def test_partial_durability_is_returned_as_a_send_status(fake_peer: Any, fake_broker: Any, status: SendStatus) -> None:
+def test_incomplete_durability_of_a_stored_message_is_returned_as_the_send_status(
+    fake_peer: Any, fake_broker: Any, status: SendStatus
+) -> None:
     async def test(broker: Any, producer: Producer) -> None:
         def answer(asked: RemotingCommand) -> RemotingCommand:
             stored = broker.send(asked)
@@ -121,7 +127,7 @@ def test_partial_durability_is_returned_as_a_send_status(fake_peer: Any, fake_br
     run(fake_peer, fake_broker, test)
 
 
-def test_a_send_creates_an_unknown_topic_with_bounded_queues(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_send_creates_an_unknown_topic_with_a_bounded_number_of_queues(fake_peer: Any, fake_broker: Any) -> None:
     """The auto-create topic tells where; with at most the producer's number of queues."""
 
     async def test(broker: Any, producer: Producer) -> None:
@@ -249,7 +255,7 @@ class MonthClock:
         return self.ms / 1000
 
 
-def test_unique_ids_have_rocketmqs_form() -> None:
+def test_unique_message_ids_have_the_form_of_rocketmq() -> None:
     """Address, process, time since the first of the month and a counter: 32 digits, 56 with IPv6; never the same twice."""
     clock = MonthClock(1_701_388_800_000 + 86_400_000)  # early December 2023 in any time zone
     maker = UniqueIdMaker("10.0.0.1", clock)
@@ -318,7 +324,9 @@ def test_send_all_splits_any_number_of_messages_into_batches(fake_peer: Any, fak
     run(fake_peer, fake_broker, test, max_message_bytes=600)
 
 
-def test_a_failed_send_all_returns_the_results_stored_before(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_failed_send_all_returns_the_results_of_the_batches_stored_before_the_failure(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Who sends all again would store the first ones twice."""
 
     async def test(broker: Any, producer: Producer) -> None:

@@ -101,7 +101,9 @@ def test_a_listener_passed_as_name_servers_is_refused(kind: Any, wrong: Any) -> 
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_no_message_is_delivered_after_suspend(fake_peer: Any, fake_broker: Any, orderly: bool) -> None:
+def test_no_message_is_delivered_to_a_listener_after_its_consumer_is_suspended(
+    fake_peer: Any, fake_broker: Any, orderly: bool
+) -> None:
     """A pull that the broker holds is answered after the call; its messages are pulled again after resume."""
 
     async def run() -> None:
@@ -161,7 +163,9 @@ def test_every_invalid_argument_raises_a_flint_error(fake_peer: Any, fake_broker
             made()
 
 
-def test_a_message_id_with_a_former_address_is_found_at_the_moved_broker(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_is_found_by_its_id_after_its_broker_moved_to_another_address(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """The id of a message holds the address that its broker had; nobody answers there any more."""
 
     async def run() -> None:

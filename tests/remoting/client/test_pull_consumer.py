@@ -83,7 +83,7 @@ def test_polling_alternates_between_queues(fake_peer: Any, fake_broker: Any) -> 
     run(fake_peer, fake_broker, test)
 
 
-def test_a_pull_outlasts_the_poll_that_started_it(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_pull_that_the_broker_holds_outlasts_the_poll_that_started_it(fake_peer: Any, fake_broker: Any) -> None:
     """A poll that finds nothing leaves its pull with the broker: what comes between two polls is there for the second."""
 
     async def test(broker: Any, consumer: PullConsumer) -> None:
@@ -98,7 +98,7 @@ def test_a_pull_outlasts_the_poll_that_started_it(fake_peer: Any, fake_broker: A
     run(fake_peer, fake_broker, test)
 
 
-def test_an_assigned_queue_begins_at_the_offset_of_the_group(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_assigned_queue_is_consumed_from_the_committed_offset_of_the_group(fake_peer: Any, fake_broker: Any) -> None:
     """Without one at the end, or at the beginning where that is asked for; assigned again it goes on where it was."""
 
     async def test(broker: Any, consumer: PullConsumer) -> None:
@@ -158,7 +158,7 @@ def test_invalid_calls_of_a_pull_consumer_are_refused(fake_peer: Any, fake_broke
     run(fake_peer, fake_broker, test)
 
 
-def test_a_failed_pull_is_raised_only_if_there_are_no_messages(
+def test_a_poll_raises_the_error_of_a_failed_pull_only_if_it_has_no_messages_to_return(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One broken queue must not hide the messages of the others, nor be hidden for good."""
@@ -188,7 +188,7 @@ def test_a_failed_pull_is_raised_only_if_there_are_no_messages(
     run(fake_peer, fake_broker, test)
 
 
-def test_an_illegal_position_is_corrected_and_logged(
+def test_an_illegal_position_of_a_pull_consumer_is_corrected_and_logged(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(broker: Any, consumer: PullConsumer) -> None:

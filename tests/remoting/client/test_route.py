@@ -133,7 +133,7 @@ def test_every_kind_of_client_begins_at_a_random_name_server(make: Any) -> None:
     assert min(begun.values()) > 50
 
 
-def test_a_client_without_name_servers_has_an_empty_list() -> None:
+def test_a_client_without_name_servers_has_an_empty_list_of_name_servers() -> None:
     """Who is given a broker's address asks nobody for routes."""
     assert RouteCache(Servers(), (), ManualClock()).name_servers == ()  # type: ignore[arg-type]
 
@@ -154,7 +154,7 @@ def route_of(queue_nums: int, order_topic_conf: str | None = None) -> TopicRoute
     ("key", "hash_code"),
     [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("Aa", 2112), ("BB", 2112)],
 )
-def test_a_key_chooses_the_queue_that_the_java_client_chooses(key: str, hash_code: int) -> None:
+def test_a_sharding_key_chooses_the_queue_that_the_java_client_chooses(key: str, hash_code: int) -> None:
     """``Math.abs(key.hashCode() % queues.size())`` of the queues by broker name and id, also of the least number there is."""
     for queue_nums in (1, 2, 3, 8):
         route = route_of(queue_nums)
@@ -163,7 +163,7 @@ def test_a_key_chooses_the_queue_that_the_java_client_chooses(key: str, hash_cod
         assert route.queue_by_key(key) == ordered[abs(java_remainder)]
 
 
-def test_a_key_of_a_topic_without_queues_is_refused() -> None:
+def test_a_sharding_key_for_a_topic_without_queues_is_refused() -> None:
     with pytest.raises(RefusedError, match="no queue to write to"):
         route_of(0).queue_by_key("k")
 

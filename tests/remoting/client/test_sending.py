@@ -119,7 +119,7 @@ def test_a_failed_broker_is_avoided_for_ten_minutes(fake_peer: Any, fake_broker:
     ("latency_ms", "backoff_ms"),
     [(550, 30_000), (1_000, 60_000), (2_500, 120_000), (3_000, 180_000), (20_000, 600_000)],
 )
-def test_a_slow_broker_is_avoided_for_its_backoff(
+def test_a_slow_broker_is_avoided_for_the_backoff_time_of_its_latency(
     fake_peer: Any, fake_broker: Any, latency_ms: int, backoff_ms: int
 ) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
@@ -165,7 +165,7 @@ def test_a_message_that_is_not_durable_is_sent_to_another_broker(fake_peer: Any,
     run(fake_peer, fake_broker, test, retry_when_not_durable=True)
 
 
-def test_a_failed_retry_returns_the_status_of_the_stored_message(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_send_returns_the_status_of_the_stored_message_if_its_retry_fails(fake_peer: Any, fake_broker: Any) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code.update(a=10, b=13)
         ways = []
@@ -191,7 +191,9 @@ def test_a_message_that_is_not_durable_is_not_sent_twice_to_one_broker(fake_peer
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 600, 3_000, 20_000]), st.integers(0, 200_000))))
-def test_the_backoff_chooses_an_available_broker_or_the_next_to_recover(events: list[tuple[str, int, int]]) -> None:
+def test_the_latency_backoff_chooses_available_brokers_or_the_broker_that_recovers_first(
+    events: list[tuple[str, int, int]],
+) -> None:
     clock = HandClock()
     backoff = LatencyBackoff(clock)
     free_at_ms = dict.fromkeys("abc", 0)

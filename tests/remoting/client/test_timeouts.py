@@ -60,7 +60,9 @@ async def took_s(call: Awaitable[object]) -> float:
 @pytest.mark.parametrize(
     "hangs", ["name server", "two name servers", "name server of a new topic", "broker", "everything"]
 )
-def test_a_timeout_bounds_the_whole_call(fake_peer: Any, fake_broker: Any, hangs: str, linger_ms: float | None) -> None:
+def test_the_timeout_of_a_client_call_bounds_the_whole_call(
+    fake_peer: Any, fake_broker: Any, hangs: str, linger_ms: float | None
+) -> None:
     async def run() -> None:
         async with fake_peer() as peer, fake_peer() as other:
             fake_broker(peer)
@@ -106,7 +108,7 @@ def test_a_known_route_is_used_if_no_name_server_answers_in_time(fake_peer: Any,
 
 
 @pytest.mark.parametrize("kind", ["request", "half message"])
-def test_an_old_route_leaves_time_to_send_if_no_name_server_answers(kind: str) -> None:
+def test_refreshing_an_old_route_leaves_time_to_send_if_no_name_server_answers(kind: str) -> None:
     """Before a request or a half message, the brokers must learn of the client, which needs the route, too."""
     cluster = FakeCluster(Choices(1), brokers=1)
 
@@ -252,14 +254,16 @@ def silent_queue(linger_ms: float, sends: list[tuple[int, str]]) -> list[tuple[i
 
 @pytest.mark.parametrize("linger_ms", [0, 5, 500, 20_000])
 @pytest.mark.parametrize("how", ["key", "queue", "any"])
-def test_each_of_many_timeouts_bounds_its_call(linger_ms: float, how: str) -> None:
+def test_each_send_ends_at_its_own_timeout_if_queued_batches_have_different_timeouts(
+    linger_ms: float, how: str
+) -> None:
     """Messages of other timeouts are other batches, one behind the other: none may add the time of those before it."""
     timeouts_ms = [300, 2_500, 300, 1_000, 300, 2_000, 400]
     for timeout_ms, duration_s in silent_queue(linger_ms, [(timeout_ms, how) for timeout_ms in timeouts_ms]):
         assert timeout_ms / 1000 - 0.02 <= duration_s <= timeout_ms / 1000 + 0.02
 
 
-def test_messages_of_one_batch_keep_separate_timeouts() -> None:
+def test_messages_of_the_same_batch_keep_separate_timeouts() -> None:
     """A batch is not over when the first of its messages, which has waited for long, is out of time."""
     cluster = FakeCluster(Choices(1), brokers=1)
 
@@ -279,7 +283,7 @@ def test_messages_of_one_batch_keep_separate_timeouts() -> None:
     cluster.loop.run(run())
 
 
-def test_a_linger_longer_than_the_timeout_leaves_time_to_send() -> None:
+def test_a_linger_time_longer_than_the_send_timeout_leaves_time_to_send() -> None:
     """Otherwise a message that no other joins would never be sent."""
     cluster = FakeCluster(Choices(1), brokers=1)
 

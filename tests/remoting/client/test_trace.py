@@ -70,7 +70,7 @@ def test_each_stored_message_has_a_trace_line(fake_peer: Any, fake_broker: Any, 
     run(fake_peer, fake_broker, test)
 
 
-def test_listener_calls_are_traced(fake_peer: Any, fake_broker: Any) -> None:
+def test_each_call_of_a_listener_is_traced(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         broker.topics.add("%RETRY%cg")
         for number in range(3):
@@ -116,7 +116,7 @@ def test_a_transaction_is_traced_to_its_end(fake_peer: Any, fake_broker: Any) ->
 
 
 @pytest.mark.parametrize("trouble", ["refused", "silent", "no topic"])
-def test_a_trace_that_cannot_be_written_fails_no_send(
+def test_a_trace_message_that_cannot_be_sent_fails_no_other_send(
     fake_peer: Any, fake_broker: Any, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must delay neither sends, however many there are, nor a close."""

@@ -147,7 +147,7 @@ def test_a_transaction_refused_by_the_broker_raises_refused_error(tmp_path: Path
     serve(tmp_path, body, reject=True)
 
 
-def test_an_unreadable_half_message_is_checked(tmp_path: Path) -> None:
+def test_a_half_message_with_an_unreadable_body_is_given_to_the_transaction_check(tmp_path: Path) -> None:
     """The check mostly goes by the id; unasked, the transaction would be rolled back in the end, and nobody would know why."""
     asked: list[tuple[bytes, str, str]] = []
 
@@ -165,7 +165,9 @@ def test_an_unreadable_half_message_is_checked(tmp_path: Path) -> None:
     serve(tmp_path, body, timeout_ms=10, check_interval_ms=50)
 
 
-def test_a_check_without_a_valid_record_is_refused_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_transaction_check_request_without_a_valid_message_is_refused_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The transaction stays open, and the log says which broker asked and why there was no answer."""
 
     async def body(name_server: str, _broker: Broker) -> None:

@@ -73,7 +73,7 @@ def test_requests_to_an_unreachable_address_fail(fake_peer: type[Peer]) -> None:
         with_peer(fake_peer, test)
 
 
-def test_a_failed_connection_is_not_reported_to_the_loop_if_its_caller_was_canceled(
+def test_a_failed_connection_of_a_canceled_caller_is_not_reported_to_the_event_loop(
     fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """asyncio.shield() reports it since Python 3.14, and a program that gave up a call would log an error."""
@@ -175,7 +175,7 @@ def test_every_request_from_the_server_is_answered(fake_peer: type[Peer]) -> Non
     with_peer(fake_peer, test)
 
 
-def test_hooks_run_before_requests_and_after_answers(fake_peer: type[Peer]) -> None:
+def test_client_hooks_run_before_each_request_and_after_each_answer(fake_peer: type[Peer]) -> None:
     class Signer:
         def __init__(self) -> None:
             self.seen: list[int] = []
@@ -196,7 +196,7 @@ def test_hooks_run_before_requests_and_after_answers(fake_peer: type[Peer]) -> N
     with_peer(fake_peer, test)
 
 
-def test_requests_above_max_in_flight_wait(fake_peer: type[Peer]) -> None:
+def test_requests_above_the_max_in_flight_limit_wait_for_an_answer(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         held: list[RemotingCommand] = []
         peer.answers[1] = held.append
@@ -214,7 +214,7 @@ def test_requests_above_max_in_flight_wait(fake_peer: type[Peer]) -> None:
     with_peer(fake_peer, test, max_in_flight=2)
 
 
-def test_closing_fails_waiting_requests(fake_peer: type[Peer]) -> None:
+def test_closing_a_client_fails_its_waiting_requests(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         peer.answers[1] = lambda _: None
         asking = asyncio.ensure_future(client.invoke(peer.address, request(1), 5_000))
@@ -247,7 +247,7 @@ def test_parse_address_accepts_ipv6_and_refuses_invalid_addresses() -> None:
             parse_address(wrong)
 
 
-def test_a_thread_without_a_loop_sends_requests_by_a_loop_thread(fake_peer: type[Peer]) -> None:
+def test_a_thread_without_an_event_loop_sends_requests_by_a_loop_thread(fake_peer: type[Peer]) -> None:
     """The peer runs in a loop of its own; the client's calls block a worker thread, as a script would."""
 
     async def run() -> None:
@@ -263,7 +263,7 @@ def test_a_thread_without_a_loop_sends_requests_by_a_loop_thread(fake_peer: type
     asyncio.run(run())
 
 
-def test_small_requests_of_one_loop_turn_are_sent_in_one_write(
+def test_small_requests_of_the_same_event_loop_iteration_are_sent_in_one_write(
     fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A system call costs more than all else that a small send does; large frames are written as they come."""
@@ -353,7 +353,7 @@ def test_canceled_requests_leave_nothing_waiting(fake_peer: type[Peer], cancelle
     with_peer(fake_peer, test)
 
 
-def test_a_connection_without_any_answers_is_replaced(fake_peer: type[Peer], monkeypatch: Any) -> None:
+def test_a_connection_on_which_no_request_is_answered_is_replaced(fake_peer: type[Peer], monkeypatch: Any) -> None:
     """A path that is cut without a word: heartbeats would keep the dead connection, and every request would time out on it."""
     monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.05)
 
@@ -369,7 +369,9 @@ def test_a_connection_without_any_answers_is_replaced(fake_peer: type[Peer], mon
     with_peer(fake_peer, test)
 
 
-def test_a_slow_answer_does_not_close_a_connection_with_other_answers(fake_peer: type[Peer], monkeypatch: Any) -> None:
+def test_a_slow_answer_does_not_close_a_connection_on_which_other_requests_are_answered(
+    fake_peer: type[Peer], monkeypatch: Any
+) -> None:
     """Others' answers come on it, as those of heartbeats do beside a pull that is held."""
     monkeypatch.setattr("flintmq.remoting.client.connection.SILENCE_S", 0.05)
 
@@ -388,7 +390,7 @@ def test_a_slow_answer_does_not_close_a_connection_with_other_answers(fake_peer:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "closing"])
-def test_a_connection_lost_at_once_does_not_block_the_loop(
+def test_a_connection_that_is_lost_at_once_does_not_block_the_event_loop(
     fake_peer: type[Peer], monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
     """A request that begins in that turn of the loop must not wait for the attempt that is over, again and again, for good."""
@@ -423,7 +425,7 @@ def test_a_connection_lost_at_once_does_not_block_the_loop(
     with_peer(fake_peer, test)
 
 
-def test_the_error_about_a_server_with_tls_names_the_option(fake_peer: type[Peer]) -> None:
+def test_the_error_of_a_plain_client_at_a_tls_server_names_the_tls_option(fake_peer: type[Peer]) -> None:
     """A plain frame gets an alert of TLS, which is no frame."""
 
     async def run() -> None:

@@ -28,7 +28,7 @@ SOON = ConsumerSettings(
 )
 
 
-def test_a_trouble_is_logged_at_once_and_then_with_growing_pauses() -> None:
+def test_a_continuing_problem_is_logged_at_once_and_then_with_growing_pauses() -> None:
     clock = ManualClock()
     troubles = Troubles(clock)
     told_s = []
@@ -50,7 +50,9 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_an_unreachable_name_server_is_logged_once_and_listed_as_a_trouble(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_name_server_is_logged_once_and_listed_in_the_troubles_of_the_consumer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def run() -> None:
         async with Consumer("g", "127.0.0.1:1", settings=SOON) as consumer:
             await consumer.subscribe("Orders")
@@ -68,7 +70,7 @@ def test_an_unreachable_name_server_is_logged_once_and_listed_as_a_trouble(caplo
     assert "%RETRY%" not in "".join(told)
 
 
-def test_a_missing_topic_is_logged_once_and_no_trouble_after_its_creation(
+def test_a_missing_topic_is_logged_once_and_removed_from_the_troubles_after_its_creation(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:
@@ -92,7 +94,7 @@ def test_a_missing_topic_is_logged_once_and_no_trouble_after_its_creation(
     assert len([line for line in warnings(caplog) if "Later" in line]) == 1
 
 
-def test_an_unreachable_broker_costs_one_attempt_at_a_time_and_one_line(
+def test_an_unreachable_broker_causes_one_connection_attempt_at_a_time_and_one_log_line(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each of 65 queues that connects by itself makes 76 connections a second, and as many lines."""
@@ -146,7 +148,9 @@ def test_an_unreachable_broker_costs_one_attempt_at_a_time_and_one_line(
 @pytest.mark.parametrize("fault", ["refusing", "silent"])
 @pytest.mark.parametrize("away", [0, 1])
 @pytest.mark.parametrize("orderly", [False, True])
-def test_an_unreachable_broker_stops_no_queue_of_another_broker(fault: str, away: int, orderly: bool) -> None:
+def test_an_unreachable_broker_does_not_stop_the_consumption_of_queues_of_another_broker(
+    fault: str, away: int, orderly: bool
+) -> None:
     """This holds at the start, for stored offsets, for renewed locks and for given up queues."""
     cluster = FakeCluster(Choices(4), brokers=2)
     got: list[bytes] = []

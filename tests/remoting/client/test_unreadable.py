@@ -125,7 +125,7 @@ def test_a_queue_of_only_unreadable_messages_is_polled_to_its_end(fake_peer: Any
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_decompressed_bodies_of_one_answer_are_bounded_together(
+def test_the_total_size_of_decompressed_bodies_of_a_pull_answer_is_bounded(
     fake_peer: Any, fake_broker: Any, damaged: bool
 ) -> None:
     """32 small messages can become gigabytes: what one answer has no room for comes with the next one."""
@@ -156,7 +156,7 @@ def test_decompressed_bodies_of_one_answer_are_bounded_together(
     run(fake_peer, fake_broker, test)
 
 
-def test_decompressed_bodies_of_a_query_are_bounded_together(fake_peer: Any, fake_broker: Any) -> None:
+def test_the_total_size_of_decompressed_bodies_of_a_query_is_bounded(fake_peer: Any, fake_broker: Any) -> None:
     """Its messages are all shown; those for which there is no room say so."""
 
     async def test(broker: Any) -> None:
@@ -214,7 +214,7 @@ def test_unreadable_messages_are_sent_back_and_not_given_to_the_listener(
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_unreadable_deliver_gives_unreadable_messages_to_the_listener(
+def test_the_unreadable_setting_deliver_gives_unreadable_messages_to_the_listener(
     fake_peer: Any, fake_broker: Any, lists: bool
 ) -> None:
     """The message has the error, and the result of the listener counts."""
@@ -298,7 +298,7 @@ def test_a_broadcasting_consumer_skips_an_unreadable_message(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_message_unreadable_also_for_the_broker_is_skipped_after_its_retries(
+def test_a_message_that_client_and_broker_cannot_read_is_skipped_after_its_retries(
     fake_peer: Any, fake_broker: Any, orderly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After as many tries as a message has: else it would hold up for good what its queue commits."""
@@ -349,7 +349,7 @@ def test_sending_back_is_retried_while_the_broker_is_busy(fake_peer: Any, fake_b
     run(fake_peer, fake_broker, test)
 
 
-def test_an_iteration_skips_unreadable_messages(fake_peer: Any, fake_broker: Any) -> None:
+def test_an_iteration_over_a_consumer_skips_unreadable_messages(fake_peer: Any, fake_broker: Any) -> None:
     """Without a listener, too."""
 
     async def test(broker: Any) -> None:
@@ -390,7 +390,7 @@ def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fak
 
 @pytest.mark.parametrize("withholds", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 32])
-def test_units_keep_the_order_and_separate_withheld_messages(
+def test_delivery_units_keep_the_order_and_contain_each_withheld_message_alone(
     fake_peer: Any, fake_broker: Any, withholds: bool, size: int
 ) -> None:
     """Each that the listener does not get is alone, whatever stands around it."""
@@ -414,13 +414,15 @@ def test_units_keep_the_order_and_separate_withheld_messages(
 
 
 @pytest.mark.parametrize("value", ["first", "", None, "RETRY"])
-def test_an_invalid_unreadable_setting_is_refused(value: Any) -> None:
+def test_an_invalid_value_of_the_unreadable_setting_is_refused(value: Any) -> None:
     """When it is made, with what fits."""
     with pytest.raises(ValueError, match=r"unreadable is .*, and must be one of 'retry', 'deliver'"):
         ConsumerSettings(unreadable=value)
 
 
-def test_ordinary_messages_are_decoded_once(fake_peer: Any, fake_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readable_messages_are_decoded_only_once(
+    fake_peer: Any, fake_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Records are examined singly only if an answer has an unreadable record, because this takes time."""
 
     async def test(broker: Any) -> None:

@@ -74,7 +74,7 @@ def test_topics_are_created_changed_and_deleted(bench: Any, ask: Any) -> None:
     )
 
 
-def test_the_config_of_a_topic_has_the_form_of_rocketmq_5(with_topic: Any, ask: Any) -> None:
+def test_the_returned_configuration_of_a_topic_has_the_json_form_of_rocketmq_5(with_topic: Any, ask: Any) -> None:
     """Its mqadmin does not ask for all topics to see one."""
     bench = with_topic
     handlers = AdminTopicProcessor(bench.state.api).handlers()
@@ -93,7 +93,7 @@ def test_the_config_of_a_topic_has_the_form_of_rocketmq_5(with_topic: Any, ask: 
     assert (missing.code, missing.remark) == (17, "topic[none] not exist [topic.missing]")
 
 
-def test_the_config_of_a_group_has_the_form_of_rocketmq_5(bench: Any, ask: Any) -> None:
+def test_the_returned_configuration_of_a_group_has_the_json_form_of_rocketmq_5(bench: Any, ask: Any) -> None:
     """To ask for a group must not make one."""
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     missing = ask(handlers, bench.request(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}))
@@ -254,7 +254,7 @@ def test_consume_statistics_have_the_lag_of_groups(with_topic: Any, ask: Any) ->
     assert left["offsetTable"] == {}, "a group that is online no longer counts topics it left"
 
 
-def test_offsets_are_cloned_compared_and_returned_with_time_spans(with_topic: Any, ask: Any) -> None:
+def test_consumer_offsets_are_cloned_compared_and_returned_with_time_spans(with_topic: Any, ask: Any) -> None:
     bench = with_topic
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     clone = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
@@ -280,7 +280,7 @@ def test_offsets_are_cloned_compared_and_returned_with_time_spans(with_topic: An
     assert ask(handlers, bench.request(Code.QUERY_CONSUME_TIME_SPAN, {"topic": "none", "group": "g"})).code == 17
 
 
-def test_standard_json_is_returned_on_request(with_topic: Any, ask: Any) -> None:
+def test_tables_with_numeric_keys_are_returned_in_standard_json_on_request(with_topic: Any, ask: Any) -> None:
     """RocketMQ writes numbers that are keys without quotes, which no JSON parser but its own takes."""
     bench = with_topic
     bench.state.offsets.commit("T", "g", 0, 5)
@@ -355,7 +355,9 @@ def test_an_offset_reset_is_pushed_to_the_consumers(with_topic: Any, ask: Any) -
     assert ask(handlers, bench.request(Code.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 1
 
 
-def test_requests_of_tools_are_forwarded_to_clients(bench: Any, ask_later: Any, new_channel: Any) -> None:
+def test_requests_of_admin_tools_are_forwarded_to_the_clients_of_a_group(
+    bench: Any, ask_later: Any, new_channel: Any
+) -> None:
     handlers = AdminClientProcessor(bench.state.api).handlers()
     silent = new_channel()
     bench.state.consumers.register("g", bench.channel, "c", [], version=407)
@@ -431,7 +433,7 @@ def test_settings_are_returned_and_changed_only_from_an_allow_list(bench: Any, a
     assert bench.state.config is changed
 
 
-def test_properties_text_is_ascii_and_read_back_unchanged() -> None:
+def test_settings_formatted_as_java_properties_are_ascii_and_read_back_unchanged() -> None:
     values = {"a": "b=c:d", "path": "C:\\x", "text": " ü\n中\t", "empty": ""}
     raw = format_properties(values)
     assert raw.isascii()
@@ -461,7 +463,7 @@ def test_statistics_of_the_last_minute_are_returned(bench: Any, ask: Any) -> Non
     assert stats.tps("TOPIC_PUT_NUMS", "T") == 0.0
 
 
-def test_runtime_figures_have_every_key_tools_read(bench: Any, ask: Any) -> None:
+def test_runtime_figures_have_every_key_that_admin_tools_read(bench: Any, ask: Any) -> None:
     handlers = AdminBrokerProcessor(bench.state.api).handlers()
     for _ in range(7):
         bench.state.stats.put_messages += 100

@@ -47,7 +47,7 @@ def test_a_heartbeat_registers_a_member_and_creates_the_retry_topic(bench: Any, 
     assert len(bench.channel.sent) == 1
 
 
-def test_retry_topics_are_marked_in_unit_mode_and_created_for_long_groups(bench: Any, ask: Any) -> None:
+def test_retry_topics_are_marked_in_unit_mode_and_created_for_groups_with_long_names(bench: Any, ask: Any) -> None:
     """Tools find a group's brokers by the route of its retry topic, also where that name is too long for a message."""
     handlers = ClientManageProcessor(bench.state.api).handlers()
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T", unitMode=True)))
@@ -57,7 +57,9 @@ def test_retry_topics_are_marked_in_unit_mode_and_created_for_long_groups(bench:
     assert ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "x" * 256, "T"))).code == 1
 
 
-def test_the_other_members_are_notified_when_a_client_unregisters(bench: Any, ask: Any, new_channel: Any) -> None:
+def test_members_of_a_group_are_notified_when_another_member_unregisters(
+    bench: Any, ask: Any, new_channel: Any
+) -> None:
     handlers = ClientManageProcessor(bench.state.api).handlers()
     other = new_channel()
     ask(handlers, bench.request(Code.HEART_BEAT, None, heartbeat("a", "g", "T")))
@@ -71,7 +73,7 @@ def test_the_other_members_are_notified_when_a_client_unregisters(bench: Any, as
     assert len(bench.state.producers.members("pg")) == 1
 
 
-def test_subscriptions_are_checked_on_request(bench: Any, ask: Any) -> None:
+def test_the_filter_of_a_subscription_is_checked_on_request(bench: Any, ask: Any) -> None:
     def broken(expression: str, codes: frozenset[int]) -> Any:
         raise RefusedError(23, f"no SQL: {expression}", reason="filter.syntax")
 
@@ -113,7 +115,7 @@ def test_listing_the_members_of_an_empty_group_is_an_error(bench: Any, ask: Any)
     assert fastjson.loads(answer.body) == {"consumerIdList": ["a"]}
 
 
-def test_offsets_are_stored_and_a_queue_held_in_memory_starts_at_0(bench: Any, ask: Any) -> None:
+def test_consumer_offsets_are_stored_and_default_to_0_while_the_whole_queue_is_in_memory(bench: Any, ask: Any) -> None:
     handlers = ConsumerManageProcessor(bench.state.api).handlers()
     queue = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
     assert ask(handlers, bench.request(Code.QUERY_CONSUMER_OFFSET, queue)).ext_fields == {"offset": "0"}

@@ -95,7 +95,7 @@ def names(bench: Any, ask: Any) -> Names:
         ("10.0.0.5", ("192.168.1.7", 19876), "mq:2"),
     ],
 )
-def test_clients_of_each_network_get_the_advertised_address(
+def test_clients_get_the_broker_address_advertised_for_their_network(
     bench: Any, ask: Any, broker_from: str, client_came_to: tuple[str, int], told: str
 ) -> None:
     """A broker on another machine is not where the name server is, whatever it says."""
@@ -150,7 +150,7 @@ def test_a_registration_returns_the_master_and_the_order_configuration(names: Na
     assert fastjson.loads(names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").body)["orderTopicConf"] == "a:4"
 
 
-def test_a_query_compares_the_data_version_of_a_broker(names: Names) -> None:
+def test_a_data_version_query_says_whether_the_registration_of_a_broker_changed(names: Names) -> None:
     identity = {"brokerName": "a", "brokerAddr": "h:1", "clusterName": "C", "brokerId": "0"}
     assert names.ask(Code.QUERY_DATA_VERSION, b'{"counter":1,"timestamp":2}', **identity).ext_fields == {
         "changed": "true"
@@ -210,7 +210,7 @@ def test_only_listed_settings_of_the_name_server_can_be_changed(names: Names) ->
         assert names.ask(Code.UPDATE_NAMESRV_CONFIG, refused).code == code
 
 
-def test_the_config_processor_passes_the_processor_kit() -> None:
+def test_the_name_server_config_processor_passes_the_processor_test_kit() -> None:
     """A value that was put is found until it is deleted; settings are told without an error."""
     key = {"namespace": "N", "key": "k"}
     samples = [

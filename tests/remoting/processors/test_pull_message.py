@@ -116,7 +116,7 @@ def as_lite(request: Request) -> Request:
     return request
 
 
-def test_the_fast_pull_answer_equals_the_general_answer(pulls: Pulls) -> None:
+def test_the_fast_encoder_and_the_general_encoder_write_the_same_pull_answer(pulls: Pulls) -> None:
     """The answers of the hot path are written by hand."""
     pulls.put(b"body")
     (answer,) = pulls.process(pulls.pull())
@@ -127,7 +127,7 @@ def test_the_fast_pull_answer_equals_the_general_answer(pulls: Pulls) -> None:
     assert command.ext_fields == answer.ext_fields
 
 
-def test_a_pull_without_messages_is_held_until_an_arrival(pulls: Pulls) -> None:
+def test_a_pull_without_messages_is_held_until_a_message_arrives(pulls: Pulls) -> None:
     """Once; without the flag it is answered at once."""
     (answer,) = pulls.process(pulls.pull())
     assert answer.code == ResponseCode.PULL_NOT_FOUND
@@ -151,7 +151,7 @@ def test_a_pull_beyond_the_queue_returns_the_next_valid_offset(pulls: Pulls, que
     assert answer.ext_fields["nextBeginOffset"] == "2"
 
 
-def test_a_pull_commits_its_offset_only_with_the_flag(pulls: Pulls) -> None:
+def test_a_pull_commits_its_offset_only_with_the_commit_offset_flag(pulls: Pulls) -> None:
     """Only where its flag says so."""
     pulls.put(b"1")
     pulls.process(pulls.pull(commitOffset="7"))
@@ -170,7 +170,9 @@ def test_a_pull_commits_its_offset_only_with_the_flag(pulls: Pulls) -> None:
         ({"subscription": "a ||", "expressionType": "SQL92"}, ResponseCode.SYSTEM_ERROR),
     ],
 )
-def test_a_forbidden_pull_has_its_response_code(pulls: Pulls, fields: dict[str, str], code: int) -> None:
+def test_a_forbidden_pull_is_refused_with_the_response_code_that_clients_expect(
+    pulls: Pulls, fields: dict[str, str], code: int
+) -> None:
     """Each with the code that clients act on."""
     (answer,) = pulls.process(pulls.pull(**fields))
     assert answer.code == code
@@ -192,7 +194,7 @@ def test_a_pull_needs_permission_of_broker_group_and_topic(pulls: Pulls) -> None
     assert [word in answer.remark for word, answer in (("broker", of_broker), ("topic", of_topic))] == [True, True]
 
 
-def test_pulls_are_postponed_when_the_loop_iteration_is_long(pulls: Pulls) -> None:
+def test_pulls_are_postponed_when_the_event_loop_iteration_takes_too_long(pulls: Pulls) -> None:
     """The first is answered in any case."""
     pulls.put(b"1")
     pulls.server.busy = True

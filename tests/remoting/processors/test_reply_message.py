@@ -138,12 +138,14 @@ def test_a_reply_to_an_unknown_requester_is_refused(replying: Any) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(FlushStatus.TIMEOUT, 10), (FlushStatus.FENCED, 14)])
-def test_a_reply_has_the_durability_codes_of_a_send(replying: Any, status: FlushStatus, code: int) -> None:
+def test_a_reply_is_answered_with_the_durability_response_codes_of_a_send(
+    replying: Any, status: FlushStatus, code: int
+) -> None:
     replying.state.store.status = status
     assert replying.send().code == code
 
 
-def test_a_reply_that_is_invalid_as_a_send_is_refused_and_not_pushed(replying: Any) -> None:
+def test_a_reply_with_an_unknown_topic_or_queue_is_refused_and_not_pushed(replying: Any) -> None:
     """Nothing is pushed then."""
     assert replying.send(topic="no such topic").code == 1
     assert replying.send(queueId="9").code == 1

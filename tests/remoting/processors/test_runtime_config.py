@@ -72,7 +72,7 @@ def test_an_invalid_value_changes_no_setting(bench: Any, ask: Any, name: str) ->
     assert bench.state.config is before
 
 
-def test_a_refused_setting_undoes_all_settings_of_the_request(bench: Any, ask: Any) -> None:
+def test_a_refused_setting_undoes_all_changed_settings_of_its_request(bench: Any, ask: Any) -> None:
     """One that is refused takes the others with it."""
     before = bench.state.config
     assert change(bench, ask, fileReservedTime="71", storePathRootDir="/tmp/x").code == ResponseCode.NO_PERMISSION
@@ -80,7 +80,7 @@ def test_a_refused_setting_undoes_all_settings_of_the_request(bench: Any, ask: A
     assert bench.state.config is before
 
 
-def test_changed_switches_take_effect_at_once(bench: Any, ask: Any) -> None:
+def test_changed_boolean_settings_take_effect_at_once(bench: Any, ask: Any) -> None:
     """An answer that says yes and changes nothing would be a lie."""
     state = bench.state
     change(bench, ask, autoCreateTopicEnable="false", autoCreateSubscriptionGroup="false")
@@ -153,7 +153,9 @@ def test_a_recreated_template_topic_has_the_changed_queue_number(bench: Any, ask
         ("storePathRootDir", ""),
     ],
 )
-def test_the_refusal_of_a_misspelled_key_suggests_a_key(bench: Any, ask: Any, misspelled: str, meant: str) -> None:
+def test_the_refusal_of_a_misspelled_setting_suggests_the_right_name(
+    bench: Any, ask: Any, misspelled: str, meant: str
+) -> None:
     """A key that there is was spelled right, and may not be changed."""
     refused = change(bench, ask, **{misspelled.replace(".", "__"): "1"})
     assert refused.code == ResponseCode.NO_PERMISSION

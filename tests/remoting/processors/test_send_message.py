@@ -105,7 +105,7 @@ def test_sends_are_stored_and_answered(sends: Sends) -> None:
     assert sends.store.reader.max_queue_offset("T", 1) == 2
 
 
-def test_the_fast_send_answer_equals_the_general_answer(sends: Sends) -> None:
+def test_the_fast_encoder_and_the_general_encoder_write_the_same_send_answer(sends: Sends) -> None:
     """The answers of the hot path are written by hand."""
     (answer,) = sends.process(sends.send())
     sends.state.server.answers_as_bytes = True
@@ -118,7 +118,7 @@ def test_the_fast_send_answer_equals_the_general_answer(sends: Sends) -> None:
     assert command.ext_fields["queueOffset"] == "1"
 
 
-def test_a_refused_send_does_not_fail_its_neighbors(sends: Sends) -> None:
+def test_a_refused_send_does_not_fail_the_sends_that_are_processed_with_it(sends: Sends) -> None:
     """A missing topic, a queue that is not there, a defect in the intake."""
     intake, single = sends.state.intake, sends.state.intake.single
 
@@ -174,7 +174,7 @@ def test_a_send_is_answered_after_its_flush_status_is_known(
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
-def test_a_send_with_wait_false_is_answered_at_once(sends: Sends) -> None:
+def test_a_send_with_wait_false_is_answered_before_its_flush(sends: Sends) -> None:
     """WAIT=false: its neighbours go on waiting."""
     waiter = sends.waits()
     now: list[list[int]] = []

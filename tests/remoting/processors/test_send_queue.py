@@ -64,7 +64,7 @@ def harness() -> Harness:
     return Harness()
 
 
-def test_sends_of_one_loop_iteration_are_appended_together(harness: Harness) -> None:
+def test_sends_of_the_same_event_loop_iteration_are_appended_together(harness: Harness) -> None:
     """One append and one sync for all of them."""
     harness.add("a", "b")
     harness.add("c")
@@ -74,7 +74,7 @@ def test_sends_of_one_loop_iteration_are_appended_together(harness: Harness) -> 
     assert harness.loop.run_one() == 0
 
 
-def test_sends_above_the_size_limit_wait_for_the_next_iteration(harness: Harness) -> None:
+def test_sends_above_the_size_limit_of_an_event_loop_iteration_wait_for_the_next_iteration(harness: Harness) -> None:
     """Other connections are read in between; a single send is taken however large it is."""
     harness.add("a", size_bytes=SHARE_BYTES + 1)
     harness.add("b", "c", size_bytes=SHARE_BYTES // 2)
@@ -84,7 +84,7 @@ def test_sends_above_the_size_limit_wait_for_the_next_iteration(harness: Harness
     assert len(harness.queue) == 0
 
 
-def test_a_large_append_is_stored_in_several_iterations(harness: Harness) -> None:
+def test_a_large_append_is_stored_in_several_event_loop_iterations(harness: Harness) -> None:
     """Each step is an iteration of its own, and sends that arrive meanwhile are stored after it."""
     done: list[int] = []
 
@@ -137,11 +137,11 @@ def requests(count: int) -> list[Any]:
     return [object() for _ in range(count)]
 
 
-def test_fast_failure_is_off_by_default() -> None:
+def test_the_fast_failure_of_late_sends_is_off_by_default() -> None:
     assert not BrokerConfig().admission.fast_failure
 
 
-def test_a_send_that_waited_too_long_is_refused_with_the_place_of_the_wait() -> None:
+def test_the_refusal_of_a_send_that_waited_too_long_says_where_the_send_waited() -> None:
     control = FastFailure()
     control.appended(1.0, 0.003)
     control.arrived(1.05, 2)
@@ -173,7 +173,7 @@ def test_a_send_that_waited_for_a_slow_append_is_refused() -> None:
     assert control.overdue(requests(1), 10.5, ON) == [], "who came later has not waited"
 
 
-def test_a_send_left_for_the_next_loop_turn_is_checked_in_that_turn() -> None:
+def test_a_send_left_for_the_next_event_loop_iteration_is_checked_in_that_iteration() -> None:
     """A turn takes no more than so many bytes; what a read brought may be parted by that."""
     control = FastFailure()
     control.arrived(1.0, 3)

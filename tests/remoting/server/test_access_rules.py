@@ -176,7 +176,7 @@ def test_unknown_request_codes_are_refused(code: int, tmp_path: Path) -> None:
     assert outcome(door, asked(code)) == "3"
 
 
-def test_extra_codes_classifies_the_codes_of_plugins(tmp_path: Path) -> None:
+def test_the_acl_extra_codes_setting_classifies_the_request_codes_of_plugins(tmp_path: Path) -> None:
     """``acl.extra_codes``."""
     door = authenticator(tmp_path)
     assert [outcome(door, asked(60_001, who)) for who in (None, "nothing-key")] == ["acl.unsigned", "ok"]
@@ -185,7 +185,9 @@ def test_extra_codes_classifies_the_codes_of_plugins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "name"), [(10, "topic"), (310, "b"), (320, "b"), (324, "topic"), (325, "b")])
-def test_sends_need_permission_for_their_topic_under_every_field_name(code: int, name: str, tmp_path: Path) -> None:
+def test_sends_need_permission_for_their_topic_under_every_name_of_the_topic_field(
+    code: int, name: str, tmp_path: Path
+) -> None:
     """Batches need PUB; a retry topic needs its own group, whatever group the request names; a trace is taken, nothing else."""
     door = authenticator(tmp_path)
     other = {**FIELDS, name: "U", "topic" if name == "b" else "b": "T"}
@@ -211,7 +213,9 @@ def test_sends_need_permission_for_their_topic_under_every_field_name(code: int,
         (46, {"group": "G", "subscriptionData": {"topic": "U"}}),
     ],
 )
-def test_a_body_with_a_foreign_topic_or_group_is_refused(code: int, body: object, tmp_path: Path) -> None:
+def test_a_request_body_with_a_topic_or_group_without_permission_is_refused(
+    code: int, body: object, tmp_path: Path
+) -> None:
     """One foreign topic or group among one's own is enough to refuse all of it."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(code, "reader-key", body=json.dumps(body).encode())) == "acl.permission"
@@ -219,7 +223,9 @@ def test_a_body_with_a_foreign_topic_or_group_is_refused(code: int, body: object
 
 
 @pytest.mark.parametrize(("code", "name"), [(33, "offset"), (36, "offset"), (37, "commitLogOffset")])
-def test_access_by_physical_offset_needs_permission_for_its_topic(code: int, name: str, tmp_path: Path) -> None:
+def test_requests_by_physical_offset_need_permission_for_the_topic_of_the_message(
+    code: int, name: str, tmp_path: Path
+) -> None:
     """Otherwise a reader of one topic could view every message, or have it sent back into a group of its own."""
     door = authenticator(tmp_path)
     topics = {100: "T", 200: "U", 300: "%RETRY%G", 400: "%RETRY%H"}
@@ -230,7 +236,7 @@ def test_access_by_physical_offset_needs_permission_for_its_topic(code: int, nam
     assert results == {100: "ok", 200: "acl.permission", 300: retry, 400: "acl.permission", 500: "ok"}
 
 
-def test_address_lists_restrict_access_but_replace_no_signature(tmp_path: Path) -> None:
+def test_address_lists_restrict_access_and_do_not_replace_a_signature(tmp_path: Path) -> None:
     """``compat: safe``: everyone signs; who is not on a list that there is may not come in."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(25, "local-key", host="10.1.0.2")) == "ok"
@@ -243,7 +249,7 @@ def test_address_lists_restrict_access_but_replace_no_signature(tmp_path: Path) 
     assert outcome(door, asked(25, "local-key")) == "acl.address"
 
 
-def test_strict_mode_accepts_listed_addresses_without_a_signature(tmp_path: Path) -> None:
+def test_strict_compatibility_accepts_listed_addresses_without_a_signature(tmp_path: Path) -> None:
     """``compat: strict``: a listed address needs no signature, globally not even a key."""
     door = authenticator(tmp_path, strict=True)
     assert outcome(door, asked(25, "local-key", host="10.1.0.1", secret="another secret")) == "ok"
@@ -254,7 +260,7 @@ def test_strict_mode_accepts_listed_addresses_without_a_signature(tmp_path: Path
     assert outcome(door, asked(25, None, host="127.0.0.2")) == "acl.unsigned"
 
 
-def test_both_ways_to_sign_a_query_are_accepted(tmp_path: Path) -> None:
+def test_a_query_signed_with_or_without_the_unique_key_field_is_accepted(tmp_path: Path) -> None:
     """RocketMQ's client signs _UNIQUE_KEY_QUERY, RocketMQ's broker verifies without it."""
     door = authenticator(tmp_path)
     fields = {**FIELDS, "key": "k", "_UNIQUE_KEY_QUERY": "true", "AccessKey": "reader-key"}

@@ -37,7 +37,7 @@ def lingering(broker: EmbeddedBroker) -> list[tuple[int, int]]:
     return broker.broker.call(ask)
 
 
-def test_a_stopping_server_closes_connections_without_a_reset(broker: EmbeddedBroker) -> None:
+def test_a_stopping_server_closes_connections_without_a_tcp_reset(broker: EmbeddedBroker) -> None:
     """A reset would take the last answers along."""
     wires = [Wire(broker.address) for _ in range(2)]
     for wire in wires:

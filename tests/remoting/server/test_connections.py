@@ -43,7 +43,7 @@ class Table(Connections):
         return peer, self.opened(peer)
 
 
-def test_connections_above_a_limit_are_refused() -> None:
+def test_connections_above_a_connection_limit_are_refused() -> None:
     """The limits hold for all peers together and for each address; an ended connection no longer counts."""
     table = Table(connections=3, connections_per_address=2)
     first, _ = table.add()
@@ -58,7 +58,7 @@ def test_connections_above_a_limit_are_refused() -> None:
     assert table.add()[1] == ""
 
 
-def test_the_connection_that_buffers_most_is_closed() -> None:
+def test_the_connection_that_buffers_the_most_bytes_is_closed_above_the_total_limit() -> None:
     """Not the one that happens to be accounted last."""
     table = Table(buffered_bytes=100)
     large, small = table.add()[0], table.add()[0]
@@ -86,7 +86,9 @@ def test_the_connection_that_buffers_most_is_closed() -> None:
         ({"partial_since_s": 5.0}, FRAME_TIMEOUT_S + 6, "the rest of a frame"),
     ],
 )
-def test_a_silent_connection_is_closed_after_its_limit(facts: dict[str, Any], at_s: float, reason: str | None) -> None:
+def test_a_silent_connection_is_closed_after_its_time_limit(
+    facts: dict[str, Any], at_s: float, reason: str | None
+) -> None:
     """At the limit it stays, beyond it is closed: a descriptor is held for nothing."""
     table = Table()
     peer, _ = table.add(**facts)
@@ -94,7 +96,7 @@ def test_a_silent_connection_is_closed_after_its_limit(facts: dict[str, Any], at
     assert (peer.closed_for is None) if reason is None else (reason in peer.closed_for)
 
 
-def test_connection_hooks_are_called_once_for_each_event() -> None:
+def test_connection_hooks_are_called_once_for_each_connection_event() -> None:
     """They learn neither the begin nor the end of a refused connection."""
     heard: list[tuple[str, Any]] = []
 
@@ -112,7 +114,7 @@ def test_connection_hooks_are_called_once_for_each_event() -> None:
     assert heard == [("open", peer), ("idle", peer), ("fail", peer), ("close", peer)]
 
 
-def test_a_close_waits_for_connections_and_aborts_slow_connections() -> None:
+def test_closing_a_server_waits_for_its_connections_and_aborts_slow_connections() -> None:
     """A peer that never reads its answers must not keep a broker from stopping."""
 
     async def close() -> list[str]:

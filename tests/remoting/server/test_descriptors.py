@@ -43,12 +43,12 @@ def holes_filled(fd: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("limit", "ceiling"), [(1_024, 1_024 - RESERVED_MAX), (1 << 20, (1 << 20) - RESERVED_MAX), (256, 192), (64, 48)]
 )
-def test_the_ceiling_of_connections_follows_the_descriptor_limit(limit: int, ceiling: int) -> None:
+def test_the_ceiling_of_connections_follows_the_file_descriptor_limit(limit: int, ceiling: int) -> None:
     """A small limit must leave something to both."""
     assert connections_ceiling(limit) == ceiling
 
 
-def test_has_room_counts_all_free_descriptors_below_the_ceiling(limits: tuple[int, int]) -> None:
+def test_has_room_counts_all_free_file_descriptors_below_the_ceiling(limits: tuple[int, int]) -> None:
     """Whoever holds the descriptors: those of a program around count as well, and the limit is looked at each time."""
     with socket.socket() as listening, holes_filled(listening.fileno()):
         lowest = os.dup(listening.fileno())
@@ -65,7 +65,7 @@ def test_has_room_counts_all_free_descriptors_below_the_ceiling(limits: tuple[in
         os.close(taken.pop())
 
 
-def test_has_room_is_false_without_free_descriptors(limits: tuple[int, int]) -> None:
+def test_has_room_is_false_without_free_file_descriptors(limits: tuple[int, int]) -> None:
     """Not even for the look."""
     with socket.socket() as listening:
         lowest = os.dup(listening.fileno())
@@ -74,7 +74,7 @@ def test_has_room_is_false_without_free_descriptors(limits: tuple[int, int]) -> 
         assert not has_room(listening.fileno())
 
 
-def test_raise_limit_raises_the_descriptor_limit_to_its_maximum(limits: tuple[int, int]) -> None:
+def test_raise_limit_raises_the_file_descriptor_limit_to_its_maximum(limits: tuple[int, int]) -> None:
     """Most systems give 1,024 and allow many more."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1] - 1, limits[1]))
     raise_limit()

@@ -88,7 +88,7 @@ def work(answered: list[tuple[str, int]]) -> RequestScheduler:
 
 
 @in_loop
-async def test_connections_are_served_in_turn_and_new_connections_first(
+async def test_requests_of_connections_are_served_in_turn_and_new_connections_first(
     work: RequestScheduler, answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of each; whoever comes while others have had theirs is the next."""
@@ -128,7 +128,9 @@ async def test_a_single_request_is_served_before_peers_with_many_requests(
 
 
 @in_loop
-async def test_requests_of_a_peer_that_does_not_read_wait(work: RequestScheduler, answered: list[Any]) -> None:
+async def test_requests_of_a_peer_that_does_not_read_its_answers_wait(
+    work: RequestScheduler, answered: list[Any]
+) -> None:
     """They must take no time of the loop while they wait."""
     peer = Peer("deaf", is_stalled=True)
     assert work.must_wait(peer)  # type: ignore[arg-type]
@@ -173,7 +175,7 @@ async def test_frames_are_processed_in_parts_while_reading_is_paused(work: Reque
 
 
 @in_loop
-async def test_requests_wait_after_the_time_slice_ends() -> None:
+async def test_requests_wait_for_the_next_event_loop_iteration_after_the_time_slice_ends() -> None:
     """Outside a turn of the sockets, too: what comes after it waits, and the next turn of the loop has a slice of its own."""
     now_s = 100.0
     work = RequestScheduler(lambda request: None, lambda: now_s)

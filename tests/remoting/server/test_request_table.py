@@ -59,7 +59,7 @@ def test_a_processor_handles_the_codes_that_it_declares(caplog: pytest.LogCaptur
     assert [record.getMessage().count("CODE_20001") for record in caplog.records] == [1]
 
 
-def test_the_last_registration_of_a_code_wins() -> None:
+def test_the_last_registered_processor_of_a_request_code_is_used() -> None:
     """Whichever kind of handler it had before."""
     table, pool = RequestTable(), pools()
     table.register(7, print, pool("a"))

@@ -105,7 +105,7 @@ def test_every_answer_is_counted_once(tmp_path: Path, setting: str) -> None:
     live(tmp_path, work, *([] if setting == "hooks" else [setting]))
 
 
-def test_each_batch_is_counted_as_one_request(tmp_path: Path) -> None:
+def test_each_batch_send_is_counted_as_one_request(tmp_path: Path) -> None:
     """Large ones are looked into in several turns, which are part of their time."""
 
     async def work(broker: Broker, client: RemotingClient) -> None:
@@ -162,7 +162,7 @@ def test_oneway_requests_are_counted_separately(tmp_path: Path, setting: str) ->
     live(tmp_path, work, setting)
 
 
-def test_fast_pulls_are_counted_once_with_the_others() -> None:
+def test_pulls_on_the_fast_path_are_counted_once_with_other_pulls() -> None:
     """The broker's statistics count them; those that are counted here, and those of before, are not counted twice."""
     found = [(10, 1.0), (15, 1.0012), (15, 1.0012), (16, 9.0)]
     latency = RpcLatency(iter(found).__next__)
@@ -172,7 +172,7 @@ def test_fast_pulls_are_counted_once_with_the_others() -> None:
         assert (histogram.counts[:2], histogram.total) == (told, pytest.approx(total_ms))
 
 
-def test_latency_bounds_are_rocketmqs_and_the_number_of_codes_is_bounded() -> None:
+def test_latency_histograms_have_rocketmqs_bounds_and_a_bounded_number_of_request_codes() -> None:
     """A client that asks with ever new codes must not fill the answer to a scrape."""
     latency = RpcLatency(lambda: (0, 0.0))
     for took_ms in (0.5, 1.0, 2.9, 8, 99, 5_000):
@@ -198,7 +198,7 @@ def test_latency_is_measured_only_if_metrics_are_enabled(tmp_path: Path) -> None
             assert (broker.server.latency is not None) is is_on
 
 
-def test_latency_notes_are_counted_once_and_bounded() -> None:
+def test_recorded_request_latencies_are_counted_once_and_bounded_in_number() -> None:
     """They are counted when somebody reads them, or when they are many."""
     latency = RpcLatency(lambda: (0, 0.0))
     for _ in range(3 * NOTES_MAX):

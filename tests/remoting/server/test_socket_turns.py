@@ -160,7 +160,7 @@ async def test_postponed_work_runs_after_all_connections_are_read(turns: SocketT
 
 
 @in_turns
-async def test_work_postponed_outside_a_turn_runs_in_the_next_turn(turns: SocketTurns) -> None:
+async def test_work_postponed_while_no_socket_is_read_runs_in_the_next_event_loop_iteration(turns: SocketTurns) -> None:
     done = asyncio.Event()
     turns.schedule.at_turn_end(done.set)
     assert not done.is_set()
@@ -169,7 +169,7 @@ async def test_work_postponed_outside_a_turn_runs_in_the_next_turn(turns: Socket
 
 
 @in_turns
-async def test_postponed_work_runs_after_an_earlier_work_failed(turns: SocketTurns) -> None:
+async def test_postponed_work_runs_although_earlier_postponed_work_failed(turns: SocketTurns) -> None:
     heard = listen_for_errors()
     transport, peer, theirs = connect(turns)
     failure = ValueError("on purpose")
@@ -191,7 +191,9 @@ async def test_postponed_work_runs_after_an_earlier_work_failed(turns: SocketTur
 
 
 @on_both
-async def test_a_closed_peer_causes_the_callbacks_in_asyncios_order(turns: SocketTurns | None) -> None:
+async def test_a_connection_closed_by_its_peer_calls_the_protocol_methods_in_asyncios_order(
+    turns: SocketTurns | None,
+) -> None:
     transport, peer, theirs = await join(turns)
     theirs.sendall(b"last words")
     theirs.close()
@@ -253,7 +255,7 @@ async def test_unsent_bytes_are_buffered_and_pause_the_writer(turns: SocketTurns
 
 
 @on_both
-async def test_more_pieces_than_one_system_call_allows_are_all_sent(turns: SocketTurns | None) -> None:
+async def test_more_buffers_than_one_system_call_allows_are_all_sent(turns: SocketTurns | None) -> None:
     transport, peer, theirs = await join(turns)
     pieces = [bytes([n % 256]) * 100 for n in range(2_500)]
     reading = asyncio.ensure_future(asyncio.to_thread(_read, theirs, 250_000))
@@ -270,7 +272,7 @@ def _read(sock: socket.socket, size_bytes: int) -> bytes:
 
 
 @on_both
-async def test_a_close_sends_buffered_bytes_and_an_abort_does_not(turns: SocketTurns | None) -> None:
+async def test_closing_a_transport_sends_buffered_bytes_and_aborting_discards_them(turns: SocketTurns | None) -> None:
     much = b"." * 2_000_000
     transport, peer, theirs = await join(turns)
     transport.write(much)
@@ -291,7 +293,9 @@ async def test_a_close_sends_buffered_bytes_and_an_abort_does_not(turns: SocketT
 
 
 @on_both
-async def test_a_peer_that_closes_before_its_answers_ends_the_connection_once(turns: SocketTurns | None) -> None:
+async def test_a_peer_that_closes_before_it_reads_its_answers_ends_the_connection_once(
+    turns: SocketTurns | None,
+) -> None:
     transport, peer, theirs = await join(turns)
     transport.write(b"." * 2_000_000)
     transport.pause_reading()
@@ -305,7 +309,7 @@ async def test_a_peer_that_closes_before_its_answers_ends_the_connection_once(tu
 
 
 @on_both
-async def test_a_connection_with_paused_reading_causes_no_loop_turns(turns: SocketTurns | None) -> None:
+async def test_a_connection_with_paused_reading_causes_no_event_loop_iterations(turns: SocketTurns | None) -> None:
     """Its peer may have gone: epoll would say so for ever."""
     transport, peer, theirs = await join(turns)
     transport.pause_reading()
@@ -348,7 +352,7 @@ async def test_a_failing_protocol_closes_only_its_connection(turns: SocketTurns 
 
 
 @on_both
-async def test_a_connection_closed_earlier_in_a_turn_is_not_read(turns: SocketTurns | None) -> None:
+async def test_a_connection_closed_earlier_in_an_event_loop_iteration_is_not_read(turns: SocketTurns | None) -> None:
     ends = [await join(turns) for _ in range(2)]
     read = asyncio.Event()
 
@@ -381,7 +385,9 @@ async def test_read_sizes_grow_and_shrink_with_the_traffic(turns: SocketTurns | 
     await end(transport, peer, theirs)
 
 
-def test_a_listener_without_descriptors_pauses_and_accepts_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listening_socket_without_free_file_descriptors_pauses_and_accepts_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The kernel tells of a waiting connection with every turn; to try at once again would take the whole processor."""
     monkeypatch.setattr(socket_turns, "_ACCEPT_RETRY_S", 0.01)
     in_turns(_without_descriptors)()

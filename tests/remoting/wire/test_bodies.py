@@ -23,7 +23,7 @@ def table() -> OffsetTable:
     return made
 
 
-def test_decoded_tables_have_message_queues_as_keys() -> None:
+def test_decoded_offset_tables_have_message_queues_as_keys() -> None:
     """fastjson writes maps whose keys are beans in this way, and quotes their names as in JSON."""
     made = table()
     assert len(made) == 1
@@ -33,7 +33,7 @@ def test_decoded_tables_have_message_queues_as_keys() -> None:
     assert OffsetTable().json() == b"{}"
 
 
-def test_topic_and_consume_statistics_are_read_back() -> None:
+def test_encoded_topic_and_consume_statistics_are_decoded_unchanged() -> None:
     """All FlintMQ clients read such bodies with this function."""
     made = OffsetTable()
     made.add(QUEUE, TopicOffset(min_queue_offset=1, max_queue_offset=9, last_update_timestamp_ms=5))

@@ -141,7 +141,7 @@ def test_header_lengths_are_checked_before_decoding() -> None:
         decode_command(b"\x07\0\0\0")
 
 
-def test_header_values_of_other_types_are_converted_as_in_fastjson() -> None:
+def test_header_values_of_unexpected_json_types_are_converted_as_in_fastjson() -> None:
     """Clients in scripting languages send numbers where texts belong, and the other way round."""
     header = (
         b'{"code":"310","extFields":{"a":1,"b":true,"c":null,"d":"x","e":1.5},"language":9,"opaque":null,"new":[1]}'
@@ -221,7 +221,7 @@ def test_requests_have_consecutive_opaque_numbers() -> None:
     assert second.opaque == first.opaque + 1
 
 
-def test_requests_of_other_threads_do_not_change_the_opaques_of_a_simulation() -> None:
+def test_requests_of_other_threads_do_not_change_the_opaque_numbers_of_a_simulation() -> None:
     """A process can have brokers and clients besides, such as those of other tests."""
     with ThreadPoolExecutor(1) as other, opaques_from_one():
         first = request(1).opaque
@@ -231,7 +231,7 @@ def test_requests_of_other_threads_do_not_change_the_opaques_of_a_simulation() -
     assert next_opaque() > others[-1], "after the simulation the process's sequence continues"
 
 
-def test_codes_beyond_16_bits_need_the_json_codec() -> None:
+def test_request_codes_beyond_16_bits_need_the_json_codec() -> None:
     assert decode_command(encode_command(request(200_050))[4:]).code == 200_050
     with pytest.raises(FrameError, match="200050"):
         encode_command(request(200_050, codec=ROCKETMQ))
@@ -239,7 +239,7 @@ def test_codes_beyond_16_bits_need_the_json_codec() -> None:
 
 @pytest.mark.parametrize("region", ["DefaultRegion", '100% "north"\n'])
 @pytest.mark.parametrize("count", [1, 32])
-def test_the_fast_batch_answer_equals_the_general_answer(region: str, count: int) -> None:
+def test_the_fast_encoder_and_the_general_encoder_write_the_same_batch_send_answer(region: str, count: int) -> None:
     """The fields must have the order of the general encoder."""
     host, offsets = "7F00000100002A9F", range(2**40, 2**40 + 200 * count, 200)
     fields = {
@@ -253,7 +253,7 @@ def test_the_fast_batch_answer_equals_the_general_answer(region: str, count: int
     assert make_batch_ok_encoder(region, True, host)(5, 3, offsets, 77) == general
 
 
-def test_the_fast_send_answer_escapes_any_region() -> None:
+def test_the_fast_encoder_of_send_answers_escapes_any_region_name() -> None:
     """The region is the operator's text: it may hold what formatting or JSON would stumble over."""
     frame = make_send_ok_encoder('100% "north"\n', False, "7F00000100002A9F")(9, 3, 255, 2**40)
     command = decode_command(frame[4:])

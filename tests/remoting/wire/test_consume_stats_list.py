@@ -26,7 +26,7 @@ LONG = 2**63
 
 
 @given(LISTS)
-def test_the_fast_and_the_lenient_reader_agree(value: ConsumeStatsList) -> None:
+def test_the_fast_and_the_lenient_decoder_of_consume_stats_lists_return_the_same_value(value: ConsumeStatsList) -> None:
     """Whatever names of brokers, topics and groups are."""
     in_range = [one for entry in value.consume_stats_list for stats in entry.values() for one in stats]
     for one in in_range:
@@ -40,7 +40,7 @@ def test_the_fast_and_the_lenient_reader_agree(value: ConsumeStatsList) -> None:
     assert ConsumeStatsList.decode(body) == decode_body(body, ConsumeStatsList)
 
 
-def test_rocketmqs_consume_stats_list_is_read_by_the_fast_reader() -> None:
+def test_rocketmqs_consume_stats_list_is_read_by_the_fast_decoder() -> None:
     """The lenient reader takes a microsecond a character: too long for thousands of queues while a page waits."""
     body = (
         b'{"brokerAddr":"127.0.0.1:10911","consumeStatsList":[{"TOOLS_CONSUMER":[]},{"g":[{"consumeTps":0.5,"offsetTable":'

@@ -32,7 +32,7 @@ from flintmq.tests.support.request_headers import DECLARED, REQUEST_HEADERS, RES
 SEND = {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "-1", "f": "0", "g": "1700000000000", "h": "0"}
 
 
-def test_numbers_and_booleans_are_read_from_text() -> None:
+def test_numbers_and_booleans_of_a_header_are_read_from_text() -> None:
     header = decode_header(
         SendMessageRequestHeaderV2, {**SEND, "i": "k\x01v\x02", "k": "TRUE", "m": "false", "l": "16"}
     )
@@ -42,14 +42,14 @@ def test_numbers_and_booleans_are_read_from_text() -> None:
     assert header.properties == "k\x01v\x02"
 
 
-def test_absent_optional_fields_stay_default() -> None:
+def test_absent_optional_header_fields_have_their_default_values() -> None:
     header = decode_header(SendMessageRequestHeaderV2, SEND)
     assert (header.reconsume_times, header.unit_mode, header.max_reconsume_times) == (0, False, None)
     assert header.broker_name is None
 
 
 @pytest.mark.parametrize("value", ["x", "", "1.5x", "99999999999", "-2147483649"])
-def test_an_optional_value_that_cannot_be_parsed_is_ignored(value: str) -> None:
+def test_an_optional_header_value_that_cannot_be_parsed_is_ignored(value: str) -> None:
     """The header with short names is an exception: RocketMQ decodes it in another way and refuses the send."""
     long_names = {"offset": "1", "group": "G", "delayLevel": "3", "maxReconsumeTimes": value}
     assert decode_header(ConsumerSendMsgBackRequestHeader, long_names).max_reconsume_times is None
@@ -59,7 +59,7 @@ def test_an_optional_value_that_cannot_be_parsed_is_ignored(value: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SEND))
-def test_the_refusal_of_a_missing_required_field_names_it(name: str) -> None:
+def test_the_refusal_of_a_missing_required_header_field_names_the_field(name: str) -> None:
     with pytest.raises(RefusedError, match=f"the custom field <{name}> is null") as refused:
         decode_header(SendMessageRequestHeaderV2, {key: value for key, value in SEND.items() if key != name})
     assert refused.value.code == 1
@@ -77,7 +77,7 @@ TOPIC = {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
         (GetBrokerConsumeStatsRequestHeader, {}, {"is_order": False}),
     ],
 )
-def test_required_fields_that_rocketmq_does_not_use_can_be_absent(
+def test_required_header_fields_that_rocketmq_does_not_use_can_be_absent(
     model: Any, fields: dict[str, str], left_out: dict[str, object]
 ) -> None:
     """Its broker logs that the field is missing and goes on, and so clients of other languages leave it out."""
@@ -85,7 +85,7 @@ def test_required_fields_that_rocketmq_does_not_use_can_be_absent(
     assert {name: getattr(header, name) for name in left_out} == left_out
 
 
-def test_a_required_value_that_cannot_be_parsed_is_refused_as_missing() -> None:
+def test_a_required_header_value_that_cannot_be_parsed_is_refused_as_missing() -> None:
     with pytest.raises(RefusedError, match="<e> is null") as refused:
         decode_header(SendMessageRequestHeaderV2, {**SEND, "e": "four"})
     assert refused.value.measured == "'four'"
@@ -103,12 +103,12 @@ def test_long_and_short_field_names_give_the_same_header() -> None:
     assert encode_header(short)["g"] == "1700000000000"
 
 
-def test_encoding_omits_none_and_writes_booleans_in_lower_case() -> None:
+def test_encoding_a_header_omits_none_and_writes_booleans_in_lower_case() -> None:
     header = ConsumerSendMsgBackRequestHeader(commit_log_offset_bytes=5, group="g", delay_level=0, unit_mode=True)
     assert encode_header(header) == {"offset": "5", "group": "g", "delayLevel": "0", "unitMode": "true"}
 
 
-def test_a_required_field_after_optional_fields_is_required() -> None:
+def test_a_required_header_field_declared_after_optional_fields_is_required() -> None:
     with pytest.raises(RefusedError, match="haServerAddr"):
         decode_header(
             RegisterBrokerRequestHeader,
@@ -116,7 +116,7 @@ def test_a_required_field_after_optional_fields_is_required() -> None:
         )
 
 
-def test_the_typed_decoder_refuses_incomplete_and_invalid_headers() -> None:
+def test_the_typed_header_decoder_refuses_incomplete_and_invalid_headers() -> None:
     """A header with a field missing, of a wrong type or out of range may not slip through the short way."""
     decoder = FAST_JSON[b'{"code":310']
     for broken in (
@@ -137,7 +137,7 @@ def test_every_header_class_belongs_to_a_known_request_code() -> None:
     assert {*REQUEST_HEADERS, *RESPONSE_HEADERS} <= set(RequestCode)
 
 
-def test_the_typed_decoder_has_the_header_classes_of_the_processors() -> None:
+def test_the_typed_header_decoder_has_the_header_classes_of_the_processors() -> None:
     """Otherwise a hot request would reach its processor with another header than a rare one."""
     assert {code: DECLARED[code].header for code in HOT_HEADERS} == HOT_HEADERS
 

@@ -60,7 +60,7 @@ def test_standard_style_is_strict_json_sorted_and_ascii() -> None:
 
 
 @pytest.mark.parametrize("style", ["fastjson", "standard"])
-def test_routes_are_read_in_both_styles(style: str) -> None:
+def test_routes_are_decoded_from_fastjson_and_from_standard_json(style: str) -> None:
     assert decode_body(dumps(ROUTE, style), TopicRouteData) == ROUTE  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_a_body_with_queues_as_keys_is_encoded_and_decoded() -> None:
     assert ResetOffsetBody.decode(encoded).offset_table == {queue: 5}
 
 
-def test_references_in_a_body_are_followed() -> None:
+def test_fastjson_references_in_a_body_are_followed() -> None:
     """RocketMQ writes an object it has written before as a path to it."""
     text = (
         b'{"consumeTps":1.0,"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:{"brokerOffset":3,'
@@ -112,7 +112,7 @@ def test_a_body_above_the_limit_is_refused() -> None:
         fastjson.loads(b"'" + b" " * JSON_BODY_MAX_BYTES)
 
 
-def test_members_with_none_are_omitted() -> None:
+def test_members_of_a_body_with_the_value_none_are_omitted() -> None:
     assert TopicList(topic_list=["T"]).encode() == b'{"topicList":["T"]}'
     assert TopicList("a:1", ["T"]).encode() == b'{"brokerAddr":"a:1","topicList":["T"]}'
 
@@ -140,7 +140,7 @@ def test_encoded_json_is_decoded_unchanged(value: object) -> None:
 
 
 @given(st.dictionaries(st.text("abc é\x01", max_size=5), st.text("xyz%\x7f", max_size=5), max_size=4))
-def test_both_styles_of_a_plain_body_are_read_back(table: dict[str, str]) -> None:
+def test_a_key_value_table_is_decoded_unchanged_from_fastjson_and_from_standard_json(table: dict[str, str]) -> None:
     body = KVTable(table)
     assert KVTable.decode(body.encode()) == body
     assert json.loads(body.encode("standard"))["table"] == table
@@ -153,19 +153,19 @@ TABLE = TopicConfigSerializeWrapper(
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_an_encoded_registration_is_decoded_unchanged(compressed: bool) -> None:
+def test_an_encoded_broker_registration_is_decoded_unchanged(compressed: bool) -> None:
     body = RegisterBrokerBody(["f:1"], TABLE)
     data = encode_register_broker_body(body, compressed=compressed)
     crc32 = body_crc32(data)
     assert decode_register_broker_body(data, compressed=compressed, version=MQ_VERSION, crc32=crc32) == body
 
 
-def test_registrations_of_older_versions_are_decoded() -> None:
+def test_broker_registrations_of_older_rocketmq_versions_are_decoded() -> None:
     assert decode_register_broker_body(b"", compressed=False, version=MQ_VERSION) == RegisterBrokerBody()
     assert decode_register_broker_body(dumps(TABLE), compressed=False, version=36) == RegisterBrokerBody([], TABLE)
 
 
-def test_a_damaged_registration_is_refused() -> None:
+def test_a_damaged_broker_registration_is_refused() -> None:
     with pytest.raises(RefusedError, match="crc32 not match"):
         decode_register_broker_body(b"{}", compressed=False, version=MQ_VERSION, crc32=1)
     for plain in (b"", struct.pack(">i", -1), struct.pack(">i", 99), struct.pack(">i2si", 2, b"{}", 2**31 - 1)):
