@@ -44,7 +44,7 @@ def test_public_client_names_are_listed_in_dunder_all() -> None:
             module.Prodcuer  # noqa: B018
 
 
-def test_importing_a_producer_imports_no_consumer_store_or_numpy() -> None:
+def test_importing_the_producer_class_loads_neither_the_consumer_nor_the_store_nor_numpy() -> None:
     """A producer loads no consumer, and neither a store nor numpy: a front door that loads the house is not one."""
     script = (
         "import sys; from flintmq.client import Message; from flintmq.client import Producer\n"

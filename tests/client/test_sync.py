@@ -223,7 +223,9 @@ def test_a_synchronous_consumer_can_be_iterated(name_server: str, topic: str) ->
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_closing_a_consumer_ends_an_iteration_in_another_thread(name_server: str, topic: str, orderly: bool) -> None:
+def test_closing_a_synchronous_consumer_ends_the_iteration_over_its_messages_in_another_thread(
+    name_server: str, topic: str, orderly: bool
+) -> None:
     """Or the thread would wait for a message that nobody brings; and a message that nobody takes must not hold up closing."""
     settings = sync.ConsumerSettings(consume_from="CONSUME_FROM_FIRST_OFFSET", orderly=orderly)
     with sync.Producer("p", name_server) as producer:

@@ -123,7 +123,7 @@ class Program:
 @pytest.mark.slow
 @pytest.mark.usefixtures("forced_switches")
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_calls_from_many_threads_neither_fail_nor_hang(
+def test_synchronous_client_calls_from_many_threads_neither_fail_nor_hang(
     name_server: str, create_topic: Callable[[str, int], None], seed: int
 ) -> None:
     """No call fails or hangs; all that was acknowledged is there; listeners that raise anything lose nothing."""

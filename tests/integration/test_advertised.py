@@ -53,7 +53,7 @@ def test_each_client_gets_a_broker_address_with_the_host_that_it_connected_to(tm
     asyncio.run(run())
 
 
-def test_named_listeners_have_separate_advertised_addresses(tmp_path: Path) -> None:
+def test_named_network_listeners_have_separate_advertised_addresses(tmp_path: Path) -> None:
     """The container: inside by its own address, outside by what is mapped to it."""
 
     async def run() -> None:

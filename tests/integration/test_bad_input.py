@@ -137,7 +137,9 @@ def test_a_broker_ignores_responses_to_requests_that_it_did_not_send(broker: fli
     assert wire.is_served()
 
 
-def test_negative_opaque_numbers_and_unknown_codes_are_answered(broker: flintmq.Broker, connect: Any) -> None:
+def test_requests_with_negative_opaque_numbers_or_unknown_codes_are_answered(
+    broker: flintmq.Broker, connect: Any
+) -> None:
     """Clients count opaques up to where they wrap; tools of other versions ask for what is not there."""
     wire = connect(broker)
     for code, opaque in ((RequestCode.GET_MAX_OFFSET, -5), (0, 8), (-1, 9), (32_767, 10), (2**31 - 1, 11)):
@@ -156,7 +158,7 @@ BROKER_CODES = sorted({int(code) for code in RequestCode})
 
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("fields", ["none", "empty", "junk", "numbers"])
-def test_every_request_code_without_its_fields_is_answered(
+def test_requests_of_every_code_are_answered_although_their_header_fields_are_missing(
     broker: flintmq.Broker, namesrv: flintmq.NameServer, connect: Any, codec: int, fields: str
 ) -> None:
     """A request that lacks what it needs is refused by its processor, never an accident and never silence."""
@@ -196,7 +198,7 @@ HOSTILE_TEXTS = (
 
 
 @pytest.mark.parametrize("value", [*HOSTILE_NUMBERS, *HOSTILE_TEXTS], ids=lambda value: repr(value[:20]))
-def test_every_request_code_with_extreme_fields_is_answered(
+def test_requests_of_every_code_with_extreme_values_of_header_fields_are_answered(
     broker: flintmq.Broker, namesrv: flintmq.NameServer, connect: Any, value: str
 ) -> None:
     """Extremes in each field alone, the others being reasonable."""
@@ -318,7 +320,7 @@ def test_unusual_message_properties_are_stored_or_refused_and_never_stop_the_dis
         assert is_no_level or result.code in (ResponseCode.NO_PERMISSION, ResponseCode.MESSAGE_ILLEGAL)
 
 
-def test_malformed_batches_are_answered(broker: flintmq.Broker, connect: Any, topic: str) -> None:
+def test_sends_of_malformed_message_batches_are_answered(broker: flintmq.Broker, connect: Any, topic: str) -> None:
     """Lengths inside a batch's body are a stranger's: cut, stretched and flipped at every place."""
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -404,7 +406,9 @@ def is_open(broker: flintmq.Broker, wire: Wire) -> bool:
     return any(channel.remote_port == port and channel.is_open for channel in list(broker.server.connections.channels))
 
 
-def test_a_busy_connection_is_not_closed_for_a_partial_frame(configure: Any, connect: Any) -> None:
+def test_a_connection_that_keeps_sending_frames_is_not_closed_for_an_incomplete_frame(
+    configure: Any, connect: Any
+) -> None:
     """A producer whose every read ends within a frame is the healthiest of all, however long it goes on."""
     clock = ManualClock()
     with flintmq.Broker(configure(), clock=clock) as broker:
@@ -491,7 +495,7 @@ def test_the_stop_of_a_broker_does_not_wait_for_a_peer_that_does_not_read_answer
     greedy.close()
 
 
-def test_a_broker_with_thousands_of_idle_connections_answers(broker: flintmq.Broker, connect: Any) -> None:
+def test_a_broker_with_thousands_of_idle_connections_answers_requests(broker: flintmq.Broker, connect: Any) -> None:
     """Consumers mostly wait: a broker holds many of them and still answers at once."""
     idle = []
     try:

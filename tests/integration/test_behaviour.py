@@ -116,7 +116,9 @@ def test_a_held_pull_is_answered_at_its_timeout(manual: Manual, connect: Any) ->
     assert (answer.code, answer.next_offset, answer.max_offset) == (ResponseCode.PULL_NOT_FOUND, 1, 1)
 
 
-def test_a_held_pull_is_woken_only_by_subscribed_tags(manual: Manual, connect: Any) -> None:
+def test_a_held_pull_is_answered_only_when_a_message_with_a_subscribed_tag_arrives(
+    manual: Manual, connect: Any
+) -> None:
     """A consumer of one tag must not be woken by every message of the others."""
     consumer, producer = connect(manual), connect(manual)
     assert producer.send("T", b"0", properties={"TAGS": "B"}).code == 0
@@ -165,7 +167,9 @@ def test_a_message_with_delay_level_18_is_delivered_after_two_hours(manual: Manu
     assert len(wire.pull_all("T", queue_id=2)) == 1
 
 
-def test_a_delay_that_ends_during_a_stop_is_delivered_at_the_next_start(configure: Any, connect: Any) -> None:
+def test_a_delayed_message_due_while_the_broker_is_stopped_is_delivered_at_the_next_start(
+    configure: Any, connect: Any
+) -> None:
     """It is delivered at the next start, once."""
     clock = ManualClock()
     for life in range(3):
@@ -343,7 +347,7 @@ def test_a_broker_registers_at_name_servers_that_start_later_or_restart(configur
                 assert found["queueDatas"][0]["writeQueueNums"] == 4
 
 
-def test_a_stopped_broker_is_unregistered(configure: Any, connect: Any) -> None:
+def test_a_stopped_broker_is_unregistered_at_the_name_server(configure: Any, connect: Any) -> None:
     """Producers shall not try a broker that has stopped until its registration runs out."""
     with flintmq.NameServer(configure()) as namesrv:
         with flintmq.Broker(configure(f"namesrv.addresses={namesrv.address}")) as broker:
@@ -394,7 +398,7 @@ def test_a_malformed_answer_of_a_name_server_only_causes_a_warning_of_the_broker
         thread.join()
 
 
-def test_a_killed_broker_expires_at_the_name_server(configure: Any, connect: Any) -> None:
+def test_the_registration_of_a_killed_broker_expires_at_the_name_server(configure: Any, connect: Any) -> None:
     """A broker that was killed unregisters nowhere: the name server notices by itself."""
     clock = ManualClock()
     with (

@@ -87,7 +87,7 @@ def known(wire: Wire) -> bool:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("strategy", ["flush_real_time", pytest.param("group_commit", marks=pytest.mark.slow)])
-def test_a_broker_serves_clients_beside_1100_silent_connections(tmp_path: Path, strategy: str) -> None:
+def test_a_broker_serves_clients_while_1100_other_connections_are_silent(tmp_path: Path, strategy: str) -> None:
     """1,100 peers at a limit of 1,024: whoever is connected goes on sending, to new topics and into new files too; nothing is
     fenced; and when the peers go, others come in."""
     broker = served(tmp_path / "store", f"flush.strategy={strategy}", "store.commit_log_file_bytes=262144")
@@ -121,7 +121,7 @@ def test_a_broker_serves_clients_beside_1100_silent_connections(tmp_path: Path, 
 
 
 @pytest.mark.timeout(120)
-def test_a_name_server_serves_clients_beside_silent_connections(tmp_path: Path) -> None:
+def test_a_name_server_serves_clients_while_many_other_connections_are_silent(tmp_path: Path) -> None:
     """It answers connected clients, and accepts others when the silent connections have ended."""
     server = served(tmp_path / "store", role="namesrv")
     healthy = Wire(server.address)
@@ -138,7 +138,7 @@ def test_a_name_server_serves_clients_beside_silent_connections(tmp_path: Path) 
 
 
 @pytest.mark.timeout(120)
-def test_a_broker_with_tls_serves_clients_beside_silent_connections(tmp_path: Path) -> None:
+def test_a_broker_with_tls_serves_clients_while_many_other_connections_are_silent(tmp_path: Path) -> None:
     """The other listener, at a small limit, of which a quarter is reserved."""
     if shutil.which("openssl") is None:
         pytest.skip("makes a certificate with openssl, which is not installed")

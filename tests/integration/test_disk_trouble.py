@@ -57,7 +57,7 @@ def run_timer(broker: flintmq.Broker, name: str) -> None:
 # a sync that fails
 
 
-def test_no_send_is_acknowledged_after_a_failed_sync(configure: Any, connect: Any, tmp_path: Path) -> None:
+def test_no_send_is_acknowledged_after_a_failed_sync_of_the_log(configure: Any, connect: Any, tmp_path: Path) -> None:
     """The kernel may have dropped the pages: from the failure on every send is refused, reads of what is safe go on."""
     disk, fences, promises = FaultyDisk(), Fences(), Promises()
     config = configure("flush.strategy=group_commit")
@@ -117,7 +117,7 @@ def test_a_broker_refuses_sends_after_a_failed_background_sync_of_the_log(
     assert (tmp_path / "store" / "abort").exists()
 
 
-def test_awaiting_a_put_raises_after_a_failed_sync(configure: Any) -> None:
+def test_awaiting_an_in_process_put_raises_an_error_after_a_failed_sync_of_the_log(configure: Any) -> None:
     """In-process the same promise: the await raises, and the status says FENCED."""
 
     async def live() -> None:
@@ -159,7 +159,7 @@ def test_a_failed_log_sync_during_the_stop_of_a_broker_leaves_the_abort_file(
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "commit_real_time"])
-def test_a_full_log_disk_refuses_sends_until_space_is_free(
+def test_sends_are_refused_until_the_full_disk_of_the_log_has_free_space(
     configure: Any, connect: Any, strategy: str, unexpected: list[str]
 ) -> None:
     """Sends are refused with the disk as the reason, pulls go on, and when there is room again so do sends."""
@@ -197,7 +197,7 @@ def test_a_full_log_disk_refuses_sends_until_space_is_free(
         assert [record.body for record in connect(broker).pull_all("T")] == bodies
 
 
-def test_a_full_queue_disk_refuses_sends_until_space_is_free(
+def test_sends_are_refused_until_the_full_disk_of_the_queue_files_has_free_space(
     configure: Any, connect: Any, unexpected: list[str]
 ) -> None:
     """Dispatch stands still: sends are refused until it goes on, and then nothing is missing or twice."""

@@ -229,7 +229,9 @@ def test_an_in_process_put_is_refused_for_the_same_reasons_as_a_send(
     assert refused.value.reason == reason
 
 
-def test_put_before_the_start_and_after_the_stop_is_refused(configure: Any, tmp_path: Path) -> None:
+def test_an_in_process_put_before_the_start_and_after_the_stop_of_the_broker_is_refused(
+    configure: Any, tmp_path: Path
+) -> None:
     """A message that comes when the store is closed must not be written behind its lock."""
     broker = flintmq.Broker(configure())
     with pytest.raises(flintmq.FlintError):
@@ -582,7 +584,7 @@ def test_a_failed_broker_start_after_a_crash_keeps_the_abort_file(configure: Any
         assert not broker.state.store.started_clean
 
 
-def test_a_name_server_that_cannot_listen_leaves_no_resources(configure: Any) -> None:
+def test_a_name_server_that_cannot_listen_leaves_no_resources_open(configure: Any) -> None:
     """A program that embeds it may try another address in the same process."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

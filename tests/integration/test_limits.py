@@ -78,7 +78,7 @@ def test_headers_with_too_many_fields_are_refused(broker: flintmq.Broker, connec
     assert wire.is_served()
 
 
-def test_connections_of_one_address_are_bounded(broker: flintmq.Broker, connect: Any) -> None:
+def test_the_number_of_connections_of_one_address_is_bounded(broker: flintmq.Broker, connect: Any) -> None:
     """Its further ones are closed, another address comes in, and places that became free are given again."""
     made = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(40)]
     try:
@@ -96,7 +96,7 @@ def test_connections_of_one_address_are_bounded(broker: flintmq.Broker, connect:
     assert connect(broker).is_served()
 
 
-def test_buffered_bytes_of_all_connections_are_bounded(configure: Any, connect: Any) -> None:
+def test_the_sum_of_buffered_bytes_of_all_connections_is_bounded(configure: Any, connect: Any) -> None:
     """Each half frame is within its own limit; together they are not, and whoever holds most goes."""
     with flintmq.Broker(configure("listen.max_buffered_bytes=64MiB")) as broker:
         halves: list[socket.socket] = []
@@ -196,7 +196,7 @@ def test_a_slow_filtered_pull_is_answered_early_and_the_next_pull_continues_at_i
     assert found == [b"%d" % number for number in range(51, 60)]
 
 
-def test_a_query_of_a_long_index_chain_is_split_into_steps(
+def test_a_query_by_key_that_reads_many_index_entries_is_split_into_steps(
     broker: flintmq.Broker, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that every message has: whoever asks for an old one keeps nobody waiting, and is still answered."""

@@ -63,7 +63,7 @@ def test_a_broker_without_any_optional_feature_stores_and_delivers_messages(
 
 
 @pytest.mark.parametrize("key", sorted(ASKED_FOR))
-def test_a_setting_that_asks_for_a_missing_feature_is_refused(key: str, configure: Callable[..., Any]) -> None:
+def test_a_setting_that_needs_a_missing_optional_feature_is_refused(key: str, configure: Callable[..., Any]) -> None:
     """A broker that starts without the protection or the copies its operator asked for would be worse than none."""
     feature, *configured = ASKED_FOR[key]
     broker = flintmq.Broker(configure(f"disabled_plugins={feature}", *configured))

@@ -99,7 +99,7 @@ def test_a_changed_broker_permission_appears_in_routes(routed: Routed) -> None:
     routed.perm_becomes("T", 6)
 
 
-def test_changed_topics_and_settings_appear_in_routes(routed: Routed) -> None:
+def test_changes_of_topics_and_broker_settings_appear_in_routes(routed: Routed) -> None:
     """Topics made, changed and deleted, the template of topics, and the configuration of ordered ones."""
     routed.topic("T", 4)
     routed.perm_becomes("T", 6)

@@ -40,7 +40,7 @@ def test_a_timer_message_survives_a_broker_restart(
         assert connect(broker).pull("T", 2, queue_id=2).max_offset == 2, "it does not come again"
 
 
-def test_a_committed_transaction_waits_for_its_timer(
+def test_a_committed_transactional_timer_message_is_delivered_when_its_delay_ends(
     configure: Callable[..., Any], connect: Callable[[Any], Any], unexpected: list[str]
 ) -> None:
     """A delay counts from the commit, and what can never be kept is refused while somebody still listens."""
@@ -102,7 +102,7 @@ def test_timer_properties_are_ignored_if_timers_are_off(
 
 
 @pytest.mark.slow
-def test_a_stop_with_thousands_of_waiting_timers_loses_none(
+def test_stopping_a_broker_with_thousands_of_waiting_timer_messages_loses_no_message(
     configure: Callable[..., Any], connect: Callable[[Any], Any]
 ) -> None:
     """More timers than one pass reads, of which half are due while the broker is down: each comes once, also after another

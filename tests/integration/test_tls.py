@@ -179,7 +179,7 @@ def test_a_failed_handshake_closes_only_its_connection(
             peer.close()
 
 
-def test_silent_plain_connections_outlast_the_handshake_timeout(
+def test_silent_connections_outlast_the_tls_handshake_timeout_if_no_handshake_has_begun(
     configure: Callable[..., Any], pems: Path, monkeypatch: pytest.MonkeyPatch, unexpected: list[str]
 ) -> None:
     """Clients open connections ahead of their first request; only a handshake that has begun has a bound of its own."""

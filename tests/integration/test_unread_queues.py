@@ -79,7 +79,9 @@ def running(configure: Any, connect: Any, unexpected: list[str]) -> Iterator[Run
 
 
 @pytest.mark.parametrize(("read", "write"), [(4, 4), (3, 2), (2, 3), (1, 8), (4, 0)])
-def test_delayed_deliveries_for_a_removed_queue_go_to_a_readable_queue(running: Running, read: int, write: int) -> None:
+def test_delayed_messages_for_a_removed_queue_are_delivered_to_a_readable_queue(
+    running: Running, read: int, write: int
+) -> None:
     """Delay levels, timers and transactions kept the queue that the topic had when the message was sent."""
     wire, clock = running.wire, running.clock
     ends = []
@@ -112,7 +114,9 @@ def test_delayed_messages_of_a_removed_queue_are_delivered_to_another_queue_in_o
 
 
 @pytest.mark.parametrize("retry_topic", ["made by the first", "there before"])
-def test_retries_are_stored_only_in_existing_queues_of_the_retry_topic(running: Running, retry_topic: str) -> None:
+def test_retried_messages_are_stored_only_in_existing_queues_of_the_retry_topic(
+    running: Running, retry_topic: str
+) -> None:
     """A group whose number of retry queues is raised has a retry topic of one queue all the same."""
     wire = running.wire
     if retry_topic == "there before":

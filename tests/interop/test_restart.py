@@ -21,7 +21,7 @@ _RUN_S = 240
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_deliveries_to_java_consumers_continue_within_seconds_of_a_kill(tmp_path: Path) -> None:
+def test_deliveries_to_java_consumers_continue_within_seconds_of_a_broker_kill(tmp_path: Path) -> None:
     """By the peer kit's own load: what is sent is consumed, and the longest pause between two deliveries is measured."""
     fetch_jars()
     if not (PEER / "failover.sh").exists():

@@ -121,7 +121,9 @@ async def eventually_read(peer: Peer, expected: list[str], timeout_s: float) -> 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_a_store_moves_between_java_and_flintmq_and_back(peer: Peer, tmp_path: Path, killed: bool) -> None:
+def test_a_store_keeps_its_messages_when_it_moves_from_a_java_broker_to_flintmq_and_back(
+    peer: Peer, tmp_path: Path, killed: bool
+) -> None:
     """An operator switches over and back again, after clean stops and after the Java broker was killed."""
     store = tmp_path / "store"
     with peer.name_server(), peer.broker(store, *SIZES, kill=killed):

@@ -65,7 +65,7 @@ def _protocol() -> str:
     return path.read_text()
 
 
-def test_every_request_code_of_the_protocol_page_has_a_row(rows: dict[int, Any]) -> None:
+def test_every_request_code_of_the_protocol_page_has_a_row_in_the_table_of_request_codes(rows: dict[int, Any]) -> None:
     """The tables of its section 2: number and name; where several share a row, their numbers."""
     section = _protocol().split("\n## 2.")[1].split("\n## 3.")[0].split("### 2.5")[0]
     found: dict[int, str] = {}

@@ -177,7 +177,7 @@ async def test_messages_are_found_by_key_unique_id_and_offset_message_id(room: R
 
 
 @feature("admin", "brokers: cluster, settings, figures")
-async def test_an_admin_client_shows_brokers_settings_and_figures(room: Room) -> None:
+async def test_an_admin_client_shows_brokers_with_their_settings_and_runtime_figures(room: Room) -> None:
     async with AdminClient(room.address) as admin:
         masters = await admin.masters("DefaultCluster")
         assert list(masters) == ["broker-a"]

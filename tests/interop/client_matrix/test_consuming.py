@@ -119,7 +119,7 @@ async def test_every_broadcasting_member_gets_every_message(room: Room) -> None:
 
 
 @feature("consume", "only messages with certain tags")
-async def test_a_consumer_gets_only_messages_with_its_tags(room: Room) -> None:
+async def test_a_consumer_gets_only_messages_with_its_subscribed_tags(room: Room) -> None:
     topic = await room.topic()
     await send_numbers(room, topic, 30, tags=("a", "größe", "c"))
     seen = await room.consume(topic, 20, "a || größe")

@@ -32,7 +32,9 @@ from flintmq.remoting.wire.json_body import dumps
 Q0 = MessageQueue("broker-a", 0, "T")
 
 
-def test_queries_to_a_broker_use_rocketmqs_codes_and_decode_the_answers(fake_peer: Any, fake_broker: Any) -> None:
+def test_admin_queries_to_a_broker_use_rocketmqs_request_codes_and_decode_the_answers(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     bodies = {
         201: SubscriptionGroupWrapper(subscription_group_table={"g": SubscriptionGroupConfig(group_name="g")}),
         202: TopicStatsTable({Q0: TopicOffset(1, 3, 0)}),

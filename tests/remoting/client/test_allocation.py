@@ -47,7 +47,7 @@ STRATEGIES: dict[str, AllocateStrategy] = {
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_queue_shares_equal_those_of_the_java_client(name: str) -> None:
+def test_every_allocation_strategy_allocates_the_same_queues_to_a_member_as_the_java_client(name: str) -> None:
     """Nearby, RocketMQ goes through other rooms in the order of a hash map: the share is the same, its order is not."""
     order = (lambda found: sorted(found, key=str)) if name == "nearby" else list
     for case in CASES:
@@ -77,7 +77,7 @@ def test_every_allocation_strategy_gives_each_queue_to_exactly_one_member(
     assert STRATEGIES[name]("room9-stranger", ids, every) == []
 
 
-def test_a_new_member_takes_queues_only_for_itself_by_consistent_hash() -> None:
+def test_consistent_hash_allocation_moves_queues_only_to_a_new_member() -> None:
     """The reason for a consistent hash: nobody but the new one gains."""
     every = [MessageQueue("b", number, "T") for number in range(64)]
     allocate = allocate_by_consistent_hash()

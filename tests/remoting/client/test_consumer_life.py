@@ -69,7 +69,7 @@ def test_closing_a_suspended_consumer_releases_its_queues(orderly: bool, has_mes
 
 @pytest.mark.parametrize("orderly", [True, False])
 @pytest.mark.parametrize("swallows", [1, 1_000])
-def test_a_listener_that_ignores_its_cancellation_does_not_block_a_close(
+def test_a_listener_that_ignores_its_cancellation_does_not_block_the_close_of_its_consumer(
     orderly: bool, swallows: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that goes on all the same is named in the log."""

@@ -30,7 +30,7 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any, Consumers], Await
     asyncio.run(with_broker())
 
 
-def test_each_handler_gets_the_messages_of_its_topic(fake_peer: Any, fake_broker: Any) -> None:
+def test_each_message_handler_gets_the_messages_of_its_topic(fake_peer: Any, fake_broker: Any) -> None:
     """Groups of one topic and of two, of single messages and of lists, of coroutine functions and of plain ones."""
 
     async def test(broker: Any, consumers: Consumers) -> None:

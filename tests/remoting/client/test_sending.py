@@ -149,7 +149,9 @@ def test_a_broker_is_not_avoided_after_refusing_an_illegal_message(fake_peer: An
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])
-def test_a_message_that_is_not_durable_is_sent_to_another_broker(fake_peer: Any, fake_broker: Any, code: int) -> None:
+def test_a_message_that_a_broker_did_not_store_durably_is_sent_to_another_broker(
+    fake_peer: Any, fake_broker: Any, code: int
+) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code["a"] = code
         results = [await producer.send(Message("T", b"x")) for _ in range(12)]
@@ -181,7 +183,9 @@ def test_a_send_returns_the_status_of_the_stored_message_if_its_retry_fails(fake
     run(fake_peer, fake_broker, test, retry_when_not_durable=True, names="ab")
 
 
-def test_a_message_that_is_not_durable_is_not_sent_twice_to_one_broker(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_that_the_only_broker_did_not_store_durably_is_not_sent_again(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     async def test(cluster: Cluster, producer: Producer) -> None:
         cluster.code["a"] = 10
         assert (await producer.send(Message("T", b"x"))).status is SendStatus.FLUSH_DISK_TIMEOUT

@@ -45,7 +45,9 @@ def run(fake_peer: Any, fake_broker: Any, test: Callable[[Any], Awaitable[None]]
 
 
 @pytest.mark.parametrize("linger_ms", [None, 0])
-def test_each_stored_message_has_a_trace_line(fake_peer: Any, fake_broker: Any, linger_ms: float | None) -> None:
+def test_a_tracing_producer_sends_a_trace_line_for_each_stored_message(
+    fake_peer: Any, fake_broker: Any, linger_ms: float | None
+) -> None:
     """The Java client traces a batch as one message, whose trace nobody finds by the id of a member."""
 
     async def test(broker: Any) -> None:

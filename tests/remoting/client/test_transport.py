@@ -113,7 +113,7 @@ def test_a_lost_connection_fails_its_requests_and_is_replaced(fake_peer: type[Pe
     with_peer(fake_peer, test)
 
 
-def test_a_bad_frame_ends_the_connection(fake_peer: type[Peer]) -> None:
+def test_an_invalid_frame_fails_the_waiting_request(fake_peer: type[Peer]) -> None:
     async def test(peer: Peer, client: RemotingClient) -> None:
         peer.answers[1] = lambda _: peer.transports[0].write(b"HTTP/1.1 200 OK\r\n\r\n")
         with pytest.raises(RemotingError, match="bad frame"):
@@ -152,7 +152,7 @@ async def answer_later(command: RemotingCommand, address: str) -> RemotingComman
     return response(command, 0, address)
 
 
-def test_every_request_from_the_server_is_answered(fake_peer: type[Peer]) -> None:
+def test_a_client_answers_every_request_from_the_server(fake_peer: type[Peer]) -> None:
     """Plain and async handlers, refusals, faults and unknown codes: each gets its own answer, in the request's codec."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:
@@ -331,7 +331,9 @@ def test_each_request_has_a_separate_deadline(fake_peer: type[Peer], timeouts_ms
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
-def test_canceled_requests_leave_nothing_waiting(fake_peer: type[Peer], cancelled: list[tuple[int, bool]]) -> None:
+def test_the_next_request_works_after_requests_are_canceled_at_any_time(
+    fake_peer: type[Peer], cancelled: list[tuple[int, bool]]
+) -> None:
     """Whenever a caller gives up, before the connection is made or after the answer has come, the next request works."""
 
     async def test(peer: Peer, client: RemotingClient) -> None:

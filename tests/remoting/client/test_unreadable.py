@@ -329,7 +329,9 @@ def test_a_message_that_client_and_broker_cannot_read_is_skipped_after_its_retri
 
 
 @pytest.mark.parametrize("code", [2, 14, 16])
-def test_sending_back_is_retried_while_the_broker_is_busy(fake_peer: Any, fake_broker: Any, code: int) -> None:
+def test_sending_back_an_unreadable_message_is_retried_while_the_broker_is_busy(
+    fake_peer: Any, fake_broker: Any, code: int
+) -> None:
     """That passes: nothing is passed over for it."""
 
     async def test(broker: Any) -> None:

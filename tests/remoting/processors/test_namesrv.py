@@ -109,7 +109,7 @@ def test_clients_get_the_broker_address_advertised_for_their_network(
     assert info["brokerAddrTable"]["a"]["brokerAddrs"] == {0: told}
 
 
-def test_a_route_has_quoted_keys_only_for_clients_that_read_them(names: Names) -> None:
+def test_a_route_has_quoted_json_keys_only_for_clients_that_can_read_quoted_keys(names: Names) -> None:
     assert names.register(T=4).code == 0
     old = names.ask(Code.GET_ROUTEINFO_BY_TOPIC, version=317, topic="T").body.decode()
     assert '"brokerAddrs":{0:"h:1"}' in old
@@ -166,7 +166,7 @@ def test_a_data_version_query_says_whether_the_registration_of_a_broker_changed(
     assert names.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="T").code == 17
 
 
-def test_topics_are_listed_and_permissions_changed(names: Names) -> None:
+def test_topics_are_listed_and_write_permissions_of_brokers_are_changed(names: Names) -> None:
     names.register(T=4, U=1)
     for code, fields in (
         (Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),

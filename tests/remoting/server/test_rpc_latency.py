@@ -80,7 +80,7 @@ def pull(at: int, hold_ms: int = 0, topic: str = TOPIC) -> RemotingCommand:
 
 
 @pytest.mark.parametrize("setting", ["flush.strategy=flush_real_time", "flush.strategy=group_commit", "hooks"])
-def test_every_answer_is_counted_once(tmp_path: Path, setting: str) -> None:
+def test_the_latency_of_every_answer_is_counted_once(tmp_path: Path, setting: str) -> None:
     """Sends that share an append, those that wait for the disk, refusals, pulls, and processors that take their time."""
 
     async def work(broker: Broker, client: RemotingClient) -> None:
@@ -146,7 +146,7 @@ def test_the_latency_of_a_held_pull_includes_its_waiting_time(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("setting", ["flush.strategy=flush_real_time", "flush.strategy=group_commit"])
-def test_oneway_requests_are_counted_separately(tmp_path: Path, setting: str) -> None:
+def test_latencies_of_oneway_requests_are_counted_separately(tmp_path: Path, setting: str) -> None:
     """Nobody waits for their answer."""
 
     async def work(broker: Broker, client: RemotingClient) -> None:

@@ -130,7 +130,7 @@ def test_a_malformed_binary_header_raises_frame_error(header: bytes) -> None:
         decode_command(struct.pack(">I", ROCKETMQ << 24 | len(header)) + header)
 
 
-def test_header_lengths_are_checked_before_decoding() -> None:
+def test_the_length_fields_of_a_header_are_checked_before_the_header_is_decoded() -> None:
     with pytest.raises(FrameError, match="header of 100 bytes does not fit in a frame of 24 bytes"):
         decode_command(struct.pack(">I", 100) + bytes(20))
     with pytest.raises(FrameError, match="at most"):
@@ -180,7 +180,7 @@ def test_malformed_binary_headers_that_java_accepts_are_decoded() -> None:
     assert decode_command(struct.pack(">I", ROCKETMQ << 24 | len(broken)) + broken).ext_fields == {"key": "valu\ufffd"}
 
 
-def test_unknown_languages_and_repeated_keys_are_accepted() -> None:
+def test_headers_with_unknown_languages_or_repeated_json_keys_are_accepted() -> None:
     assert decode_command(json_frame(b'{"code":1,"language":"KLINGON"}')).language == "OTHER"
     assert decode_command(json_frame(b'{"code":1,"code":2}')).code == 2
     wire = encode_command(request(1, codec=ROCKETMQ))[4:]

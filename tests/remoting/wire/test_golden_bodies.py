@@ -112,6 +112,6 @@ def test_every_recorded_body_is_decoded_without_loss(golden_frames: list[dict[st
         (bodies.ConsumeStatsList, b'{"consumeStatsList":[{7:[]}]}', "consume_stats_list", [{"7": []}]),
     ],
 )
-def test_unquoted_numeric_keys_are_decoded(model: type[Any], body: bytes, field: str, wanted: object) -> None:
+def test_unquoted_numeric_json_keys_are_decoded(model: type[Any], body: bytes, field: str, wanted: object) -> None:
     """fastjson writes a key that is a number without quotes, whatever the reader declares; a group may be named 12."""
     assert getattr(model.decode(body), field) == wanted

@@ -142,7 +142,7 @@ def test_the_typed_header_decoder_has_the_header_classes_of_the_processors() -> 
     assert {code: DECLARED[code].header for code in HOT_HEADERS} == HOT_HEADERS
 
 
-def test_unknown_languages_and_versions_have_fallback_names() -> None:
+def test_unknown_client_languages_and_rocketmq_versions_have_fallback_names() -> None:
     assert language_code("GO") == LanguageCode.GO
     assert language_code("klingon") == LanguageCode.OTHER
     assert language_name(12) == "RUST"

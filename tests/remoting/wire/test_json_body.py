@@ -64,7 +64,7 @@ def test_routes_are_decoded_from_fastjson_and_from_standard_json(style: str) -> 
     assert decode_body(dumps(ROUTE, style), TopicRouteData) == ROUTE  # type: ignore[arg-type]
 
 
-def test_a_body_with_queues_as_keys_is_encoded_and_decoded() -> None:
+def test_a_body_with_message_queues_as_json_keys_is_encoded_and_decoded() -> None:
     queue = MessageQueue("a", 0, "T")
     encoded = ResetOffsetBody({queue: 5}).encode()
     assert encoded == b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"T"}:5}}'
