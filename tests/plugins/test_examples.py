@@ -150,7 +150,7 @@ def test_the_adaptive_flush_strategy_passes_the_flush_kit() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_direct_strategy_runs_in_a_broker(tmp_path: Path) -> None:
+def test_the_example_flush_strategy_direct_flush_runs_in_a_broker(tmp_path: Path) -> None:
     """It needs the transient store pool, which the broker makes from the strategy's own settings."""
     settings = [
         f"store.path={tmp_path / 'store'}",

@@ -71,7 +71,7 @@ def test_an_error_in_an_account_names_the_account_but_no_secret() -> None:
     [(None, Permission.DENY), (" ", Permission.DENY), ("DENY", Permission.DENY), (" PUB ", Permission.PUB),
      ("SUB", Permission.SUB), ("PUB|SUB", Permission.ANY), ("SUB|PUB", Permission.ANY), ("ANY", Permission.ANY)],
 )  # fmt: skip
-def test_permission_words_are_parsed(text: str | None, found: Permission) -> None:
+def test_permission_words_of_rocketmq_accounts_are_parsed(text: str | None, found: Permission) -> None:
     """RocketMQ denies where it finds nothing."""
     assert parse_permission(text) is found
 
@@ -83,7 +83,7 @@ def test_an_unknown_permission_word_is_refused(text: str) -> None:
         parse_permission(text)
 
 
-def test_permission_entries_are_parsed_by_name() -> None:
+def test_entries_of_the_form_name_equals_permission_are_parsed() -> None:
     """As account files write them."""
     assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
 
@@ -176,7 +176,7 @@ def test_a_malformed_address_pattern_is_refused(text: str) -> None:
 
 
 @given(st.text(alphabet="0123456789abcdef.:*-{},; ", max_size=30))
-def test_any_text_is_parsed_as_a_pattern_or_raises_config_error(text: str) -> None:
+def test_any_text_is_parsed_as_an_address_pattern_or_raises_config_error(text: str) -> None:
     """The text comes over the wire too (53): no other exception may come out."""
     with contextlib.suppress(ConfigError):
         parse_addresses(text).matches("10.0.0.1")

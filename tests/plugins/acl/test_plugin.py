@@ -25,11 +25,13 @@ def api(record: Any) -> BrokerApi:
         ("WAITING", {}, "WAITING"),
     ],
 )
-def test_access_to_a_record_is_judged_by_its_real_topic(topic: str, properties: dict[str, str], known_as: str) -> None:
+def test_access_to_a_stored_message_is_checked_against_its_real_topic(
+    topic: str, properties: dict[str, str], known_as: str
+) -> None:
     """A client may write REAL_TOPIC into any message: it counts only where a feature keeps messages of others."""
     assert topic_of_record(api(SimpleNamespace(topic=topic, properties=properties)), 7) == known_as
 
 
-def test_a_missing_record_has_no_topic() -> None:
+def test_the_topic_of_a_missing_message_is_none() -> None:
     """The request is answered as RocketMQ answers it."""
     assert topic_of_record(api(None), 7) is None

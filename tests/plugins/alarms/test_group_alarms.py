@@ -60,7 +60,7 @@ def subscribed(broker: EmbeddedBroker) -> list[frozenset[tuple[str, str, str]]]:
     return broker.broker.call(ask)
 
 
-def test_a_growing_lag_has_an_alarm_until_it_is_consumed(alarms: Alarms) -> None:
+def test_a_growing_consumer_lag_has_an_alarm_until_its_messages_are_consumed(alarms: Alarms) -> None:
     """A group was there once, and messages go on coming; then its consumer comes back."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
@@ -152,7 +152,7 @@ def test_lags_of_many_groups_are_measured_in_several_loop_turns(alarms: Alarms) 
         ((("A", "*"), ("B", "*")), (("A", "*"),), "B", 1),
     ],
 )
-def test_different_subscriptions_of_members_are_an_alarm(
+def test_different_subscriptions_of_the_members_of_a_group_are_an_alarm(
     alarms: Alarms, first: tuple[tuple[str, str], ...], second: tuple[tuple[str, str], ...], said: str, odd: int
 ) -> None:
     """Two real clients of one group: nothing tells them, and messages are lost."""
@@ -173,7 +173,7 @@ def test_different_subscriptions_of_members_are_an_alarm(
             assert alarms(broker) == {}
 
 
-def test_members_with_equal_subscriptions_have_no_alarm(alarms: Alarms) -> None:
+def test_group_members_with_equal_subscriptions_have_no_alarm(alarms: Alarms) -> None:
     """The ordinary case, while a second one joins, too."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")
@@ -194,7 +194,9 @@ def test_members_with_equal_subscriptions_have_no_alarm(alarms: Alarms) -> None:
         ({"consume_from": "CONSUME_FROM_LAST_OFFSET"}, "consume from where: "),
     ],
 )
-def test_members_with_different_consume_settings_have_an_alarm(alarms: Alarms, odd: dict[str, str], said: str) -> None:
+def test_group_members_with_different_consume_settings_have_an_alarm(
+    alarms: Alarms, odd: dict[str, str], said: str
+) -> None:
     """They subscribe to the same, and still get what is not theirs: the broker and who asks it name the one that differs."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")
@@ -212,7 +214,7 @@ def test_members_with_different_consume_settings_have_an_alarm(alarms: Alarms, o
         assert alarms(broker) == {}
 
 
-def test_a_client_id_of_two_clients_is_an_alarm_until_a_client_leaves(alarms: Alarms) -> None:
+def test_a_client_id_shared_by_two_clients_is_an_alarm_until_one_client_leaves(alarms: Alarms) -> None:
     """Both consume everything, and neither can know."""
     with EmbeddedBroker() as broker:
         broker.create_topic("A")
@@ -228,7 +230,7 @@ def test_a_client_id_of_two_clients_is_an_alarm_until_a_client_leaves(alarms: Al
             assert alarms(broker) == {}
 
 
-def test_a_slave_has_no_lag_alarms_and_measures_again_after_promotion(alarms: Alarms) -> None:
+def test_a_slave_has_no_lag_alarms_and_measures_lags_after_its_promotion(alarms: Alarms) -> None:
     """A slave has its master's offsets, later; what was measured before it became one says nothing of the time after."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:
@@ -255,7 +257,7 @@ def test_a_slave_has_no_lag_alarms_and_measures_again_after_promotion(alarms: Al
         assert [*alarms(broker)] == ["consumer.lag_growing"]
 
 
-def test_the_alarm_of_a_shared_client_id_names_few_addresses() -> None:
+def test_the_alarm_about_a_shared_client_id_lists_only_a_few_client_addresses() -> None:
     """A program that starts a hundred processes with one id gets one line that can be read."""
     found = client_id_shared("G", "id", [f"10.0.0.{n}:1" for n in range(100)])
     assert (found.id, found.level, found.subject, found.value) == ("client.id_shared", WARNING, "id", 100)

@@ -25,14 +25,14 @@ def test_a_process_resource_that_is_nearly_used_up_has_an_alarm(used: int, level
         assert found == ([(name, level, used, 1_000)] if level else [])
 
 
-def test_an_unknown_process_resource_has_no_alarm(tmp_path: Path) -> None:
+def test_process_resources_that_cannot_be_measured_have_no_alarm(tmp_path: Path) -> None:
     """Other systems have no /proc."""
     use = measure(tmp_path)
     assert (use.maps, use.maps_max, use.descriptors) == (0, 0, 0)
     assert list(process_alarms(use)) == []
 
 
-def test_maps_and_descriptors_are_counted_from_proc_files(tmp_path: Path) -> None:
+def test_memory_maps_and_file_descriptors_are_counted_from_proc_files(tmp_path: Path) -> None:
     """Maps by their lines, descriptors by their names."""
     (tmp_path / "self" / "fd").mkdir(parents=True)
     (tmp_path / "sys" / "vm").mkdir(parents=True)

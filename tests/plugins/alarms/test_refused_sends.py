@@ -77,7 +77,7 @@ def put_until_refused(broker: flintmq.Broker) -> RefusedError:
     raise AssertionError("every message was stored")
 
 
-def test_refused_sends_on_a_read_only_disk_are_an_alarm_and_fail_status(
+def test_refused_sends_on_a_read_only_disk_are_an_alarm_and_make_status_exit_with_1(
     start: Any, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """statvfs sees nothing of a file system that is read-only; status ends with 1 until a send is taken again."""

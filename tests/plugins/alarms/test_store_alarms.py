@@ -58,7 +58,7 @@ class Picky:
         register("picky", lambda context: self, essential=True)
 
 
-def test_stopped_dispatch_has_an_alarm_until_it_continues(alarms: Alarms) -> None:
+def test_dispatch_stopped_by_a_failed_dispatcher_has_an_alarm_until_it_continues(alarms: Alarms) -> None:
     """An essential dispatcher raises: what was stored is not visible, and the value says how much of the log waits."""
     picky = Picky()
     with EmbeddedBroker(plugins=[picky], settings=["dispatchers=consume_queue,index,picky"]) as broker:
@@ -101,7 +101,7 @@ def test_a_full_disk_has_an_alarm_until_space_is_free(alarms: Alarms) -> None:
         assert alarms(broker) == {}
 
 
-def test_deleting_messages_kept_for_groups_raises_an_alarm(alarms: Alarms) -> None:
+def test_deleting_messages_that_a_group_has_not_consumed_raises_an_alarm(alarms: Alarms) -> None:
     """The slowest of the named groups decides, also after a restart; the one that has consumed all is not told of."""
     clock = VirtualClock()
     settings = [
@@ -223,7 +223,7 @@ def test_messages_without_a_slave_copy_are_an_alarm() -> None:
         assert "broker.role" in found.message
 
 
-def test_dispatch_far_behind_has_an_alarm_until_it_has_caught_up() -> None:
+def test_dispatch_far_behind_the_commit_log_has_an_alarm_until_it_has_caught_up() -> None:
     """Messages are stored, and dispatch has not had its turn."""
     with EmbeddedBroker(settings=["alarms.dispatch_behind_bytes=1000"]) as broker:
 

@@ -61,7 +61,7 @@ def test_a_console_process_that_dies_is_restarted_at_its_port(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("steady_s", "pauses"), [(0.0, ["0.001", "0.001"]), (60.0, ["0.001", "0.002"])])
-def test_the_restart_pause_is_reset_after_a_steady_run(
+def test_the_pause_before_console_restarts_is_reset_after_a_steady_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, steady_s: float, pauses: list[str]
 ) -> None:
     """One that dies once a month is there again at once; one that dies at once waits longer each time."""
@@ -87,7 +87,7 @@ def test_a_console_process_that_does_not_start_raises_console_error(tmp_path: Pa
     asyncio.run(run())
 
 
-def test_the_environment_of_the_console_has_its_settings_and_no_secrets(
+def test_the_console_process_receives_its_settings_but_not_the_brokers_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keys by which a broker registers are not the visitors'."""
@@ -110,7 +110,7 @@ def test_the_environment_of_the_console_has_its_settings_and_no_secrets(
     assert not [name for name in environment_of(config) if name.startswith(("FLINT_ACCESS", "FLINT_SECRET"))]
 
 
-def test_a_key_without_a_certificate_is_refused() -> None:
+def test_a_tls_key_without_a_certificate_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"console\.certificate"):
         load_config(None, ["console.key=k.pem"], {})
 

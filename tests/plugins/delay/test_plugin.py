@@ -35,7 +35,7 @@ async def ask(broker: flintmq.Broker, code: RequestCode) -> Any:
         await client.close()
 
 
-def test_a_delayed_message_waits_and_delay_offsets_are_returned(tmp_path: Path) -> None:
+def test_a_delayed_message_waits_and_delay_offsets_are_returned_on_request(tmp_path: Path) -> None:
     """A slave reads the positions of its master by request 45."""
 
     async def live() -> None:
@@ -52,7 +52,7 @@ def test_a_delayed_message_waits_and_delay_offsets_are_returned(tmp_path: Path) 
     asyncio.run(live())
 
 
-def test_a_broker_without_the_delay_plugin_delivers_at_once(tmp_path: Path) -> None:
+def test_a_broker_without_the_delay_plugin_delivers_delayed_messages_at_once(tmp_path: Path) -> None:
     """What it takes no part in is as if it had never been there."""
 
     async def live() -> None:
@@ -91,7 +91,7 @@ def test_a_slave_delivers_no_delayed_messages(tmp_path: Path) -> None:
             broker.put([flintmq.Message("T", b"3", delay_level=1)] if len(expected) == 2 else [])
 
 
-def test_a_demoted_master_replaces_its_delay_offsets_by_the_masters(tmp_path: Path) -> None:
+def test_a_demoted_master_replaces_its_delay_offsets_by_those_of_its_new_master(tmp_path: Path) -> None:
     """A level that its master has not delivered from begins at 0: what it delivered itself may be cut off its log."""
     with EmbeddedBroker(tmp_path, clock=VirtualClock()) as broker:
         schedule = broker.broker.state.service(DelayService)

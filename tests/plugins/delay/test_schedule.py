@@ -87,7 +87,7 @@ def service(store: FakeStore, file: JsonFile | None = None) -> ScheduleMessageSe
     return ScheduleMessageService(store, DelayLevels(), file)
 
 
-def test_delay_levels_are_parsed_and_clamped() -> None:
+def test_delay_levels_are_parsed_and_limited_to_the_configured_levels() -> None:
     levels = DelayLevels("1s 2m 3h 4d")
     assert [levels.delay_ms(level) for level in (0, 1, 2, 3, 4, 5)] == [
         1000,
@@ -120,7 +120,7 @@ def test_a_message_without_a_delay_is_not_redirected(delay: str) -> None:
     assert inner.topic == "T"
 
 
-def test_prepared_messages_are_never_delayed() -> None:
+def test_half_messages_of_transactions_are_never_delayed() -> None:
     assert not redirect_to_schedule(message({props.DELAY: "1"}, sys_flag=4), DelayLevels())
     assert redirect_to_schedule(message({props.DELAY: "1"}, sys_flag=8), DelayLevels())
 
@@ -162,7 +162,7 @@ def test_a_clock_set_back_does_not_delay_messages() -> None:
     assert store.names == ["a"], "due later than the level's delay from now: stored before the clock went back"
 
 
-def test_a_failed_put_is_tried_again_in_order() -> None:
+def test_a_failed_delivery_is_retried_before_later_messages() -> None:
     store = FakeStore()
     for number in range(3):
         store.add(str(number), 1, NOW)
@@ -225,7 +225,7 @@ def test_a_dead_letter_is_retried_while_the_store_refuses_writes(caplog: pytest.
     assert [put.topic for put in store.put] == [UNDELIVERED_TOPIC]
 
 
-def test_one_delivery_pass_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_pass_delivers_a_bounded_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule_module, "UNITS_PER_PASS", 2)
     store = FakeStore()
     for number in range(3):

@@ -127,7 +127,7 @@ def test_filters_survive_a_restart_and_are_inactive_until_a_heartbeat(tmp_path: 
     assert expressions(again) == ["a > 1 AND b = 'ü'"]
 
 
-def test_a_filter_file_for_another_bloom_filter_is_ignored(tmp_path: Path) -> None:
+def test_a_filter_file_made_for_a_bloom_filter_of_another_size_is_ignored(tmp_path: Path) -> None:
     """Positions of another size cannot be compared with what is computed from now on."""
     path = tmp_path / "consumerFilter.json"
     made = manager(ManualClock(), path)
@@ -159,7 +159,7 @@ def test_a_malformed_filter_file_is_ignored(tmp_path: Path, value: Any) -> None:
     assert not manager(ManualClock(), file.path).load()
 
 
-def test_a_bit_map_is_used_only_with_its_own_filter() -> None:
+def test_a_bit_map_decides_only_about_the_filter_expression_it_was_computed_for() -> None:
     """A wrong no loses a message: when in doubt the message is looked at."""
     clock = ManualClock()
     made = manager(clock)
@@ -230,7 +230,7 @@ def test_the_expressions_compiled_per_second_are_bounded() -> None:
     assert len(made) == 2 * kept, "the next heartbeat brings the others"
 
 
-def test_a_held_pull_with_a_removed_filter_uses_no_bit_map() -> None:
+def test_a_long_polling_pull_with_a_removed_filter_uses_no_bit_map() -> None:
     """What is stored from then on has not its bits: a message that fits would be passed over."""
     clock = ManualClock()
     made = manager(clock)
@@ -245,7 +245,7 @@ def test_a_held_pull_with_a_removed_filter_uses_no_bit_map() -> None:
     assert len(made) == 0
 
 
-def test_the_newest_filters_are_kept_from_a_file_above_the_limit(tmp_path: Path) -> None:
+def test_only_the_newest_filters_are_loaded_from_a_file_with_too_many_filters(tmp_path: Path) -> None:
     """The newest stay; the file shrinks with the next write."""
     clock = ManualClock()
     path = tmp_path / "consumerFilter.json"
@@ -264,7 +264,9 @@ def test_the_newest_filters_are_kept_from_a_file_above_the_limit(tmp_path: Path)
     assert sorted(groups) == [f"g{number}" for number in range(30, 50)]
 
 
-def test_only_changed_filters_are_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_the_filter_file_encodes_only_changed_filters_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One heartbeat must not cost as much as all filters together; and the file is as if it were written at once."""
     path = tmp_path / "consumerFilter.json"
     made = manager(ManualClock(), path)

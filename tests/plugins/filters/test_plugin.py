@@ -23,7 +23,9 @@ from flintmq.testing.processor_kit import RecordingChannel
 
 
 @pytest.mark.parametrize("with_bit_maps", [True, False])
-def test_the_filter_service_and_the_bit_map_dispatcher_share_a_table(tmp_path: Path, with_bit_maps: bool) -> None:
+def test_the_filter_service_and_the_bit_map_dispatcher_use_the_same_filter_table(
+    tmp_path: Path, with_bit_maps: bool
+) -> None:
     """Without bit maps the service keeps a table all the same, as RocketMQ keeps its file."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),

@@ -157,7 +157,7 @@ def has_null_operand(tree: Any) -> bool:
 
 
 @given(conditions, st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES)))
-def test_compiled_programs_agree_with_the_plain_evaluator(tree: Tree, message: dict[str, str]) -> None:
+def test_compiled_expressions_give_the_results_of_a_reference_evaluator(tree: Tree, message: dict[str, str]) -> None:
     """Typed closures are fast and easily wrong; the plain evaluator is slow and easily read."""
     if has_null_operand(tree):
         return
@@ -191,7 +191,9 @@ garbage = st.lists(
 @example("9" * 16_000 + " = a", {})
 @example("." + "9" * 16_000 + " = a", {"a": "9" * 30_000})
 @example("1 = a OR 1.0 = a", {"a": "9" * 30_000})
-def test_random_expressions_are_refused_quickly(expression: str, message: dict[str, str]) -> None:
+def test_random_texts_are_evaluated_or_refused_as_expressions_within_a_short_time(
+    expression: str, message: dict[str, str]
+) -> None:
     """Any client may send any text: only RefusedError may come of it, and soon."""
     if _refusal_s(expression, message) >= _AT_ONCE_S:
         assert _refusal_s(expression, message) < _AT_ONCE_S  # the first time all tests' garbage may have been collected

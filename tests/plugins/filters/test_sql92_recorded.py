@@ -175,7 +175,7 @@ def test_expressions_have_the_results_recorded_from_rocketmq(expression: str, ex
     assert outcome(expression) == expected
 
 
-def test_a_filter_accepts_a_message_only_if_the_result_is_true() -> None:
+def test_a_filter_accepts_a_message_only_if_its_expression_is_true() -> None:
     """Neither unknown nor an unfit property may deliver a message nobody asked for."""
     for expression, expected in RECORDED:
         if expected != "refused":

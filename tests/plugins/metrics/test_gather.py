@@ -51,7 +51,9 @@ def age_s(samples: Samples) -> float:
     return samples.by_name["flintmq_topics_age_seconds"][0][1]
 
 
-def test_figures_of_few_topics_are_gathered_for_each_scrape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figures_of_a_few_topics_are_gathered_again_for_each_scrape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who sends a message and looks, sees it."""
     monkeypatch.setattr(gather, "SHARE", 60.0)
 
@@ -65,7 +67,9 @@ def test_figures_of_few_topics_are_gathered_for_each_scrape(tmp_path: Path, monk
     live(tmp_path, work)
 
 
-def test_figures_of_many_topics_are_reused_and_have_an_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figures_of_many_topics_are_reused_between_scrapes_and_their_age_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What they may take of a core is bounded, whoever asks how often; what is not theirs is of the moment all the same."""
     monkeypatch.setattr(gather, "SHARE", 1e-9)
 

@@ -113,7 +113,7 @@ def test_silent_clients_do_not_delay_other_requests(monkeypatch: pytest.MonkeyPa
         assert silent[0].recv(1) == b"", "the one that was silent for longest had to go"
 
 
-def test_waiting_scrapes_do_not_delay_probes() -> None:
+def test_waiting_scrapes_do_not_delay_health_probes() -> None:
     """More of them than there are threads wait for the broker's loop, which is busy."""
     with served() as address, contextlib.ExitStack() as stack:
         stack.callback(SLOW.clear)
@@ -135,7 +135,7 @@ def test_a_hundred_concurrent_requests_are_answered() -> None:
         assert all(one.recv(15) == b"HTTP/1.1 200 OK" for one in several)
 
 
-def test_a_stop_ends_all_threads_and_closes_the_port() -> None:
+def test_stopping_the_http_server_ends_its_threads_and_closes_its_port() -> None:
     """Also with a client that has sent nothing yet, which is cut off."""
     before = threading.active_count()
     with served() as address, socket.create_connection(address, timeout=20):

@@ -142,7 +142,7 @@ def test_a_failing_collector_is_logged_once_and_retried(
     assert events.count("metrics.pushed_again") == 1
 
 
-def test_an_unreachable_collector_does_not_delay_a_stop(tmp_path: Path) -> None:
+def test_an_unreachable_collector_does_not_delay_the_stop_of_the_broker(tmp_path: Path) -> None:
     """What is pushed is worth less than an orderly stop."""
 
     async def work() -> None:
@@ -153,7 +153,9 @@ def test_an_unreachable_collector_does_not_delay_a_stop(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_a_missing_otlp_package_names_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error says what to type, and which key it is about."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[otel\]'") as caught:

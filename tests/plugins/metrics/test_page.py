@@ -13,7 +13,7 @@ from flintmq.tests.support.snippet_runner import PageRunner
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 
 
-def test_the_commands_on_the_metrics_page_print_the_shown_output(tmp_path: Path) -> None:
+def test_the_commands_on_the_metrics_page_print_the_documented_output(tmp_path: Path) -> None:
     """The first page that an operator copies from."""
     shown = PAGE.read_text().partition("```console\n")[2].partition("```")[0]
     install, _, rest = shown.partition("\n")

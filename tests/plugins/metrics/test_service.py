@@ -125,7 +125,7 @@ def test_a_serving_broker_answers_healthz_and_readyz_with_200(tmp_path: Path) ->
     live(tmp_path, work)
 
 
-def test_a_fenced_store_is_alive_and_not_ready(tmp_path: Path) -> None:
+def test_a_broker_whose_store_failed_to_sync_is_alive_and_not_ready(tmp_path: Path) -> None:
     """The scrape answers, readiness ends with the reason, and the process is alive all the same."""
 
     async def work(broker: Broker) -> None:
@@ -157,7 +157,7 @@ def test_a_broker_with_a_full_disk_stays_ready(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_a_stopping_broker_is_not_ready(tmp_path: Path) -> None:
+def test_readyz_fails_while_the_broker_is_stopping(tmp_path: Path) -> None:
     """Before clients can reach it, and after they cannot."""
 
     async def work(broker: Broker) -> None:
@@ -169,7 +169,7 @@ def test_a_stopping_broker_is_not_ready(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_healthz_fails_if_the_loop_is_blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_healthz_fails_if_the_event_loop_is_blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker whose loop hangs serves nobody: the probe must fail, within a time."""
     monkeypatch.setattr("flintmq.plugins.metrics.service.TIMEOUT_S", 0.05)
 
@@ -182,7 +182,7 @@ def test_healthz_fails_if_the_loop_is_blocked(tmp_path: Path, monkeypatch: pytes
     live(tmp_path, work)
 
 
-def test_a_metrics_port_in_use_stops_the_start(tmp_path: Path) -> None:
+def test_a_metrics_port_in_use_makes_the_start_of_the_broker_fail(tmp_path: Path) -> None:
     """With the address; monitoring that silently does not run is worse."""
 
     async def work(broker: Broker) -> None:
@@ -195,7 +195,9 @@ def test_a_metrics_port_in_use_stops_the_start(tmp_path: Path) -> None:
     live(tmp_path / "a", work)
 
 
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_a_missing_metrics_package_names_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error says what to type, and which key it is about."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install '\.\[metrics\]'") as caught:
@@ -210,7 +212,7 @@ def test_enabling_metrics_without_the_plugin_is_an_error(tmp_path: Path) -> None
         asyncio.run(Broker(without).start())
 
 
-def test_the_metrics_service_passes_the_service_kit(tmp_path: Path) -> None:
+def test_the_metrics_service_passes_the_conformance_checks_for_services(tmp_path: Path) -> None:
     """Those of the kit, which third parties run."""
 
     async def work(broker: Broker) -> None:
@@ -253,7 +255,7 @@ class CountsPlugin:
         (lambda: 7, 0, "not iterable"),
     ],
 )
-def test_invalid_figures_of_plugin_services_are_counted_as_their_errors(
+def test_invalid_figures_of_plugin_services_are_counted_as_errors_of_these_services(
     tmp_path: Path, told: Any, shown: int, error: str
 ) -> None:
     """Whatever one returns, the broker's own figures are told, and there are only so many."""
@@ -291,7 +293,7 @@ def test_a_scrape_above_series_max_raises_an_alarm(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_refusals_are_counted_by_reason(tmp_path: Path) -> None:
+def test_refused_requests_are_counted_by_reason(tmp_path: Path) -> None:
     """The ids of docs/refusals.md, so that an operator finds what to change."""
 
     async def work(broker: Broker) -> None:

@@ -25,7 +25,7 @@ async def elsewhere(call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-def test_figures_are_gathered_on_the_loops_thread() -> None:
+def test_figures_are_gathered_on_the_thread_of_the_event_loop() -> None:
     """The tables are the loop's: another thread that reads them would meet them half changed."""
     threads: list[int] = []
 
@@ -41,7 +41,7 @@ def test_figures_are_gathered_on_the_loops_thread() -> None:
     asyncio.run(live())
 
 
-def test_a_snapshot_from_a_blocked_loop_times_out_and_is_withdrawn() -> None:
+def test_a_snapshot_of_a_blocked_event_loop_times_out_and_is_canceled() -> None:
     """A monitoring system must learn that a broker hangs; and a scrape that nobody waits for costs nothing afterwards."""
     begun: list[int] = []
 
@@ -70,7 +70,7 @@ def test_a_snapshot_from_a_blocked_loop_times_out_and_is_withdrawn() -> None:
     asyncio.run(live())
 
 
-def test_long_gathering_is_split_into_several_loop_turns() -> None:
+def test_gathering_many_figures_is_split_into_several_event_loop_iterations() -> None:
     """Ten thousand queues must not be one pause of the broker."""
     turns = 0
 
@@ -94,7 +94,7 @@ def test_long_gathering_is_split_into_several_loop_turns() -> None:
     assert turns >= 5
 
 
-def test_snapshots_are_taken_at_a_minimum_distance() -> None:
+def test_snapshots_are_taken_at_a_minimum_interval() -> None:
     """Someone who reloads a page without end gets answers, at a pace that the loop does not feel."""
 
     async def live() -> float:
@@ -132,7 +132,7 @@ def test_a_waiting_snapshot_fails_when_the_broker_stops() -> None:
     asyncio.run(live())
 
 
-def test_a_snapshot_from_a_closed_loop_fails_as_at_a_stop() -> None:
+def test_a_snapshot_of_a_closed_event_loop_fails_as_during_a_broker_stop() -> None:
     """The thread of a server may outlive the loop for a moment."""
     loop = asyncio.new_event_loop()
     loop.close()

@@ -44,7 +44,7 @@ def test_a_broker_registers_once_ready_and_unregisters_before_it_stops_listening
     asyncio.run(live())
 
 
-def test_a_changed_table_of_topics_is_registered_again(tmp_path: Path) -> None:
+def test_topic_changes_cause_one_new_registration(tmp_path: Path) -> None:
     """Several changes within one iteration of the loop make one registration."""
 
     async def live() -> None:
@@ -188,7 +188,7 @@ def test_a_changed_role_is_registered_again(tmp_path: Path) -> None:
     asyncio.run(live())
 
 
-def test_a_registration_under_way_keeps_the_order_flags_of_topics(tmp_path: Path) -> None:
+def test_topics_keep_their_order_flags_while_a_registration_is_under_way(tmp_path: Path) -> None:
     """While the first name server is asked again, the configuration of the second does not count: no topic changes."""
 
     async def live() -> None:

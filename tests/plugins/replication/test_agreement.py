@@ -30,24 +30,24 @@ def state(epochs: Epochs, end: int, *, start: int = 0, confirmed: int | None = N
 
 
 @pytest.mark.parametrize("end", [0, 1, 500, 1000])
-def test_a_slave_with_a_prefix_of_the_log_follows(end: int) -> None:
+def test_a_slave_whose_log_is_a_prefix_of_the_masters_log_continues_at_its_end(end: int) -> None:
     """The ordinary case: the slave has what the master had some time ago."""
     later = FIRST.begun(300, MASTER).begun(900, RECOVERED)
     slave = FIRST if end <= 300 else later.cut_at(end)
     assert agree(state(later, 1000), state(slave, end)) == Agreement(end)
 
 
-def test_an_empty_slave_follows_from_the_oldest_file() -> None:
+def test_an_empty_slave_copies_from_the_oldest_log_file_of_its_master() -> None:
     """Whatever id its store was given when it was made."""
     assert agree(state(FIRST, 5000, start=2048), state(Epochs.new(), 0)) == Agreement(2048)
 
 
-def test_a_slave_follows_after_its_own_recovery() -> None:
+def test_a_slave_that_recovered_from_a_crash_continues_at_the_end_of_its_log() -> None:
     """A slave that crashed has an epoch of its own, in which nothing was written."""
     assert agree(state(FIRST, 1000), state(FIRST.begun(700, RECOVERED), 700)) == Agreement(700)
 
 
-def test_a_slave_cuts_an_unconfirmed_tail_that_its_master_lost() -> None:
+def test_a_slave_truncates_unconfirmed_records_that_its_master_lost() -> None:
     """Nobody was promised or shown it: the master had said so."""
     recovered = FIRST.begun(600, RECOVERED)
     slave = state(FIRST, 900, confirmed=600)
@@ -57,7 +57,7 @@ def test_a_slave_cuts_an_unconfirmed_tail_that_its_master_lost() -> None:
         agree(state(recovered, 600), slave, "never")
 
 
-def test_a_slave_keeps_a_confirmed_tail_that_its_master_lost() -> None:
+def test_a_slave_keeps_confirmed_records_that_its_master_lost() -> None:
     """The master lost what it had acknowledged: the slave's copy is the only one."""
     recovered = FIRST.begun(600, RECOVERED)
     with pytest.raises(
@@ -67,7 +67,7 @@ def test_a_slave_keeps_a_confirmed_tail_that_its_master_lost() -> None:
     assert agree(state(recovered, 600), state(FIRST, 900, confirmed=850), "always") == Agreement(600, 600)
 
 
-def test_a_slave_refuses_a_master_restored_from_an_older_copy() -> None:
+def test_a_slave_refuses_a_master_restored_from_an_older_copy_of_its_store() -> None:
     """It begins an epoch where the copy ends, which was no recovery; that it has grown since changes nothing."""
     restored = FIRST.begun(400, MASTER)
     for end in (400, 900, 5000):
@@ -75,7 +75,7 @@ def test_a_slave_refuses_a_master_restored_from_an_older_copy() -> None:
             agree(state(restored, end), state(FIRST, 900, confirmed=0))
 
 
-def test_a_slave_refuses_a_master_with_another_restored_epoch() -> None:
+def test_a_slave_refuses_a_master_that_began_a_different_epoch_at_the_same_position() -> None:
     """Both times it began an epoch of the same number at the same place: only the ids tell them apart."""
     once, twice = FIRST.begun(400, MASTER), FIRST.begun(400, MASTER)
     assert agree(state(once, 900), state(once, 700)) == Agreement(700)
@@ -83,7 +83,7 @@ def test_a_slave_refuses_a_master_with_another_restored_epoch() -> None:
         agree(state(twice, 900), state(once, 700))
 
 
-def test_a_former_master_with_unsent_records_is_refused() -> None:
+def test_a_former_master_with_records_that_its_slave_never_received_is_refused() -> None:
     """A slave that was promoted, and the old master that comes back with what it had not sent."""
     promoted = FIRST.begun(400, MASTER)
     with pytest.raises(NotFollowedError, match="older copy"):
@@ -94,20 +94,20 @@ def test_a_former_master_with_unsent_records_is_refused() -> None:
         agree(state(promoted, 800), state(both_wrote, 900))
 
 
-def test_a_master_with_another_store_is_refused() -> None:
+def test_a_slave_refuses_a_master_with_an_unrelated_log() -> None:
     """A wrong address in the configuration."""
     with pytest.raises(NotFollowedError, match=r"different logs.*ha\.master_address"):
         agree(state(Epochs.new(), 1000), state(FIRST, 500))
 
 
-def test_a_master_with_another_broker_name_is_refused() -> None:
+def test_a_slave_refuses_a_master_with_another_broker_name() -> None:
     """Two sets of one cluster."""
     other = attrs.evolve(state(FIRST, 500), broker_name="broker-b")
     with pytest.raises(NotFollowedError, match=r"broker\.name"):
         agree(state(FIRST, 1000), other)
 
 
-def test_a_slave_that_needs_deleted_files_is_refused() -> None:
+def test_a_slave_that_needs_log_files_deleted_on_its_master_is_refused() -> None:
     """The files that it needs are deleted; an empty store would do."""
     master = state(FIRST.begun(3000, MASTER), 9000, start=2048)
     with pytest.raises(NotFollowedError, match="start the slave with an empty store"):
@@ -126,7 +126,7 @@ def test_a_slave_that_needs_deleted_files_is_refused() -> None:
         {"address": None},
     ],
 )
-def test_a_log_state_with_invalid_fields_is_refused(change: dict[str, object]) -> None:
+def test_a_replication_log_state_with_invalid_fields_is_refused(change: dict[str, object]) -> None:
     """It comes from another machine."""
     raw = attrs.evolve(state(FIRST, 5), **change).to_bytes()  # type: ignore[arg-type]
     with pytest.raises(ReplicationError, match="cannot be read"):
@@ -134,13 +134,13 @@ def test_a_log_state_with_invalid_fields_is_refused(change: dict[str, object]) -
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"epochs": "x"}'])
-def test_a_malformed_log_state_is_refused(raw: bytes) -> None:
+def test_a_malformed_replication_log_state_is_refused(raw: bytes) -> None:
     """Nor need it be a broker."""
     with pytest.raises(ReplicationError, match="cannot be read"):
         LogState.from_bytes(raw)
 
 
-def test_an_encoded_log_state_is_decoded_unchanged() -> None:
+def test_an_encoded_replication_log_state_is_decoded_unchanged() -> None:
     """What was said is what is heard."""
     said = state(FIRST.begun(3, RECOVERED), 5)
     assert LogState.from_bytes(said.to_bytes()) == said
@@ -149,7 +149,7 @@ def test_an_encoded_log_state_is_decoded_unchanged() -> None:
 # with stores
 
 
-def test_a_cut_tail_is_quarantined_and_the_slave_equals_its_master(
+def test_records_truncated_on_a_slave_are_quarantined_and_its_log_equals_the_masters(
     stores: Stores, tmp_path: Path, sealed: LinkSettings
 ) -> None:
     """Log, queues and index of the slave are those of the master, and what was cut can be looked at."""
@@ -185,7 +185,7 @@ def test_a_cut_tail_is_quarantined_and_the_slave_equals_its_master(
     assert slave.epochs.epochs == again.epochs.epochs
 
 
-def test_a_slave_restarts_cleanly_after_a_cut(stores: Stores, tmp_path: Path) -> None:
+def test_a_slave_restarts_cleanly_after_its_log_was_truncated(stores: Stores, tmp_path: Path) -> None:
     """A restart after a truncation finds what a slave that never had the tail would have."""
     with opened(tmp_path / "s") as slave:
         fill(slave, 30)
@@ -204,7 +204,7 @@ def test_a_slave_restarts_cleanly_after_a_cut(stores: Stores, tmp_path: Path) ->
     assert b"next0" in b"".join(reopened.reader.get_message("T", 0, 5, 1, None).slices)
 
 
-def test_becoming_master_keeps_an_empty_recovered_epoch(stores: Stores, tmp_path: Path) -> None:
+def test_a_broker_that_becomes_master_keeps_a_recovery_epoch_without_records(stores: Stores, tmp_path: Path) -> None:
     """Slaves would take the crash for a restored copy."""
     store = stores(tmp_path / "m")
     fill(store, 3)
@@ -221,7 +221,9 @@ def test_becoming_master_keeps_an_empty_recovered_epoch(stores: Stores, tmp_path
 
 @pytest.mark.parametrize("operation", ["sync", "write", "write_file"])
 @pytest.mark.parametrize("after", range(6))
-def test_a_failed_cut_is_completed_at_the_next_start(tmp_path: Path, operation: Operation, after: int) -> None:
+def test_a_failed_truncation_of_the_log_is_completed_at_the_next_start(
+    tmp_path: Path, operation: Operation, after: int
+) -> None:
     """The disk refuses at any moment of it: the store stands still, and the next start finds a whole log to cut again."""
     disk = FaultyDisk()
     store = open_store(tmp_path / "s", disk=disk)

@@ -42,7 +42,7 @@ def bent(data: bytes, chance: random.Random) -> bytes:
             return data[:at]
 
 
-def test_both_replication_ends_survive_random_bytes(
+def test_master_and_slave_survive_random_bytes_on_replication_connections(
     tmp_path: Path, stores: Callable[[Path], MessageStore], settings: LinkSettings
 ) -> None:
     """Peers are programs with faults, or people with time."""
@@ -66,7 +66,9 @@ def test_both_replication_ends_survive_random_bytes(
     assert slave.watermarks.wrote == master.watermarks.wrote
 
 
-def test_only_whole_records_pass_the_record_checker(tmp_path: Path, stores: Callable[[Path], MessageStore]) -> None:
+def test_only_whole_records_pass_the_check_of_replicated_records(
+    tmp_path: Path, stores: Callable[[Path], MessageStore]
+) -> None:
     """Whatever is bent in a log, what passes is a row of whole records at their places."""
     chance = random.Random(11)
     master = stores(tmp_path / "m")
@@ -94,7 +96,7 @@ def test_only_whole_records_pass_the_record_checker(tmp_path: Path, stores: Call
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_damaged_log_states_are_refused_or_unchanged(seed: int) -> None:
+def test_a_damaged_replication_log_state_is_refused_or_has_its_original_epochs(seed: int) -> None:
     """A state is the first thing that is believed."""
     chance = random.Random(seed)
     said = LogState("broker-a", Epochs.new().begun(100, "recovered"), 0, 500, 4096, 500)

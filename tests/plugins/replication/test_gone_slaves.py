@@ -6,7 +6,7 @@ from flintmq.plugins.replication.gone_slaves import GoneSlaves
 from flintmq.testing.clock import ManualClock
 
 
-def test_a_slave_is_gone_after_its_last_connection_ended() -> None:
+def test_a_slave_is_disconnected_only_after_its_last_connection_ended() -> None:
     """A network that is cut silently leaves the old one for twenty seconds beside the new one."""
     clock = ManualClock()
     gone = GoneSlaves(clock, 4)
@@ -24,7 +24,7 @@ def test_a_slave_is_gone_after_its_last_connection_ended() -> None:
     assert gone.alone_ms() == 0
 
 
-def test_the_time_without_slaves_begins_at_the_start() -> None:
+def test_the_time_without_slaves_begins_at_the_start_of_the_master() -> None:
     """Nobody is missed by name then."""
     clock = ManualClock()
     gone = GoneSlaves(clock, 4)
@@ -33,7 +33,7 @@ def test_the_time_without_slaves_begins_at_the_start() -> None:
     assert gone.gone_ms() == {}
 
 
-def test_the_number_of_remembered_gone_slaves_is_bounded() -> None:
+def test_the_number_of_remembered_disconnected_slaves_is_bounded() -> None:
     """Whoever may follow may come by any number of names; the newest ones are those that are missed."""
     clock = ManualClock()
     gone = GoneSlaves(clock, 3)

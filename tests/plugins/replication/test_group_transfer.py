@@ -37,12 +37,14 @@ def ends(waiter: FlushWaiter) -> list[FlushStatus]:
     return found
 
 
-def test_a_wait_without_a_slave_fails_at_once(gate: GroupTransferService) -> None:
+def test_a_wait_for_replication_fails_at_once_if_no_slave_is_connected(gate: GroupTransferService) -> None:
     """A producer must not wait three seconds for nobody."""
     assert gate.submit(1100).status is NOT_AVAILABLE
 
 
-def test_a_wait_ends_when_a_slave_has_the_position(gate: GroupTransferService, marks: Watermarks) -> None:
+def test_a_wait_for_replication_ends_when_a_slave_has_the_log_position(
+    gate: GroupTransferService, marks: Watermarks
+) -> None:
     """In order, and no earlier; readers see what two hold."""
     gate.joined("s", 1000)
     marks.wrote = marks.committed = marks.flushed = 1300
@@ -56,7 +58,7 @@ def test_a_wait_ends_when_a_slave_has_the_position(gate: GroupTransferService, m
     assert gate.submit(1300).status is FLUSHED
 
 
-def test_a_wait_ends_with_the_first_slave_that_has_the_position(gate: GroupTransferService) -> None:
+def test_a_wait_for_replication_ends_with_the_first_slave_that_has_the_log_position(gate: GroupTransferService) -> None:
     """As in RocketMQ; the slower one catches up."""
     gate.joined("slow", 1000)
     gate.joined("quick", 1000)
@@ -68,14 +70,16 @@ def test_a_wait_ends_with_the_first_slave_that_has_the_position(gate: GroupTrans
     assert gate.submit(1200).status is None
 
 
-def test_a_wait_fails_at_once_if_the_slave_is_too_far_behind(gate: GroupTransferService) -> None:
+def test_a_wait_for_replication_fails_at_once_if_the_slave_is_too_far_behind(gate: GroupTransferService) -> None:
     """It could not answer in time."""
     gate.joined("s", 1000)
     assert gate.submit(5999).status is None
     assert gate.submit(6000).status is NOT_AVAILABLE
 
 
-def test_a_wait_for_a_slave_times_out(gate: GroupTransferService, clock: ManualClock, marks: Watermarks) -> None:
+def test_a_wait_for_replication_to_a_slave_times_out(
+    gate: GroupTransferService, clock: ManualClock, marks: Watermarks
+) -> None:
     """Late is told from never, and what comes late still counts for readers."""
     gate.joined("s", 1000)
     early = ends(gate.submit(1100))
@@ -89,7 +93,7 @@ def test_a_wait_for_a_slave_times_out(gate: GroupTransferService, clock: ManualC
     assert (late, marks.replicated) == ([FLUSHED], 1200)
 
 
-def test_a_stop_ends_every_wait_for_a_slave(gate: GroupTransferService, marks: Watermarks) -> None:
+def test_stopping_the_master_ends_every_wait_for_replication(gate: GroupTransferService, marks: Watermarks) -> None:
     """Nobody is left behind, and what no slave holds is not shown in the last moment."""
     gate.joined("s", 1000)
     marks.wrote = marks.committed = marks.flushed = 1100

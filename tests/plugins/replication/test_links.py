@@ -64,7 +64,7 @@ def test_an_empty_rocketmq_slave_starts_with_the_last_log_file(pair: Pair) -> No
     assert first == (0 if pair.settings.secret is not None else pair.master.commit_log.queue.files[-1].start)
 
 
-def test_a_slave_continues_after_a_connection_ended_in_a_record(pair: Pair) -> None:
+def test_a_slave_continues_after_its_connection_ended_in_the_middle_of_a_record(pair: Pair) -> None:
     """A connection may end in the middle of a record; the next one begins where the slave's log ends."""
     fill(pair.master, 4)
     pair.settle()
@@ -76,7 +76,7 @@ def test_a_slave_continues_after_a_connection_ended_in_a_record(pair: Pair) -> N
     assert log_of(pair.slave) == log_of(pair.master)
 
 
-def test_both_ends_send_heartbeats_and_detect_silence(pair: Pair) -> None:
+def test_master_and_slave_send_heartbeats_and_detect_a_silent_peer(pair: Pair) -> None:
     """Each end says that it lives, and gives the other up when it does not."""
     fill(pair.master, 3)
     pair.settle()
@@ -91,7 +91,7 @@ def test_both_ends_send_heartbeats_and_detect_silence(pair: Pair) -> None:
     assert pair.slave_end.is_dead(pair.now_s)
 
 
-def test_a_heartbeat_with_a_wrong_offset_ends_the_connection(pair: Pair) -> None:
+def test_a_heartbeat_of_the_master_with_a_wrong_log_offset_ends_the_connection(pair: Pair) -> None:
     """The slave would miss bytes."""
     fill(pair.master, 3)
     pair.settle()
@@ -101,7 +101,7 @@ def test_a_heartbeat_with_a_wrong_offset_ends_the_connection(pair: Pair) -> None
         pair.deliver(pair.to_slave())
 
 
-def test_a_connection_without_a_greeting_times_out(pair: Pair) -> None:
+def test_a_replication_connection_without_a_greeting_times_out(pair: Pair) -> None:
     """Whoever connects and says nothing holds a place."""
     pair.now_s += 9.0
     assert not pair.master_end.is_dead(pair.now_s)
@@ -163,7 +163,7 @@ def _golden() -> Path | None:
     return path if path.exists() else None
 
 
-def test_only_the_newest_report_of_a_slave_is_used() -> None:
+def test_only_the_newest_offset_report_of_a_slave_is_used() -> None:
     """A slave reports faster than a master reads (docs/internals/store-format.md, Replication stream)."""
     reports = streams.Reports()
     raw = struct.pack(">3q", 1, 2, 3)
@@ -173,7 +173,7 @@ def test_only_the_newest_report_of_a_slave_is_used() -> None:
 
 
 @pytest.mark.parametrize("frame", [(0, -1), (-1, 10), (0, 2**31 - 1)])
-def test_invalid_frames_and_reports_are_refused(frame: tuple[int, int]) -> None:
+def test_invalid_replication_frames_and_offset_reports_are_refused(frame: tuple[int, int]) -> None:
     """Nothing a peer says may become unbounded memory."""
     with pytest.raises(ReplicationError):
         streams.Frames().receive(struct.pack(">qi", *frame))
@@ -184,7 +184,7 @@ def test_invalid_frames_and_reports_are_refused(frame: tuple[int, int]) -> None:
 # FlintMQ's stream
 
 
-def test_a_master_without_the_secret_learns_nothing(sealed_pair: Pair) -> None:
+def test_a_master_without_the_replication_secret_learns_nothing_from_a_slave(sealed_pair: Pair) -> None:
     """The slave says who it is only to a master that has proved itself."""
     other = attrs.evolve(sealed_pair.settings, secret=b"another secret, also long")
     sealed_pair.master_end._settings = other
@@ -196,7 +196,7 @@ def test_a_master_without_the_secret_learns_nothing(sealed_pair: Pair) -> None:
     assert sealed_pair.slave_end.farewell("no") == []
 
 
-def test_a_slave_without_the_secret_receives_no_data(sealed_pair: Pair) -> None:
+def test_a_slave_without_the_replication_secret_receives_no_data(sealed_pair: Pair) -> None:
     """Whoever can connect must not read the log."""
     fill(sealed_pair.master, 3)
     hello = sealed_pair.to_master()
@@ -209,7 +209,7 @@ def test_a_slave_without_the_secret_receives_no_data(sealed_pair: Pair) -> None:
     assert sealed_pair.to_slave() == b""
 
 
-def test_a_recorded_connection_cannot_be_replayed(sealed_pair: Pair) -> None:
+def test_a_recorded_replication_connection_cannot_be_replayed(sealed_pair: Pair) -> None:
     """Each connection has keys of its own."""
     fill(sealed_pair.master, 3)
     said = [sealed_pair.to_master()]
@@ -225,7 +225,7 @@ def test_a_recorded_connection_cannot_be_replayed(sealed_pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"\x00" * 100, b"GET / HTTP/1.1\r\n" * 8, b"\x16\x03\x01" * 40])
-def test_a_peer_of_another_protocol_is_refused_without_an_answer(sealed_pair: Pair, greeting: bytes) -> None:
+def test_a_client_of_another_protocol_is_refused_without_an_answer(sealed_pair: Pair, greeting: bytes) -> None:
     """A RocketMQ slave, a browser, a TLS client: told from a slave before anything is said to them."""
     with pytest.raises(ReplicationError, match="does not use"):
         sealed_pair.master_end.receive(greeting, 100.0)
@@ -233,14 +233,14 @@ def test_a_peer_of_another_protocol_is_refused_without_an_answer(sealed_pair: Pa
     assert sealed_pair.master_end.farewell("no") == []
 
 
-def test_a_peer_of_another_protocol_version_is_refused(sealed_pair: Pair) -> None:
+def test_a_peer_with_another_version_of_the_replication_protocol_is_refused(sealed_pair: Pair) -> None:
     """Two releases that do not understand each other must say so."""
     hello = streams.HELLO.pack(streams.MAGIC, 2, b"n" * 32)
     with pytest.raises(ReplicationError, match="version 2"):
         sealed_pair.master_end.receive(hello, 100.0)
 
 
-def test_a_flipped_bit_in_a_sealed_frame_is_refused() -> None:
+def test_a_flipped_bit_in_an_authenticated_replication_frame_is_refused() -> None:
     """A bit that flips anywhere in a frame ends the connection; nothing of the frame is used."""
     key = b"k" * 32
     frame = b"".join(Sealer(key).seal(FrameType.DATA, 5, 7, b"body"))
@@ -255,7 +255,7 @@ def test_a_flipped_bit_in_a_sealed_frame_is_refused() -> None:
             continue
 
 
-def test_repeated_and_reordered_frames_are_refused() -> None:
+def test_repeated_and_reordered_replication_frames_are_refused() -> None:
     """Each seal counts."""
     sealer = Sealer(b"k" * 32)
     frames = [b"".join(sealer.seal(FrameType.DATA, n, 0, b"%d" % n)) for n in range(3)]
@@ -265,7 +265,7 @@ def test_repeated_and_reordered_frames_are_refused() -> None:
             unsealer.receive(b"".join(frames[n] for n in order))
 
 
-def test_both_ends_send_the_reason_when_they_close(sealed_pair: Pair) -> None:
+def test_master_and_slave_send_the_reason_when_they_close_a_connection(sealed_pair: Pair) -> None:
     """The one that is left is told why, so that its log says so, too."""
     fill(sealed_pair.master, 3)
     sealed_pair.settle()
@@ -275,7 +275,7 @@ def test_both_ends_send_the_reason_when_they_close(sealed_pair: Pair) -> None:
         sealed_pair.master_end.receive(b"".join(sealed_pair.slave_end.farewell("must not")), 100.0)
 
 
-def test_unexpected_frames_are_refused(sealed_pair: Pair) -> None:
+def test_replication_frames_in_an_unexpected_order_are_refused(sealed_pair: Pair) -> None:
     """A state machine takes only what its state expects."""
     hello = sealed_pair.to_master()
     sealed_pair.master_end.receive(hello, 100.0)
@@ -288,7 +288,7 @@ def test_unexpected_frames_are_refused(sealed_pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("strategy", [BY_HAND, BY_HAND_SYNCHRONOUS], ids=["asynchronous", "synchronous"])
-def test_each_frame_has_the_confirmed_offset_of_the_master(
+def test_each_replication_frame_has_the_confirmed_offset_of_the_master(
     stores: Stores, tmp_path: Path, sealed: LinkSettings, strategy: FlushStrategy
 ) -> None:
     """With every frame: where nothing is synced before an acknowledgement, all that is sent may be acknowledged at once."""
@@ -305,7 +305,7 @@ def test_each_frame_has_the_confirmed_offset_of_the_master(
 
 
 @pytest.mark.parametrize("damage", ["magic", "size", "body", "place", "topic", "properties"])
-def test_a_damaged_record_is_not_appended(pair: Pair, damage: str) -> None:
+def test_a_damaged_replicated_record_is_not_appended(pair: Pair, damage: str) -> None:
     """A master whose memory fails must not spoil its slave, too."""
     fill(pair.master, 3)
     pair.settle()
@@ -331,7 +331,7 @@ def test_a_slave_with_another_log_file_size_is_refused(stores: Stores, tmp_path:
             pair.settle()
 
 
-def test_raw_bytes_across_two_log_files_are_refused(stores: Stores, tmp_path: Path) -> None:
+def test_appending_raw_bytes_that_cross_the_end_of_a_log_file_is_refused(stores: Stores, tmp_path: Path) -> None:
     """The store itself refuses what the ends let through."""
     master, slave = stores(tmp_path / "m"), stores(tmp_path / "s")
     fill(master, 2)

@@ -69,7 +69,7 @@ async def slave_of(store: MessageStore, port: int) -> AsyncIterator[HaSlaveServi
         await service.stop()
 
 
-def test_a_slave_above_max_slaves_is_refused_until_a_slave_leaves(
+def test_a_slave_above_the_max_slaves_setting_is_refused_until_a_slave_disconnects(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It goes on trying, and takes the place of one that leaves."""
@@ -143,7 +143,7 @@ def test_a_slave_continues_after_a_full_disk(tmp_path: Path) -> None:
         asyncio.run(run(master, slave))
 
 
-def test_a_slave_asks_again_until_the_masters_address_is_known(
+def test_a_slave_asks_for_its_masters_address_until_the_address_is_known(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A name server that does not know the master yet: it is asked again."""

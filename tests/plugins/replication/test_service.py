@@ -106,7 +106,7 @@ def test_a_broker_waits_for_a_slave_only_while_it_is_a_sync_master(tmp_path: Pat
         assert (len(store.appended._subscribers), len(store.progressed._subscribers)) == subscribed
 
 
-def test_a_role_changed_back_at_once_keeps_the_replication_port(tmp_path: Path) -> None:
+def test_a_broker_keeps_its_replication_port_if_its_role_is_changed_and_changed_back(tmp_path: Path) -> None:
     """The former end gives the port back before the new one takes it, and the last one at the stop."""
     with bind("127.0.0.1", 0) as free:
         port = free.getsockname()[1]

@@ -104,7 +104,7 @@ def synchronized(state: Any, master: Master, is_following: Callable[[], bool] = 
     return SlaveSynchronize(state.api, master, lambda: "master:1", 0.01, is_following)  # type: ignore[arg-type]
 
 
-def test_a_slave_replaces_its_tables_by_the_masters(state: Any) -> None:
+def test_a_slave_replaces_its_configuration_tables_by_those_of_its_master(state: Any) -> None:
     """A topic that the master does not have is gone, too: the slave's tables are its master's."""
     master = Master()
     asyncio.run(synchronized(state, master).synchronize("master:1"))
@@ -115,7 +115,7 @@ def test_a_slave_replaces_its_tables_by_the_masters(state: Any) -> None:
     assert state.groups.find("G").retry_max_times == 3
 
 
-def test_a_slave_applies_offsets_once_its_log_has_reached_them(state: Any) -> None:
+def test_a_slave_applies_consumer_offsets_once_its_log_has_reached_them(state: Any) -> None:
     """A slave that is promoted with positions ahead of its log takes messages for delivered whose copies it never got."""
     state.store.watermarks.wrote = 99
     master = Master()
@@ -141,7 +141,7 @@ def test_a_slave_applies_offsets_once_its_log_has_reached_them(state: Any) -> No
     assert state.follower.table["timerPositions"] == positions
 
 
-def test_a_slave_forgets_a_topic_deleted_in_the_log(state: Any) -> None:
+def test_a_slave_deletes_a_topic_whose_deletion_is_in_the_log(state: Any) -> None:
     """Also by what the master had told before; a topic that is made again has none of its offsets."""
     state.topics.put(TopicConfig(topic_name="T"))
     state.store.watermarks.wrote = 99
@@ -161,7 +161,7 @@ def test_a_slave_forgets_a_topic_deleted_in_the_log(state: Any) -> None:
     asyncio.run(deleted_while_offsets_wait())
 
 
-def test_offsets_of_a_master_without_a_log_end_are_applied_at_once(state: Any) -> None:
+def test_consumer_offsets_of_a_master_that_reports_no_log_end_are_applied_at_once(state: Any) -> None:
     """Its offsets are taken over at once, as RocketMQ's slaves do."""
     state.store.watermarks.wrote = 0
     master = Master()
@@ -196,7 +196,7 @@ def test_a_slave_removes_everything_of_deleted_topics_and_groups(state: Any) -> 
     assert {"Deleted", "Gone"} <= set(forgotten)
 
 
-def test_a_slave_keeps_queues_of_a_topic_newer_than_the_table(state: Any) -> None:
+def test_a_slave_keeps_queues_of_a_topic_created_after_its_masters_topic_table(state: Any) -> None:
     """Its first message came while the master was telling its table, and lies behind all that was here before."""
     master = Master()
     slave = synchronized(state, master)
@@ -216,7 +216,7 @@ def test_a_slave_keeps_queues_of_a_topic_newer_than_the_table(state: Any) -> Non
     assert set(state.store.ends) == {("New", 0)}, "a message of a topic that was deleted long ago made its queue again"
 
 
-def test_a_slave_takes_no_tables_from_a_master_it_does_not_follow(state: Any) -> None:
+def test_a_slave_copies_no_tables_from_a_master_whose_log_it_does_not_follow(state: Any) -> None:
     """It may have begun anew on an empty disk: this slave may be the only one that still has everything."""
     state.offsets.commit("Precious", "G", 0, 5)
     state.topics.put(TopicConfig.with_queues("Precious", 1))
@@ -242,7 +242,7 @@ def test_a_slave_takes_no_tables_from_a_master_it_does_not_follow(state: Any) ->
     assert not state.store.ends
 
 
-def test_a_slave_applies_no_offsets_while_it_does_not_follow_the_log(state: Any) -> None:
+def test_a_slave_applies_no_consumer_offsets_while_it_does_not_copy_the_log(state: Any) -> None:
     """The connection to the master ended between its answer and the moment when they could be taken over."""
     state.offsets.commit("T", "Other", 0, 5)
     is_following = False
@@ -254,7 +254,7 @@ def test_a_slave_applies_no_offsets_while_it_does_not_follow_the_log(state: Any)
     assert state.offsets.which_group_by_topic("T") == {"G"}
 
 
-def test_unchanged_tables_are_not_written_again(state: Any) -> None:
+def test_unchanged_tables_of_a_master_are_not_written_again(state: Any) -> None:
     """Each change is written to disk and told to name servers."""
     told: list[int] = []
     state.topics.changed.subscribe(lambda: told.append(1))
@@ -264,7 +264,7 @@ def test_unchanged_tables_are_not_written_again(state: Any) -> None:
     assert told == [1]
 
 
-def test_a_master_without_offsets_does_not_stop_a_synchronization(state: Any) -> None:
+def test_a_slave_synchronizes_the_groups_of_a_master_without_offsets(state: Any) -> None:
     """RocketMQ answers code 1 where a table is empty."""
     master = Master()
     master.tables[RequestCode.GET_ALL_CONSUMER_OFFSET] = 1
@@ -275,7 +275,7 @@ def test_a_master_without_offsets_does_not_stop_a_synchronization(state: Any) ->
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", 16, {"topicConfigTable": {"T": 5}}, {"topicConfigTable": 5}])
-def test_an_invalid_table_ends_only_its_synchronization_round(
+def test_an_invalid_table_of_a_master_ends_only_one_synchronization_round(
     state: Any, body: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The next round is another chance, and the log says what was wrong."""
@@ -297,7 +297,7 @@ def test_an_invalid_table_ends_only_its_synchronization_round(
     assert state.topics.select("T") is not None
 
 
-def test_an_unreachable_master_is_logged_once(state: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slave_logs_an_unreachable_master_once(state: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Every ten seconds for a week would fill the disk."""
     master = Master()
     master.failure = RemotingConnectError("nobody answers")
@@ -313,7 +313,9 @@ def test_an_unreachable_master_is_logged_once(state: Any, caplog: pytest.LogCapt
     assert caplog.text.count("nobody answers") == 1
 
 
-def test_unknown_topics_cause_one_request_per_table_and_interval(state: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_unknown_topics_cause_one_request_per_other_table_and_interval(
+    state: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Topics that come one after the other once had a master send all of its offsets and groups for each of them."""
     monkeypatch.setattr("flintmq.plugins.replication.slave_synchronize.REST_S", 0.001)
     master = Master()

@@ -190,7 +190,9 @@ def assert_sound(path: Path) -> None:
 @pytest.mark.slow
 @given(steps=STEPS)
 @settings(deadline=None, max_examples=examples(30))
-def test_no_queue_offset_has_two_messages_in_any_history(steps: list[tuple[object, ...]]) -> None:
+def test_no_queue_offset_has_two_messages_after_random_topic_deletions_and_creations(
+    steps: list[tuple[object, ...]],
+) -> None:
     """For every history of two topics."""
     run(steps)
 

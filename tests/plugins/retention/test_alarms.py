@@ -31,14 +31,16 @@ def usage(used_ratio: float, folder: str = "/a", total_bytes: int = 20 * GIB) ->
         (usage(0.50, total_bytes=64 << 20), ("disk.full", CRITICAL, "bytes", "store.disk_min_free_bytes")),
     ],
 )
-def test_disk_alarms_use_the_limits_of_retention(disk: DiskUsage, found: tuple[str, str, str, str] | None) -> None:
+def test_disk_alarms_use_the_disk_limits_of_the_retention_settings(
+    disk: DiskUsage, found: tuple[str, str, str, str] | None
+) -> None:
     """The alarm comes when sends are refused, or messages go before their time, and not by limits of its own."""
     alarms = disks([disk], msgspec.structs.replace(disk, folder=Path("/a/queues")), POLICY)
     assert [(one.id, one.level, one.unit, one.key) for one in alarms] == ([found] if found else [])
     assert all(one.subject == "/a" and "/a" in one.message for one in alarms)
 
 
-def test_a_full_disk_beside_a_disk_with_space_is_only_a_warning() -> None:
+def test_one_full_log_disk_is_only_a_warning_if_another_log_disk_has_space() -> None:
     """New files of the log are made on the other one, so nobody is refused."""
     full, roomy = usage(0.95), usage(0.10, "/b")
     assert [(one.id, one.subject) for one in disks([full, roomy], roomy, POLICY)] == [("disk.nearly_full", "/a")]

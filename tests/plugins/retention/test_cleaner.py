@@ -154,7 +154,7 @@ def test_expired_log_files_are_deleted_with_their_queues_and_index(make: Any) ->
     assert bench.store.recovered.cut is None
 
 
-def test_a_manual_deletion_ends_after_its_rounds(make: Any) -> None:
+def test_a_deletion_started_by_request_ends_after_a_fixed_number_of_rounds(make: Any) -> None:
     """Code 329 starts twenty rounds, not a habit."""
     bench = make()
     bench.fill(12)
@@ -171,7 +171,7 @@ def test_a_manual_deletion_ends_after_its_rounds(make: Any) -> None:
     assert bench.log_names[0] > 0
 
 
-def test_the_age_of_a_file_is_that_of_its_messages_not_of_its_inode(make: Any) -> None:
+def test_the_age_of_a_log_file_is_the_age_of_its_messages_not_of_its_inode(make: Any) -> None:
     """A restored backup has young files full of old messages; strict copies RocketMQ, which waits three days more."""
     strict, safe = make(compat="strict"), make()
     for bench in (strict, safe):
@@ -189,7 +189,7 @@ def test_the_age_of_a_file_is_that_of_its_messages_not_of_its_inode(make: Any) -
     assert len(strict.log_names) == 1
 
 
-def test_bytes_of_a_deleted_file_stay_readable_for_their_reader(make: Any) -> None:
+def test_an_answer_being_sent_can_still_read_the_bytes_of_a_deleted_log_file(make: Any) -> None:
     """An answer that is being sent when its file is deleted arrives whole."""
     bench = make()
     bench.fill(12)
@@ -234,7 +234,7 @@ def test_an_unmeasurable_disk_causes_no_deletion_and_no_refusal(make: Any, caplo
     )  # the log's, the queues'
 
 
-def test_a_failed_deletion_is_retried_and_later_files_wait(make: Any) -> None:
+def test_a_failed_file_deletion_is_retried_before_later_files_are_deleted(make: Any) -> None:
     """With the second file gone and the first one there the store could not be opened."""
     bench = make()
     bench.fill(20)
@@ -268,7 +268,7 @@ def test_log_files_not_yet_deleted_are_found_at_the_next_start(make: Any) -> Non
     bench.fill(1)
 
 
-def test_large_files_are_unlinked_in_the_background(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_log_files_are_unlinked_in_the_background(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop lets go of a file at once; the disk takes its time elsewhere."""
     bench = make()
     bench.fill(12)
@@ -283,7 +283,7 @@ def test_large_files_are_unlinked_in_the_background(make: Any, monkeypatch: pyte
     assert bench.log_names[0] == bench.store.commit_log.min_offset_bytes
 
 
-def test_unsynced_and_undispatched_files_are_not_deleted(tmp_path: Path) -> None:
+def test_log_files_with_unsynced_or_undispatched_messages_are_not_deleted(tmp_path: Path) -> None:
     """The flush service would sync a closed file, and fence the store; the dispatchers would find a hole.
 
     The file before one that was never synced stays as well: a power cut takes that one, and no log would be left.
@@ -319,7 +319,7 @@ def test_retention_bytes_bound_the_log(make: Any) -> None:
     assert 2 * FILE <= kept < 3 * FILE
 
 
-def test_topic_retention_expires_messages_of_one_topic(make: Any) -> None:
+def test_the_retention_of_a_topic_expires_messages_of_this_topic_only(make: Any) -> None:
     """Its messages cannot be read any more, its queue files go; the others' stay, and a restart changes nothing."""
     bench = make(topic_retention=("short=24h",))
     for topic in ("short", "long"):
@@ -358,7 +358,7 @@ def test_a_group_that_loses_unread_messages_is_logged(make: Any, caplog: pytest.
     assert "has not consumed 4 messages" in told[1]
 
 
-def test_hold_until_consumed_keeps_unread_files_up_to_hold_max_bytes(
+def test_the_hold_until_consumed_setting_keeps_unread_files_up_to_hold_max_bytes(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """hold_until_consumed keeps them even on a nearly full disk; hold_max_bytes ends that, with a warning."""
@@ -401,7 +401,7 @@ def test_queues_without_messages_are_removed_on_request(make: Any) -> None:
     assert bench.store.reader.get_message("old", 0, 0, 1, None).status is GetMessageStatus.FOUND
 
 
-def test_a_cleaning_round_is_split_into_several_loop_turns(make: Any) -> None:
+def test_a_cleaning_round_is_split_into_several_event_loop_iterations(make: Any) -> None:
     """With thousands of queues the loop has its turn in between; the timer waits only behind a whole round."""
     bench = make()
     for queue_id in range(300):
@@ -466,7 +466,7 @@ def test_a_full_log_folder_is_skipped(tmp_path: Path) -> None:
         assert not list((tmp_path / "a").glob("*"))
 
 
-def test_warmed_files_are_allocated_before_use_and_removed_if_unused(tmp_path: Path) -> None:
+def test_warmed_log_files_are_allocated_before_use_and_removed_if_unused(tmp_path: Path) -> None:
     """No append faults a page in; an unused one is gone after the stop, and a full disk only costs the warmth."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 

@@ -42,7 +42,7 @@ class Later(Executor):
             self.waiting.pop(0)()
 
 
-def test_files_are_deleted_in_order_and_wait_for_a_failed_deletion(caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_deleted_in_order_and_wait_for_an_earlier_failed_deletion(caplog: pytest.LogCaptureFixture) -> None:
     """The first file cannot be deleted once: those behind it wait for it."""
     disk = filled()
     disk.fail(0, 5, operation="unlink")
@@ -73,7 +73,7 @@ def test_files_are_deleted_in_the_background_thread(caplog: pytest.LogCaptureFix
     assert disk.list_files(Path("/log")) == FILES[2:]
 
 
-def test_an_object_kept_for_a_file_is_released_with_the_deletion() -> None:
+def test_the_memory_map_of_a_deleted_file_is_released_when_the_file_is_unlinked() -> None:
     """A map of a gigabyte is let go where its file is deleted, on that thread."""
 
     class Map:

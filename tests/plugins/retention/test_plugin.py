@@ -73,7 +73,7 @@ def test_keep_at_most_hours_below_file_reserved_hours_is_refused(tmp_path: Path)
     assert refused.value.key == "store.keep_at_most_hours"
 
 
-def test_request_codes_306_and_329_start_deletions() -> None:
+def test_requests_clean_expired_queues_and_delete_expired_log_files() -> None:
     """306 removes queues at once, 329 begins rounds that delete at any hour."""
     cleaner: Any = Cleaner()
     found = [SimpleNamespace(cleaner=cleaner)]
@@ -128,7 +128,9 @@ def fill(store: MessageStore, *, flushed: bool = True) -> None:
         store.consume_queues.flush(0)
 
 
-def test_no_pages_are_evicted_below_the_limit(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
+def test_no_log_pages_are_evicted_from_memory_below_the_limit(
+    tmp_path: Path, evicted: list[tuple[Path, int, int]]
+) -> None:
     """A quiet broker must not pay for faults."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store)
@@ -136,7 +138,7 @@ def test_no_pages_are_evicted_below_the_limit(tmp_path: Path, evicted: list[tupl
     assert evicted == []
 
 
-def test_all_but_the_newest_pages_are_evicted_and_stay_readable(
+def test_all_but_the_newest_log_pages_are_evicted_from_memory_and_stay_readable(
     tmp_path: Path, evicted: list[tuple[Path, int, int]]
 ) -> None:
     """Every byte of the log before its newest part, of queues what is synced, of the index the entries; none is changed."""
@@ -162,7 +164,7 @@ def test_all_but_the_newest_pages_are_evicted_and_stay_readable(
         assert bodies == [b"%08d" % number * 32 for number in range(COUNT)]
 
 
-def test_unsynced_pages_are_not_evicted(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
+def test_unsynced_log_pages_are_not_evicted_from_memory(tmp_path: Path, evicted: list[tuple[Path, int, int]]) -> None:
     """Its pages would be made dirty, cleaned and mapped again for nothing."""
     with opened(tmp_path, strategy=BY_HAND, disk=Watched(), commit_log_file_bytes=FILE_BYTES) as store:
         fill(store, flushed=False)
@@ -172,7 +174,7 @@ def test_unsynced_pages_are_not_evicted(tmp_path: Path, evicted: list[tuple[Path
         assert not [path for path, _, _ in evicted if path.parent.name != "index"]
 
 
-def test_an_eviction_round_is_split_into_several_loop_turns(
+def test_evicting_log_pages_is_split_into_several_event_loop_iterations(
     tmp_path: Path, evicted: list[tuple[Path, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gigabyte takes a while, during which messages come, and files go."""
@@ -193,7 +195,7 @@ def test_an_eviction_round_is_split_into_several_loop_turns(
         assert len(evicted) == ticks
 
 
-def test_files_expire_on_masters_and_slaves(tmp_path: Path) -> None:
+def test_log_files_expire_on_masters_and_on_slaves(tmp_path: Path) -> None:
     """A slave deletes as its master does, and a former slave goes on with that; nobody deletes twice as fast."""
     clock = VirtualClock()
     settings = (

@@ -41,7 +41,7 @@ def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if words in record.getMessage()]
 
 
-def test_unread_files_are_deleted_unless_groups_are_named(make: Any) -> None:
+def test_unread_files_are_deleted_unless_keep_for_groups_is_set(make: Any) -> None:
     """Off by default: files go when they expire."""
     bench = make()
     bench.fill(12)
@@ -51,7 +51,9 @@ def test_unread_files_are_deleted_unless_groups_are_named(make: Any) -> None:
     assert bench.log_names == [2 * FILE]
 
 
-def test_a_file_is_kept_until_the_named_group_has_consumed_it(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_is_kept_until_the_groups_in_keep_for_groups_have_consumed_it(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """And queue files with it: the group still gets its messages. Another group's do not count."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(12)
@@ -101,7 +103,9 @@ def test_keep_at_most_hours_deletes_unread_files_with_an_alarm(make: Any, caplog
     assert bench.cleaner.lost_alarms == []
 
 
-def test_a_nearly_full_disk_deletes_unread_files_with_one_alarm(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_unread_files_are_deleted_on_a_nearly_full_disk_with_one_alarm(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """An emergency deletes what it must, and the loss of several files is one alarm."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(12)
@@ -127,7 +131,7 @@ def test_retention_bytes_does_not_delete_unread_files(make: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["never", "deleted"])
-def test_a_named_group_without_offsets_keeps_no_files_and_is_logged_once(
+def test_a_group_in_keep_for_groups_without_offsets_keeps_no_files_and_is_logged_once(
     make: Any, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     """Once; and again only after it had some."""
@@ -143,7 +147,7 @@ def test_a_named_group_without_offsets_keeps_no_files_and_is_logged_once(
     assert len(told(caplog, "group billing of store.keep_for_groups has stored no offset")) == 1
 
 
-def test_queues_not_yet_read_and_retry_topics_of_a_named_group_are_kept(make: Any) -> None:
+def test_unread_queues_and_retry_topics_of_a_group_in_keep_for_groups_are_kept(make: Any) -> None:
     """A queue that was added, and what it sent back: an offset there comes with its first pull."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, queue_id=1)
@@ -161,7 +165,7 @@ def test_queues_not_yet_read_and_retry_topics_of_a_named_group_are_kept(make: An
     assert bench.log_names[0] >= 2 * FILE
 
 
-def test_topics_that_the_named_group_does_not_read_are_not_kept(make: Any) -> None:
+def test_topics_that_no_group_in_keep_for_groups_reads_are_not_kept(make: Any) -> None:
     """New topics are none of its own before its first offset there."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, topic="New")
@@ -172,7 +176,7 @@ def test_topics_that_the_named_group_does_not_read_are_not_kept(make: Any) -> No
     assert bench.log_names[0] == FILE
 
 
-def test_topic_retention_keeps_unread_messages_of_a_named_group(make: Any) -> None:
+def test_the_retention_of_a_topic_keeps_unread_messages_of_a_group_in_keep_for_groups(make: Any) -> None:
     """``topic_retention`` moves the queue's minimum to what the group needs, and on when the bound wins."""
     bench = make(keep_for_groups=GROUPS, keep_at_most_hours=48, topic_retention=("T=1h",))
     bench.fill(12)
@@ -186,7 +190,9 @@ def test_topic_retention_keeps_unread_messages_of_a_named_group(make: Any) -> No
     assert queue.min_queue_offset == 12
 
 
-def test_unread_checks_are_split_into_several_loop_turns(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_search_for_unread_messages_is_split_into_several_event_loop_iterations(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Thousands of queues must not hold up the loop."""
     caplog.set_level(logging.ERROR)
     bench = make(keep_for_groups=GROUPS)
@@ -268,7 +274,7 @@ WAITS = [
 
 @pytest.mark.parametrize(("waits_in", "real_topic"), WAITS)
 @pytest.mark.parametrize("setting", ["keep_for_groups", "hold_until_consumed"])
-def test_waiting_retries_and_half_messages_for_a_group_are_kept(
+def test_delayed_retries_and_half_messages_for_a_group_in_keep_for_groups_are_kept(
     way: Any, waits_in: str, real_topic: str, setting: str
 ) -> None:
     """A message that had been sent back and waited for its level was deleted by retention_bytes; so was a half message."""
@@ -291,7 +297,7 @@ def test_waiting_retries_and_half_messages_for_a_group_are_kept(
     assert bench.first == 5
 
 
-def test_waiting_messages_for_other_groups_are_not_kept(way: Any) -> None:
+def test_delayed_and_half_messages_for_groups_outside_keep_for_groups_are_not_kept(way: Any) -> None:
     """keep_for_groups names who must get its messages: the rest goes as it would without."""
     bench = way(retention_bytes=1, keep_for_groups=GROUPS)
     bench.offsets.commit("T", "billing", 0, 0)
@@ -304,7 +310,7 @@ def test_waiting_messages_for_other_groups_are_not_kept(way: Any) -> None:
     assert bench.first > 1
 
 
-def test_an_ended_half_message_is_not_kept(way: Any) -> None:
+def test_a_half_message_of_an_ended_transaction_is_not_kept(way: Any) -> None:
     """One in front of it holds the position back; each file is judged by what is still open in it."""
     bench = way(retention_bytes=1, keep_for_groups=GROUPS)
     bench.offsets.commit("T", "billing", 0, 0)
@@ -317,7 +323,9 @@ def test_an_ended_half_message_is_not_kept(way: Any) -> None:
     assert bench.first > 0
 
 
-def test_a_file_with_too_many_waiting_messages_is_kept(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_too_many_delayed_or_half_messages_to_check_is_kept(
+    way: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where it is not found out for whom a message waits, it is not deleted."""
     monkeypatch.setattr(unread, "LOOKED_AT_MAX", 2)
     monkeypatch.setattr(unread, "_SLICE_MESSAGES", 1)
@@ -334,7 +342,7 @@ def test_a_file_with_too_many_waiting_messages_is_kept(way: Any, monkeypatch: py
 # who reads a topic
 
 
-def test_a_queue_without_an_offset_counts_from_its_beginning(way: Any) -> None:
+def test_a_queue_without_a_consumer_offset_of_the_group_is_kept_from_its_beginning(way: Any) -> None:
     """A group that had come to one queue of two lost 18 of 20 messages, though nothing unread was to be deleted."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.fill(4, queue_id=0)
@@ -349,7 +357,7 @@ def test_a_queue_without_an_offset_counts_from_its_beginning(way: Any) -> None:
 
 
 @pytest.mark.parametrize(("reads", "begins"), [((), 2), ((0,), 1), ((1,), 0), ((0, 1), 2)])
-def test_the_durable_configuration_keeps_unread_messages_of_groups(
+def test_the_configuration_template_durable_keeps_messages_that_groups_have_not_read(
     way: Any, reads: tuple[int, ...], begins: int
 ) -> None:
     """What a group has not read of its topics stays, however old it is; what no group reads goes."""
@@ -392,7 +400,7 @@ def test_retry_messages_are_kept_for_every_existing_group(way: Any) -> None:
     assert bench.first == 1
 
 
-def test_a_topic_without_readers_is_not_kept(way: Any) -> None:
+def test_a_topic_that_no_group_reads_is_not_kept(way: Any) -> None:
     """The text of the setting says so."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.fill(12)
@@ -400,7 +408,7 @@ def test_a_topic_without_readers_is_not_kept(way: Any) -> None:
     assert bench.first == 2
 
 
-def test_topic_retention_keeps_unread_messages_up_to_hold_max_bytes(way: Any) -> None:
+def test_the_retention_of_a_topic_keeps_unread_messages_up_to_hold_max_bytes(way: Any) -> None:
     """Up to hold_max_bytes, as with files."""
     bench = way(hold_until_consumed=True, topic_retention=("T=1h",))
     bench.fill(12)

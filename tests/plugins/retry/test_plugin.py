@@ -30,7 +30,7 @@ from flintmq.testing.store import message, open_store
 from flintmq.tests.support.state import state_of
 
 
-def test_a_broker_without_the_retry_plugin_refuses_send_back(tmp_path: Path) -> None:
+def test_a_broker_without_the_retry_plugin_refuses_messages_sent_back(tmp_path: Path) -> None:
     """Clients see that the broker cannot do it; a message that they send to a retry topic themselves is one like others."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),
@@ -112,7 +112,7 @@ def test_a_message_sent_back_is_stored_in_the_retry_topic_of_its_group(retry: Re
     assert retry.bodies("%DLQ%G") == [b"again"]
 
 
-def test_a_message_sent_back_without_retry_queues_is_dropped(retry: Retry) -> None:
+def test_a_message_sent_back_by_a_group_without_retry_queues_is_dropped(retry: Retry) -> None:
     """It asked for that, and is told success."""
     groups = retry.api.groups
     groups.put(msgspec.structs.replace(groups.select("G"), retry_queue_nums=0))
@@ -120,7 +120,7 @@ def test_a_message_sent_back_without_retry_queues_is_dropped(retry: Retry) -> No
     assert retry.bodies("%RETRY%G") == []
 
 
-def test_a_missing_message_or_forbidden_topic_cannot_be_sent_back(retry: Retry) -> None:
+def test_a_missing_message_and_a_message_of_a_forbidden_topic_cannot_be_sent_back(retry: Retry) -> None:
     """A message that is gone; a broker or a retry topic that takes none."""
     gone = retry.answer(offset="60000")
     assert (gone.code, "look message by offset failed" in gone.remark) == (ResponseCode.SYSTEM_ERROR, True)
@@ -132,7 +132,7 @@ def test_a_missing_message_or_forbidden_topic_cannot_be_sent_back(retry: Retry) 
     assert retry.answer().code == ResponseCode.NO_PERMISSION
 
 
-def test_a_send_back_that_the_store_refuses_is_a_system_error(retry: Retry) -> None:
+def test_a_message_sent_back_that_the_store_refuses_is_answered_with_system_error(retry: Retry) -> None:
     """Whatever the store calls it: a consumer keeps the message and tries again."""
 
     def refuse(_messages: object) -> Any:
@@ -156,7 +156,7 @@ def test_a_send_back_that_the_store_refuses_is_a_system_error(retry: Retry) -> N
         ("strict", FlushStatus.FENCED, ResponseCode.SERVICE_NOT_AVAILABLE),
     ],
 )
-def test_a_send_back_is_answered_after_its_flush_status_is_known(
+def test_the_send_back_request_is_answered_after_the_flush_status_is_known(
     retry: Retry, compat: str, status: FlushStatus, code: int
 ) -> None:
     """Otherwise a crash would lose a message that its group was told is kept; RocketMQ answers success."""

@@ -26,7 +26,7 @@ def plan(stored: Record, delay_level: int = 0, group: SubscriptionGroupConfig = 
     return plan_send_back(stored, "ID", group, delay_level=delay_level, **settings)  # type: ignore[arg-type]
 
 
-def test_the_first_retry_has_delay_level_3() -> None:
+def test_the_first_retry_of_a_message_has_delay_level_3() -> None:
     made = plan(record(UNIQ_KEY="u", TAGS="A"))
     assert (made.topic, made.queue_id, made.queue_nums) == ("%RETRY%g", 3, 4)
     assert not made.is_dead_letter
@@ -44,7 +44,7 @@ def test_the_first_retry_has_delay_level_3() -> None:
     assert props.string_to_properties(inner.properties_bytes.decode()) == made.properties
 
 
-def test_later_retries_have_higher_levels_and_keep_their_origin() -> None:
+def test_later_retries_have_higher_delay_levels_and_keep_the_original_topic_and_id() -> None:
     made = plan(record(2, "%RETRY%g", RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="FIRST", DELAY="4"))
     assert made.properties["DELAY"] == "5"
     assert made.properties["RETRY_TOPIC"] == "T"
@@ -53,21 +53,21 @@ def test_later_retries_have_higher_levels_and_keep_their_origin() -> None:
     assert plan(record(2), delay_level=1).properties["DELAY"] == "1"
 
 
-def test_too_many_retries_or_a_negative_level_make_a_dead_letter() -> None:
+def test_too_many_retries_or_a_negative_delay_level_make_a_message_a_dead_letter() -> None:
     for made in (plan(record(16)), plan(record(0), delay_level=-1), plan(record(1), requested_max=1)):
         assert made.is_dead_letter
         assert (made.topic, made.queue_nums, made.queue_id) == ("%DLQ%g", 1, 0)
         assert made.properties["DELAY"] == "0", "as the real broker stores it"
 
 
-def test_only_newer_clients_can_set_max_reconsume_times() -> None:
+def test_only_newer_client_versions_can_set_max_reconsume_times() -> None:
     assert max_reconsume_times(GROUP, 3, 121) == 3
     assert max_reconsume_times(GROUP, 3, 120) == 16
     assert max_reconsume_times(GROUP, None, 407) == 16
     assert max_reconsume_times(GROUP, -1, 407) == 16
 
 
-def test_sends_to_a_retry_topic_become_dead_letters_by_the_same_rule() -> None:
+def test_messages_sent_to_a_retry_topic_become_dead_letters_after_too_many_retries() -> None:
     assert is_dead_on_send(GROUP, 1, 1, 407)
     assert not is_dead_on_send(GROUP, None, 1, 407)
     assert not is_dead_on_send(GROUP, 1, 1, 100)

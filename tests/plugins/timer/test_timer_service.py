@@ -232,7 +232,7 @@ def test_a_refused_delivery_is_retried_in_order(bench: Bench) -> None:
     assert [body for body, _ in bench.delivered()] == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_timer_message_due_before_the_last_delivery_is_not_skipped(bench: Bench) -> None:
+def test_a_timer_message_due_before_the_last_delivered_message_is_not_skipped(bench: Bench) -> None:
     """Positions noted while one waits that is due before the last delivered."""
     bench.send(b"a", TIMER_DELAY_MS="5000")
     bench.clock.advance_ms(5_000)
@@ -251,7 +251,7 @@ def test_a_timer_message_due_before_the_last_delivery_is_not_skipped(bench: Benc
     assert sorted(bodies) == [b"a", b"b"], "each once"
 
 
-def test_messages_read_late_in_a_burst_are_delivered_once_across_a_stop(
+def test_timer_messages_of_a_burst_are_delivered_once_although_the_service_restarts(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read behind what is due later and was delivered, and still waiting at the stop: the positions name it."""
@@ -289,7 +289,9 @@ def test_a_stop_during_many_due_deliveries_loses_no_message(bench: Bench) -> Non
     assert sorted(int(body) for body, _ in bench.delivered()) == list(range(count))
 
 
-def test_a_short_timer_is_read_behind_many_waiting_timers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_with_a_short_timer_is_delivered_despite_many_longer_timers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is in memory and not due yet is no reason to read no further."""
     monkeypatch.setattr(timer_service, "READ_AHEAD_MAX", 5)
     bench.service.run(bench.clock.now_ms())
@@ -317,7 +319,9 @@ def test_timer_positions_are_written_after_their_deliveries_are_on_disk(tmp_path
     bench.store.close()
 
 
-def test_timer_entries_of_a_failed_delivery_return_to_the_wheel(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timer_entries_of_a_failed_delivery_return_to_the_timer_wheel(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the wheel has given out is in nobody's hands else."""
     bench.send(b"a", TIMER_DELAY_MS="5")
     bench.service.run(bench.clock.now_ms())
@@ -346,7 +350,9 @@ def test_timer_entries_of_a_failed_delivery_return_to_the_wheel(bench: Bench, mo
         ({"TIMER_DELAY_MS": "-5"}, 995),
     ],
 )
-def test_timer_properties_have_the_precedence_of_rocketmq_5(properties: dict[str, str], expected: int | None) -> None:
+def test_several_timer_properties_have_the_precedence_of_rocketmq_5(
+    properties: dict[str, str], expected: int | None
+) -> None:
     """The order of 5.x."""
     assert due_ms(properties, 1_000) == expected
 
@@ -364,7 +370,7 @@ def _blank() -> Any:
     return made
 
 
-def test_a_time_beyond_the_longest_delay_is_refused(bench: Bench) -> None:
+def test_a_delivery_time_beyond_the_longest_delay_is_refused(bench: Bench) -> None:
     """With the key to change; the longest itself is taken."""
     with pytest.raises(RefusedError) as refused:
         bench.redirect(message("T", 0, TIMER_DELAY_MS=str(3 * DAY_MS + 1)))
@@ -372,7 +378,7 @@ def test_a_time_beyond_the_longest_delay_is_refused(bench: Bench) -> None:
     assert bench.redirect(message("T", 0, TIMER_DELAY_MS=str(3 * DAY_MS)))
 
 
-def test_a_timer_in_a_full_minute_is_refused(bench: Bench) -> None:
+def test_a_timer_message_due_in_a_minute_with_too_many_messages_is_refused(bench: Bench) -> None:
     """SYSTEM_BUSY: producers come again."""
     redirect = TimerRedirect(bench.clock, lambda: (DAY_MS, ""), lambda at_ms: at_ms != bench.clock.now_ms() + 5)
     assert redirect(message("T", 0, TIMER_DELAY_MS="4"))
@@ -392,7 +398,9 @@ def test_a_timer_in_a_full_minute_is_refused(bench: Bench) -> None:
         lambda: message("T", 0),
     ],
 )
-def test_due_half_and_delay_level_messages_are_not_redirected(bench: Bench, make: Callable[[], Any]) -> None:
+def test_messages_already_due_half_messages_and_delay_levels_are_not_redirected(
+    bench: Bench, make: Callable[[], Any]
+) -> None:
     """A time that has come, a half message, one with a delay level, one that waits already."""
     made = make()
     topic = made.topic

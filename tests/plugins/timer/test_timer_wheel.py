@@ -76,7 +76,7 @@ def test_an_entry_put_twice_is_returned_once(wheel: TimerWheel) -> None:
     assert taken(wheel, far) == [(far, 2), (far, 3)]
 
 
-def test_entries_given_back_are_returned_again(wheel: TimerWheel) -> None:
+def test_entries_put_back_after_they_were_due_are_returned_again(wheel: TimerWheel) -> None:
     wheel.put([entry(NOW + 1, 1), entry(NOW + 2, 2)])
     wheel.give_back(wheel.pop_due(NOW + 5, 10))
     assert taken(wheel, NOW + 5) == [(NOW + 1, 1), (NOW + 2, 2)]
@@ -105,7 +105,9 @@ def test_an_overdue_entry_of_an_unloaded_minute_is_returned_in_order(wheel: Time
     assert [offset for _, offset in taken(wheel, later)] == [LOAD_BELOW, LOAD_BELOW + 1, LOAD_BELOW + 2]
 
 
-def test_clear_deletes_only_wheel_files_of_a_former_run(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_clear_deletes_the_timer_wheel_files_of_a_former_run_and_no_other_file(
+    wheel: TimerWheel, tmp_path: Path
+) -> None:
     """They may tell of messages that a crash took; what is not the wheel's stays."""
     wheel.put([entry(NOW + 9 * SLOT_MS, 1)])
     (tmp_path / "wheel" / "position.json").write_text("{}")
@@ -140,7 +142,7 @@ def test_a_failed_write_or_read_of_the_wheel_loses_no_entry(wheel: TimerWheel, t
     assert taken(wheel, NOW + 5 * SLOT_MS) == [(NOW + 5 * SLOT_MS, 3)]
 
 
-def test_a_clock_set_back_moves_later_entries_out_of_memory(wheel: TimerWheel, tmp_path: Path) -> None:
+def test_entries_are_moved_from_memory_to_files_if_the_clock_is_set_back(wheel: TimerWheel, tmp_path: Path) -> None:
     """Else everything that is sent from then on would be in memory."""
     entries = [entry(NOW + at * SLOT_MS // 2, at) for at in range(1, 9)]
     wheel.turn(NOW + 10 * SLOT_MS)

@@ -28,7 +28,7 @@ def found(pieces: list[memoryview]) -> list[tuple[object, object]]:
     return [(span.attributes["flintmq.queue_offset"], span.attributes["messaging.message.id"]) for span in spans]
 
 
-def test_each_traced_message_is_found_once(tmp_path: Path) -> None:
+def test_each_traced_message_in_log_records_is_found_once(tmp_path: Path) -> None:
     """Whatever stands in bodies and other properties; a value that looks sampled and is none by the rules is none."""
     lookalike = b"\x02traceparent\x01" + PARENT.encode()
     pieces, _ = log_of(
@@ -44,13 +44,13 @@ def test_each_traced_message_is_found_once(tmp_path: Path) -> None:
     assert found(pieces) == [(2, "one"), (6, "two")]
 
 
-def test_no_traced_message_is_found_without_a_sampled_property(tmp_path: Path) -> None:
+def test_log_records_without_a_sampled_traceparent_are_not_traced(tmp_path: Path) -> None:
     """No record is taken apart then."""
     pieces, _ = log_of(tmp_path, message(uniq_key="a"), message(uniq_key="b", traceparent=UNSAMPLED))
     assert marked_pieces(pieces) == []
 
 
-def test_the_search_for_traced_messages_ends_at_damage(tmp_path: Path) -> None:
+def test_the_search_for_traced_messages_ends_at_a_damaged_record(tmp_path: Path) -> None:
     """A size of 0, or one that leads out of the piece, is followed by nothing that can be trusted."""
     (piece,), _ = log_of(tmp_path, message(uniq_key="a"), message(uniq_key="b", traceparent=PARENT))
     for size in (0, 5, 2**31 - 1):
@@ -59,7 +59,7 @@ def test_the_search_for_traced_messages_ends_at_damage(tmp_path: Path) -> None:
         assert found([memoryview(torn)]) == []
 
 
-def test_answers_without_traced_messages_are_not_searched(tmp_path: Path) -> None:
+def test_answers_known_to_contain_no_traced_message_are_not_searched(tmp_path: Path) -> None:
     """What was stored since the start; older records are always searched."""
     pieces, positions = log_of(tmp_path, *(message(uniq_key=str(n)) for n in range(4)))
     (piece,) = pieces
@@ -74,7 +74,7 @@ def test_answers_without_traced_messages_are_not_searched(tmp_path: Path) -> Non
     assert TracedPlaces(None).may_be_in([each[3]])
 
 
-def test_the_number_of_remembered_traced_places_is_bounded(tmp_path: Path) -> None:
+def test_the_number_of_remembered_log_positions_of_traced_messages_is_bounded(tmp_path: Path) -> None:
     """What is forgotten counts as older than the start."""
     (piece,), _ = log_of(tmp_path, message(uniq_key="a"))
     places = TracedPlaces(0)

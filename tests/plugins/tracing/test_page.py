@@ -35,7 +35,7 @@ def test_the_commands_on_the_tracing_page_link_program_and_broker_spans(tmp_path
     assert {one.parent_id for one in spans if one.operation in ("store", "deliver")} == {parent}
 
 
-def test_the_documentation_names_every_stage_and_figure(tmp_path: Path) -> None:
+def test_the_tracing_page_names_every_span_and_every_metric_of_tracing(tmp_path: Path) -> None:
     """A reader looks up what a trace shows."""
     shown = block("text")
     assert [operation for operation in STAGES if f" {operation} Orders " not in shown] == []

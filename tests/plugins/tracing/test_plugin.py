@@ -41,7 +41,9 @@ def test_a_broker_without_tracing_imports_no_tracing_code(tmp_path: Path) -> Non
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
 
 
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_a_missing_tracing_package_names_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error says what to type, and which key it is about."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     config = BrokerConfig(

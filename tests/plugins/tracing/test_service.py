@@ -33,7 +33,7 @@ def config(root: Path, **more: int) -> BrokerConfig:
     return BrokerConfig(store=StoreSection(path=str(root)), tracing=tracing)
 
 
-def test_the_tracing_service_passes_the_service_kit(tmp_path: Path) -> None:
+def test_the_tracing_service_passes_the_conformance_checks_for_services(tmp_path: Path) -> None:
     """What is asked of plugins holds for the features of the broker; only their figures may be named as the broker's own."""
     kind = type("WithoutFigures", (TracingService,), {"metrics": None})
     with opened(tmp_path) as store:
@@ -56,7 +56,7 @@ def test_messages_above_the_tracing_limit_are_counted_and_not_traced(tmp_path: P
 
 
 @pytest.mark.parametrize(("waiter", "error"), [(DONE, ""), (FENCED, "fenced")])
-def test_refused_messages_have_no_span_and_non_durable_messages_an_error(
+def test_refused_messages_have_no_span_and_spans_of_non_durable_messages_an_error(
     tmp_path: Path, waiter: object, error: str
 ) -> None:
     """A refused message has no spans, its producer has the error; one that may be lost has spans with the reason."""
@@ -72,7 +72,7 @@ def test_refused_messages_have_no_span_and_non_durable_messages_an_error(
         assert waiter.status is (FlushStatus.FENCED if error else FlushStatus.FLUSHED)  # type: ignore[attr-defined]
 
 
-def test_spans_under_way_are_ended_at_a_stop(tmp_path: Path) -> None:
+def test_unfinished_spans_are_ended_when_the_broker_stops(tmp_path: Path) -> None:
     """Of a message that nobody has an answer for there is at least what was known of it."""
     with opened(tmp_path) as store:
         state, spans = state_of(config(tmp_path), store=store, timers=TimersByHand()), list[Span]()
@@ -91,7 +91,7 @@ def test_spans_under_way_are_ended_at_a_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_replicated", [False, True])
-def test_the_dispatch_span_ends_after_the_durable_span(tmp_path: Path, is_replicated: bool) -> None:
+def test_the_dispatch_span_of_a_message_ends_after_its_durable_span(tmp_path: Path, is_replicated: bool) -> None:
     """The loop may dispatch before the flush service's thread comes to say that it is done: spans keep the order."""
     with opened(tmp_path) as store:
         loop = SimpleNamespace(call_soon_threadsafe=lambda call, *about: call(*about))

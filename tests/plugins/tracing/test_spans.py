@@ -37,7 +37,7 @@ def test_client_texts_in_spans_are_shortened() -> None:
         ({"TRAN_MSG": "false"}, "normal", None),
     ],
 )
-def test_a_span_has_the_message_type_of_the_conventions(
+def test_a_span_has_the_message_type_of_the_opentelemetry_conventions(
     properties: dict[str, str], kind: str, level: int | None
 ) -> None:
     """As the conventions for RocketMQ name them; numbers that are none are not said."""
@@ -46,7 +46,7 @@ def test_a_span_has_the_message_type_of_the_conventions(
     assert said.get("messaging.rocketmq.message.delay_time_level") == level
 
 
-def test_the_span_of_a_waiting_message_has_its_real_topic() -> None:
+def test_the_span_of_a_delayed_or_half_message_has_the_real_topic_of_the_message() -> None:
     """An operator asks for the topic of the application, not for the broker's own."""
     said = about("SCHEDULE_TOPIC_XXXX", is_held=True, REAL_TOPIC="Orders", REAL_QID="2")
     assert said["messaging.destination.name"] == "Orders"
@@ -54,7 +54,7 @@ def test_the_span_of_a_waiting_message_has_its_real_topic() -> None:
     assert said["flintmq.held_in"] == "SCHEDULE_TOPIC_XXXX"
 
 
-def test_only_client_operations_have_an_operation_type() -> None:
+def test_only_spans_of_client_operations_have_an_operation_type() -> None:
     """The conventions know only these; what else the broker does is its own."""
     for operation in STAGES:
         said = Span(operation, new_context(), 1, 2, 3, 4, {}, error="timeout").attributes

@@ -101,7 +101,7 @@ def test_a_valid_tracestate_is_kept_and_a_malformed_tracestate_dropped(state: st
     assert context.state == kept
 
 
-def test_a_message_with_two_traceparents_has_no_context() -> None:
+def test_a_message_with_two_traceparents_has_no_trace_context() -> None:
     """Which of two parents is meant nobody can tell."""
     with pytest.raises(TraceContextError):
         read_context(f"traceparent\x01{GOOD}\x02K\x01v\x02traceparent\x01{GOOD}".encode())

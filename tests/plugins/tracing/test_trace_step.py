@@ -26,12 +26,12 @@ def parent(number: int) -> str:
     return f"00-{number + 1:032x}-00f067aa0ba902b7-01"
 
 
-def test_the_trace_step_passes_the_intake_kit() -> None:
+def test_the_tracing_intake_step_passes_the_conformance_checks_for_intake_steps() -> None:
     """It keeps the rules of its port."""
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 
 
-def test_a_traced_message_is_noted_once_and_found_after_a_redirection() -> None:
+def test_the_trace_context_of_a_redirected_message_is_found_exactly_once() -> None:
     """A delay puts it elsewhere, with further properties; a second message with the same parent is another one."""
     made = step()
     first, second = message(uniq_key="a", traceparent=PARENT), message(uniq_key="b", traceparent=PARENT)
@@ -53,7 +53,7 @@ def test_messages_put_by_the_broker_are_not_traced() -> None:
     assert made.noted(one) is None
 
 
-def test_notes_of_messages_that_are_refused_later_are_bounded() -> None:
+def test_the_number_of_remembered_trace_contexts_of_refused_messages_is_bounded() -> None:
     """Clients can send as many messages as they like that another step refuses."""
     made = step()
     for number in range(20_000):
@@ -66,7 +66,7 @@ def test_notes_of_messages_that_are_refused_later_are_bounded() -> None:
     assert len(made._batches) == 256
 
 
-def test_a_batch_does_not_inherit_notes_of_a_refused_batch() -> None:
+def test_a_batch_does_not_inherit_trace_contexts_of_a_refused_batch() -> None:
     """Python gives the identity of what is gone to what comes next."""
     made, one = step(), batch([message(uniq_key="a", traceparent=PARENT)])
     stored = one.stored_properties = [*one.stored_properties]
@@ -77,7 +77,7 @@ def test_a_batch_does_not_inherit_notes_of_a_refused_batch() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_shared_properties_of_a_batch_trace_every_message(count: int) -> None:
+def test_a_traceparent_in_the_shared_properties_of_a_batch_traces_every_message(count: int) -> None:
     """A client that has one span for its batch may say so once."""
     made = step()
     one = batch([message(uniq_key=f"k{n}", traceparent=PARENT) for n in range(count)])
@@ -85,7 +85,7 @@ def test_shared_properties_of_a_batch_trace_every_message(count: int) -> None:
     assert sorted(made.noted_of_batch(one)) == [*range(count)]
 
 
-def test_random_traces_follow_the_setting_and_exclude_system_topics() -> None:
+def test_the_sampling_setting_selects_random_messages_and_no_system_topics() -> None:
     """One in four of what clients send, of nothing that the cluster sends to itself, and nothing that would become too long."""
     made = step(4)
     messages: list[Any] = [message(uniq_key=str(n)) for n in range(2_000)]

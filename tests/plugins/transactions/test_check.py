@@ -17,7 +17,7 @@ COMMIT, ROLLBACK = 8, 12
 DAY_MS = 86_400_000
 
 
-def test_the_producer_is_asked_about_the_copied_half_message(bench: Any) -> None:
+def test_a_check_asks_the_producer_about_the_copy_of_the_half_message(bench: Any) -> None:
     made = bench.send("A", body=b"text")
     ((code, header, body),) = bench.round()
     copy = bench.halves[1]
@@ -54,7 +54,7 @@ def test_ended_half_messages_are_skipped_and_the_position_advances(bench: Any) -
     assert bench.store.saved == (5, 2)
 
 
-def test_members_of_a_producer_group_are_asked_in_turn(bench: Any) -> None:
+def test_members_of_a_producer_group_are_asked_in_turn_about_half_messages(bench: Any) -> None:
     other = RecordingChannel()
     bench.producers.register("pg", other, "other")
     for number in range(4):
@@ -63,7 +63,7 @@ def test_members_of_a_producer_group_are_asked_in_turn(bench: Any) -> None:
     assert (len(bench.channel.sent), len(other.sent)) == (2, 2)
 
 
-def test_a_check_waits_while_no_producer_is_connected(bench: Any) -> None:
+def test_a_transaction_check_waits_while_no_producer_is_connected(bench: Any) -> None:
     bench.send("A")
     bench.channel.is_open = False
     assert not bench.round()
@@ -82,7 +82,7 @@ def test_a_half_message_is_given_up_after_check_max_checks(make_bench: Any) -> N
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_late_decision_ends_a_half_message_that_was_given_up(make_bench: Any, restart: bool) -> None:
+def test_a_late_commit_or_rollback_ends_a_half_message_that_was_given_up(make_bench: Any, restart: bool) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     other = bench.send("B")
@@ -100,7 +100,7 @@ def test_a_late_decision_ends_a_half_message_that_was_given_up(make_bench: Any, 
     assert len(bench.delivered) == 1
 
 
-def test_a_message_as_old_as_the_log_is_given_up(bench: Any) -> None:
+def test_a_half_message_older_than_the_log_retention_is_given_up(bench: Any) -> None:
     bench.send("A")
     bench.clock.advance_ms(3 * DAY_MS)
     assert not bench.round()
@@ -119,7 +119,7 @@ def test_a_half_message_checked_for_a_day_can_be_committed(bench: Any) -> None:
     assert not bench.round()
 
 
-def test_immune_half_messages_are_not_checked_and_use_no_checks(make_bench: Any) -> None:
+def test_half_messages_within_their_immunity_time_are_not_checked_or_counted(make_bench: Any) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000, check_max=2)
     bench.send("A", CHECK_IMMUNITY_TIME_IN_SECONDS="5")
     assert [len(bench.round()) for _ in range(7)] == [0, 0, 0, 0, 1, 1, 0]
@@ -127,7 +127,7 @@ def test_immune_half_messages_are_not_checked_and_use_no_checks(make_bench: Any)
     assert "TRANSACTION_CHECK_TIMES" not in bench.halves[4].properties
 
 
-def test_an_immune_half_message_can_be_ended_at_its_first_offset(make_bench: Any) -> None:
+def test_a_half_message_in_its_immunity_time_can_be_ended_at_its_first_queue_offset(make_bench: Any) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000)
     made = bench.send("A", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     for _ in range(5):
@@ -140,20 +140,20 @@ def test_an_immune_half_message_can_be_ended_at_its_first_offset(make_bench: Any
 
 
 @pytest.mark.parametrize("text", ["-1", "x", "", "9" * 30])
-def test_an_invalid_immunity_time_is_replaced_by_the_timeout(make_bench: Any, text: str) -> None:
+def test_an_invalid_immunity_time_is_replaced_by_the_transaction_timeout(make_bench: Any, text: str) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=3000)
     bench.send("A", CHECK_IMMUNITY_TIME_IN_SECONDS=text)
     assert [len(bench.round()) for _ in range(3)] == [0, 0, 1]
 
 
-def test_a_born_time_in_the_future_does_not_cause_an_early_check(make_bench: Any) -> None:
+def test_a_half_message_with_a_born_time_in_the_future_is_not_checked_early(make_bench: Any) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=3000)
     made = bench.send("A")
     made.born_timestamp_ms += DAY_MS
     assert [len(bench.round()) for _ in range(3)] == [0, 0, 1]
 
 
-def test_a_wall_clock_set_back_does_not_stop_checks(bench: Any) -> None:
+def test_a_wall_clock_set_back_does_not_stop_transaction_checks(bench: Any) -> None:
     bench.send("A")
     bench.clock.set_wall_clock(bench.clock.now_ms() - DAY_MS)
     assert len(bench.round()) == 1
@@ -210,7 +210,7 @@ def test_deleted_half_messages_are_skipped(bench: Any) -> None:
     assert [header["msgId"] for _, header, _ in bench.round()] == ["3"]
 
 
-def test_a_producer_is_asked_only_once_the_copy_is_readable(bench: Any) -> None:
+def test_a_producer_is_asked_only_after_the_copy_of_the_half_message_is_readable(bench: Any) -> None:
     bench.send("A")
     bench.store.unreadable_from = bench.store.wrote_offset_bytes
     assert not bench.round()
@@ -219,7 +219,7 @@ def test_a_producer_is_asked_only_once_the_copy_is_readable(bench: Any) -> None:
     assert len(bench.channel.sent) == 1
 
 
-def test_a_long_check_round_is_split_into_several_loop_turns(bench: Any) -> None:
+def test_a_long_check_round_is_split_into_several_event_loop_iterations(bench: Any) -> None:
     for number in range(600):
         bench.send(str(number))
     bench.clock.advance_ms(60_000)
@@ -229,7 +229,7 @@ def test_a_long_check_round_is_split_into_several_loop_turns(bench: Any) -> None
     assert len(bench.channel.sent) == 600
 
 
-def test_checks_of_large_messages_are_split_with_pauses(bench: Any) -> None:
+def test_checks_of_large_half_messages_are_split_into_passes_with_pauses(bench: Any) -> None:
     for number in range(4):
         bench.send(str(number), body=bytes(600_000))
     bench.clock.advance_ms(60_000)
@@ -237,7 +237,7 @@ def test_checks_of_large_messages_are_split_with_pauses(bench: Any) -> None:
     assert len(bench.channel.sent) == 2
 
 
-def test_checks_of_a_given_up_half_message_can_be_resumed(make_bench: Any) -> None:
+def test_transaction_checks_of_a_half_message_that_was_given_up_can_be_resumed(make_bench: Any) -> None:
     bench = make_bench(check_max=1)
     made = bench.send("A")
     bench.round()

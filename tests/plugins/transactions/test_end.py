@@ -31,7 +31,7 @@ def test_a_commit_delivers_the_half_message_and_writes_an_op_record(bench: Any) 
     assert bench.positions == (1, 1)
 
 
-def test_a_rollback_writes_only_an_op_record_and_unknown_changes_nothing(bench: Any) -> None:
+def test_a_rollback_writes_only_an_op_record_and_an_unknown_state_changes_nothing(bench: Any) -> None:
     first, second = bench.send("A"), bench.send("B")
     bench.end(first, UNKNOWN)
     bench.end(second, ROLLBACK)
@@ -45,7 +45,9 @@ def test_a_rollback_writes_only_an_op_record_and_unknown_changes_nothing(bench: 
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_second_end_of_a_transaction_is_refused(bench: Any, first: int, second: int, restart: bool) -> None:
+def test_a_second_commit_or_rollback_of_a_transaction_is_refused(
+    bench: Any, first: int, second: int, restart: bool
+) -> None:
     bench.send("in front, open")
     made = bench.send("A")
     bench.end(made, first)
@@ -59,7 +61,7 @@ def test_a_second_end_of_a_transaction_is_refused(bench: Any, first: int, second
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_a_half_message_and_its_copy_end_together(bench: Any, newest_first: bool, decision: int) -> None:
+def test_ending_a_half_message_or_its_copy_ends_both(bench: Any, newest_first: bool, decision: int) -> None:
     made = bench.send("A")
     bench.round()
     copy = bench.halves[1]
@@ -84,7 +86,9 @@ def test_a_half_message_and_its_copy_end_together(bench: Any, newest_first: bool
         ({"msg_id": "ANOTHER", "transaction_id": "THIRD"}, "transaction.id"),
     ],
 )
-def test_an_end_with_wrong_fields_is_refused(bench: Any, changes: dict[str, Any], reason: str) -> None:
+def test_an_end_transaction_request_with_wrong_fields_is_refused(
+    bench: Any, changes: dict[str, Any], reason: str
+) -> None:
     made = bench.send("A")
     with pytest.raises(RefusedError) as refused:
         bench.end(made, **changes)
@@ -92,7 +96,7 @@ def test_an_end_with_wrong_fields_is_refused(bench: Any, changes: dict[str, Any]
     bench.end(made)
 
 
-def test_an_end_accepts_every_form_of_message_id_in_use(bench: Any) -> None:
+def test_an_end_transaction_request_accepts_every_form_of_message_id_in_use(bench: Any) -> None:
     place = "7F00000100002A9F0000000000000000"
     for key, names in (
         ("A", {"msg_id": place}),
@@ -126,7 +130,7 @@ def test_half_messages_without_a_unique_key_are_distinguished(bench: Any) -> Non
     assert len(bench.delivered) == 1
 
 
-def test_a_delay_level_begins_at_the_commit(bench: Any) -> None:
+def test_the_delay_level_of_a_half_message_begins_at_the_commit(bench: Any) -> None:
     bench.end(bench.send("A", DELAY="3"))
     (waiting,) = bench.store.queues[SCHEDULE_TOPIC, 2]
     assert waiting.properties["REAL_TOPIC"] == "T"
@@ -141,7 +145,7 @@ def test_a_delay_level_begins_at_the_commit(bench: Any) -> None:
         ({"TIMER_DELIVER_MS": "+9000"}, 5_000),
     ],
 )
-def test_timer_properties_are_applied_at_the_commit(
+def test_timer_properties_of_a_half_message_are_applied_at_the_commit(
     bench: Any, named: dict[str, str], due_after_commit_ms: int
 ) -> None:
     """A delay counts from the commit as a level's does; a time is a time. The commit comes 4 s after the half message."""
@@ -161,14 +165,14 @@ def test_timer_properties_are_applied_at_the_commit(
     }
 
 
-def test_a_time_passed_before_the_commit_delivers_at_once(bench: Any) -> None:
+def test_a_message_whose_timer_passed_before_the_commit_is_delivered_at_once(bench: Any) -> None:
     made = bench.send("A", TIMER_DELIVER_MS=str(bench.clock.now_ms() + 1_000))
     bench.clock.advance_ms(1_001)
     bench.end(made)
     assert len(bench.delivered) == 1
 
 
-def test_a_delay_level_wins_over_a_timer_property(bench: Any) -> None:
+def test_the_delay_level_of_a_half_message_wins_over_a_timer_property(bench: Any) -> None:
     bench.end(bench.send("A", DELAY="1", TIMER_DELAY_SEC="60"))
     assert len(bench.store.queues[SCHEDULE_TOPIC, 0]) == 1
     assert not bench.store.queues[TIMER_TOPIC, 0]
@@ -177,7 +181,9 @@ def test_a_delay_level_wins_over_a_timer_property(bench: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"), [({"room": False}, "timer.crowded"), ({"longest_delay_ms": 9_999}, "timer.too_far")]
 )
-def test_a_refused_timer_leaves_the_transaction_open(bench: Any, changes: dict[str, Any], reason: str) -> None:
+def test_a_commit_whose_timer_is_refused_leaves_the_transaction_open(
+    bench: Any, changes: dict[str, Any], reason: str
+) -> None:
     """It was acknowledged and committed: it must neither come early nor be lost."""
     made = bench.send("A", TIMER_DELAY_MS="10000")
     before = {name: getattr(bench, name) for name in changes}
@@ -193,7 +199,7 @@ def test_a_refused_timer_leaves_the_transaction_open(bench: Any, changes: dict[s
     assert not bench.round()
 
 
-def test_an_end_waits_until_its_half_message_is_readable(bench: Any) -> None:
+def test_an_end_transaction_request_waits_until_its_half_message_is_readable(bench: Any) -> None:
     made = bench.send("A")
     bench.store.unreadable_from = 0
     bench.end(made)
@@ -205,7 +211,7 @@ def test_an_end_waits_until_its_half_message_is_readable(bench: Any) -> None:
     assert bench.run() is None
 
 
-def test_a_full_store_leaves_the_transaction_open(bench: Any) -> None:
+def test_a_commit_on_a_full_store_leaves_the_transaction_open(bench: Any) -> None:
     made = bench.send("A")
     bench.store.refuse["T"] = RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, "full", reason="store.disk_full")
     with pytest.raises(RefusedError, match="full"):
@@ -224,7 +230,7 @@ def test_a_half_message_without_a_real_topic_cannot_be_committed(bench: Any) -> 
     bench.end(made, ROLLBACK)
 
 
-def test_a_retried_message_begins_no_transaction() -> None:
+def test_a_message_with_reconsume_times_begins_no_transaction() -> None:
     assert half.asks_for_transaction({"TRAN_MSG": "true"}, 0)
     assert half.asks_for_transaction({"TRAN_MSG": "True"}, 0)
     assert not half.asks_for_transaction({"TRAN_MSG": "true"}, 1)

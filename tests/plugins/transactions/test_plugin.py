@@ -128,7 +128,7 @@ def test_transactions_can_be_switched_off() -> None:
     ("named", "reason"),
     [({"TIMER_DELAY_SEC": "61"}, "timer.too_far"), ({"TIMER_DELIVER_MS": "soon"}, "timer.malformed")],
 )
-def test_an_impossible_timer_is_refused_when_the_half_message_is_sent(named: dict[str, str], reason: str) -> None:
+def test_a_half_message_with_an_invalid_timer_is_refused_when_it_is_sent(named: dict[str, str], reason: str) -> None:
     """Its producer does not wait for the answer to the commit: there nobody would hear of it."""
     intake = make_intake(TimerRedirect(ManualClock(), lambda: (60_000, "the.key"), lambda _due_ms: False))
     with pytest.raises(RefusedError) as refused:
@@ -190,7 +190,7 @@ def fields(place: int, offset: int, decision: int = 8, group: str = "pg") -> dic
     }
 
 
-def test_transactions_are_ended_and_resumed_by_request(bench: Any, ask: Any) -> None:
+def test_requests_end_transactions_and_resume_transaction_checks(bench: Any, ask: Any) -> None:
     transactions = TransactionBench()
     bench.state.store.writer = SimpleNamespace(promise=lambda: KEPT)
     end, resume = (
@@ -225,7 +225,7 @@ def test_transactions_are_ended_and_resumed_by_request(bench: Any, ask: Any) -> 
         (FlushStatus.FENCED, "strict", 14),
     ],
 )
-def test_an_end_is_answered_after_its_flush_status_is_known(
+def test_an_end_transaction_request_is_answered_after_its_flush_status_is_known(
     bench: Any, ask_later: Any, status: FlushStatus, compat: str, code: int
 ) -> None:
     """Not before it is on disk, and where there is to be one, at a slave: a power cut must not undo what was answered."""
@@ -293,7 +293,7 @@ def test_transactions_are_checked_and_ended_only_on_a_master(tmp_path: Path) -> 
         assert sorted(one.body for one in broker.messages("T")) == [b"1", b"2"]
 
 
-def test_a_slave_starts_with_a_commit_without_its_op_record(tmp_path: Path) -> None:
+def test_a_slave_whose_log_lacks_the_op_record_of_a_commit_starts(tmp_path: Path) -> None:
     """A slave appends nothing itself: the op record comes from its master, or is written when the slave becomes one."""
     with EmbeddedBroker(tmp_path) as broker:
         place, offset = half(broker, b"1")

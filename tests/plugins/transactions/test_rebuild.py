@@ -28,7 +28,7 @@ def test_an_op_record_with_several_offsets_is_read(bench: Any) -> None:
     assert bench.positions == (4, 1)
 
 
-def test_an_op_record_for_the_first_half_message_ends_its_copy(bench: Any) -> None:
+def test_an_op_record_for_a_half_message_also_ends_the_copy_of_the_half_message(bench: Any) -> None:
     """RocketMQ forgets this, and asks again."""
     made = bench.send("A")
     bench.round()
@@ -109,7 +109,7 @@ def test_malformed_op_records_are_skipped(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("saved", [(-1, -1), (0, 0), (99, 99)])
-def test_saved_positions_outside_the_queues_are_corrected(bench: Any, saved: tuple[int, int]) -> None:
+def test_saved_transaction_positions_outside_the_queues_are_corrected(bench: Any, saved: tuple[int, int]) -> None:
     bench.end(bench.send("A"), ROLLBACK)
     bench.store.saved = saved
     bench.restart()
