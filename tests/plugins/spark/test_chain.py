@@ -24,7 +24,9 @@ def walked(log: bytes, start: int = 0) -> tuple[list[int], int, str]:
 @pytest.mark.parametrize("rows", [3, bulk_scan.ROWS_MAX])
 @settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.binary(max_size=200) | st.just(b"forged"), max_size=30), st.integers(0, 4))
-def test_walking_the_log_finds_all_records_and_no_forged_record(rows: int, bodies: list[bytes], tail: int) -> None:
+def test_a_scan_of_the_log_finds_all_records_and_no_record_forged_in_a_body(
+    rows: int, bodies: list[bytes], tail: int
+) -> None:
     """A producer can put a whole record, with the right position in it, into a body."""
     log = bytearray()
     starts = []
@@ -47,13 +49,13 @@ def test_walking_the_log_finds_all_records_and_no_forged_record(rows: int, bodie
 
 
 @pytest.mark.parametrize("size", range(8, 92))
-def test_the_walk_of_a_log_file_ends_at_a_blank_of_any_size(size: int) -> None:
+def test_the_scan_of_a_log_file_ends_at_a_blank_record_of_any_size(size: int) -> None:
     """The blank tail can be 8 bytes long: nothing may be read behind it."""
     log, starts = encode_all([RecordFields()] * 2)
     assert walked(log + encode_blank(size) + bytes(size - 8)) == (starts, len(log), "blank")
 
 
-def test_a_walk_from_any_record_finds_all_later_records() -> None:
+def test_a_scan_of_the_log_from_any_record_finds_all_later_records() -> None:
     """The log is longer than the parts in which it is searched, so the seams between them are tested."""
     random_bodies = random.Random(7)
     log, starts = encode_all([RecordFields(body=random_bodies.randbytes(50) + b"\xda\xa3\x20\xa7")] * 5_000)

@@ -74,7 +74,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, said.out + said.err
 
 
-def test_a_checkpoint_moves_between_files_and_wire_without_loss(
+def test_a_checkpoint_is_converted_between_store_files_and_wire_protocol_without_loss(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exactly the messages that it has not read yet are read by the other way, and again by the first one."""
@@ -96,7 +96,7 @@ def test_a_checkpoint_moves_between_files_and_wire_without_loss(
         assert (code, "the checkpoint's offsets are already for wire" in said) == (2, True)
 
 
-def test_a_checkpoint_of_partly_read_files_moves_to_the_wire(served: Served) -> None:
+def test_a_checkpoint_of_partly_read_store_files_is_converted_to_the_wire_protocol(served: Served) -> None:
     """A place in the log lies between messages of several queues; each goes on behind its own."""
     from flintmq.plugins.spark.store.queue_places import queues_at
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_of_partly_read_files_moves_to_the_wire(served: Served) -> 
             assert len(rest(by_files, at)) == 20 - rows
 
 
-def test_the_command_shows_the_position_and_lag_of_a_checkpoint(
+def test_the_command_spark_offsets_shows_the_position_and_lag_of_a_checkpoint(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both the text for people and the JSON for programs must have them."""
@@ -127,7 +127,7 @@ def test_the_command_shows_the_position_and_lag_of_a_checkpoint(
     assert (found["batch"], found["done"], found["latest"]["lag"]["messages"]) == (0, False, 14)
 
 
-def test_the_command_resets_a_checkpoint_to_starting_offsets(
+def test_the_command_spark_offsets_resets_a_checkpoint_to_starting_offsets(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A checkpoint with an unfinished batch, or with state, is refused."""
@@ -165,7 +165,7 @@ def test_the_errors_about_invalid_checkpoints_name_the_reason(tmp_path: Path) ->
         _ = Checkpoint(foreign).newest().offset
 
 
-def test_moving_a_checkpoint_keeps_the_offset_of_another_source(tmp_path: Path) -> None:
+def test_changing_a_checkpoint_keeps_the_offsets_of_the_querys_other_sources(tmp_path: Path) -> None:
     """A query may join messages with another stream, whose offset must not move."""
     at = {"v": 1, "transport": "broker", "queues": {}}
     folder = checkpoint(tmp_path / "c", at, others=('{"logOffset":7}', "-"))
@@ -178,7 +178,7 @@ def test_moving_a_checkpoint_keeps_the_offset_of_another_source(tmp_path: Path) 
     assert moved.metadata == METADATA
 
 
-def test_a_checkpoint_with_queues_of_another_broker_does_not_move_to_files(served: Served) -> None:
+def test_a_checkpoint_with_queues_of_another_broker_is_not_converted_to_store_files(served: Served) -> None:
     """Queues of another broker are not in this store: said by name, and nothing is lost by leaving them out."""
     queues = queues_of({"v": 1, "transport": "broker", "queues": {TOPIC: {"broker-z": {"0": 1}}}})
     with pytest.raises(CheckpointError, match=r"store of broker broker-a; .* broker-z too"):

@@ -82,7 +82,7 @@ def same(found: list[bytes], expected: list[bytes]) -> bool:
 # --- queues and topics that come and go ---
 
 
-def test_a_recreated_topic_is_read_from_its_first_message(cluster: Cluster, query: Start) -> None:
+def test_a_restarted_query_reads_a_recreated_topic_from_its_first_message(cluster: Cluster, query: Start) -> None:
     """Fewer messages than were read of the one before, as many, or more: all of them come."""
     for count in (30, 50, 80):
         cluster.make_topic(TOPIC, 1)
@@ -97,7 +97,7 @@ def test_a_recreated_topic_is_read_from_its_first_message(cluster: Cluster, quer
         cluster.delete_topic(TOPIC)
 
 
-def test_a_running_query_reads_a_recreated_topic(cluster: Cluster, query: Start) -> None:
+def test_a_running_query_reads_a_recreated_topic_from_its_first_message(cluster: Cluster, query: Start) -> None:
     """Nobody restarts the query: the next batch has what the topic has now."""
     cluster.make_topic(TOPIC, 1)
     expected = cluster.put(TOPIC, bodies(50, "old"))
@@ -162,7 +162,7 @@ def test_a_query_continues_after_one_of_two_topics_is_deleted(cluster: Cluster, 
 
 
 @pytest.mark.parametrize("kind", ["deleted", "shrunk"])
-def test_a_planned_batch_of_a_deleted_topic_is_skipped_if_loss_is_allowed(
+def test_a_planned_batch_of_a_deleted_topic_is_skipped_if_data_loss_is_allowed(
     cluster: Cluster, query: Start, kind: str, request: pytest.FixtureRequest
 ) -> None:
     """The driver died between planning and writing, and the topic is gone: with failOnDataLoss=false the query goes on.
@@ -189,7 +189,7 @@ def test_a_planned_batch_of_a_deleted_topic_is_skipped_if_loss_is_allowed(
     assert same(one.start(failOnDataLoss="true").read(), [])
 
 
-def test_the_history_of_an_added_topic_is_read(cluster: Cluster, query: Start) -> None:
+def test_messages_stored_before_a_topic_was_added_to_a_query_are_read(cluster: Cluster, query: Start) -> None:
     """Messages sent before the query knew the topic come once, in batches of the usual size."""
     for topic in (TOPIC, "other", "third"):
         cluster.make_topic(topic, 2)
@@ -206,7 +206,7 @@ def test_the_history_of_an_added_topic_is_read(cluster: Cluster, query: Start) -
     assert one.start().read() == []
 
 
-def test_a_topic_chosen_again_continues_at_its_last_offset(cluster: Cluster, query: Start) -> None:
+def test_a_topic_subscribed_again_continues_at_the_last_offset_read(cluster: Cluster, query: Start) -> None:
     """No message before that offset comes again, and none that was sent meanwhile is lost."""
     for topic in (TOPIC, "other"):
         cluster.make_topic(topic, 1)
@@ -220,7 +220,7 @@ def test_a_topic_chosen_again_continues_at_its_last_offset(cluster: Cluster, que
     assert same(one.bodies, expected)
 
 
-def test_the_history_of_added_queues_is_read(cluster: Cluster, query: Start) -> None:
+def test_messages_stored_before_a_queue_was_added_to_a_query_are_read(cluster: Cluster, query: Start) -> None:
     """The option queues names one of two, then both."""
     cluster.make_topic(TOPIC, 2)
     expected = cluster.put(TOPIC, bodies(20, "zero"), 0) + cluster.put(TOPIC, bodies(20, "one"), 1)
@@ -230,7 +230,7 @@ def test_the_history_of_added_queues_is_read(cluster: Cluster, query: Start) -> 
     assert reads(one.start(queues=None), cluster.put(TOPIC, bodies(5), 1))
 
 
-def test_an_unknown_topic_is_an_error(cluster: Cluster, query: Start) -> None:
+def test_a_read_of_an_unknown_topic_is_an_error(cluster: Cluster, query: Start) -> None:
     """A misspelled name must be found at the start of a query, and when it is added to a checkpoint."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, bodies(1))  # the files know of a topic once its broker has written its table
@@ -242,7 +242,7 @@ def test_an_unknown_topic_is_an_error(cluster: Cluster, query: Start) -> None:
         one.start(subscribe=f"{TOPIC},odrers").read()
 
 
-def test_a_stream_reads_a_topic_that_matches_its_pattern_later(cluster: Cluster, query: Start) -> None:
+def test_a_stream_reads_a_later_created_topic_that_matches_its_pattern(cluster: Cluster, query: Start) -> None:
     """The topic that comes is read from its first message, whatever startingOffsets said."""
     cluster.make_topic("another", 1)
     cluster.put("another", bodies(3))
@@ -254,7 +254,7 @@ def test_a_stream_reads_a_topic_that_matches_its_pattern_later(cluster: Cluster,
         assert reads(one, cluster.put(topic, bodies(10), 1))
 
 
-def test_a_batch_with_a_pattern_without_matches_has_no_rows(cluster: Cluster, address: dict[str, str]) -> None:
+def test_a_batch_read_has_no_rows_if_no_topic_matches_its_pattern(cluster: Cluster, address: dict[str, str]) -> None:
     """A missing match must not be an error, because the topic may be created later."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, bodies(3))
@@ -266,7 +266,7 @@ def test_a_batch_with_a_pattern_without_matches_has_no_rows(cluster: Cluster, ad
 
 
 @pytest.mark.parametrize(("default", "count"), [("latest", 100), ("earliest", 400)])
-def test_queues_without_a_starting_offset_begin_at_the_default(
+def test_queues_without_a_starting_offset_are_read_from_the_default_offset(
     cluster: Cluster, address: dict[str, str], default: str, count: int
 ) -> None:
     """startingOffsets names one queue of four: the others begin at the latest in a stream, at the earliest in a batch."""
@@ -282,7 +282,7 @@ def test_queues_without_a_starting_offset_begin_at_the_default(
 
 
 @pytest.mark.parametrize("place", ['{"orders": {"broker-a": {"0": 999}}}', '{"orders": {"broker-a": {"1": 5}}}'])
-def test_a_starting_offset_out_of_range_is_an_error_unless_loss_is_allowed(
+def test_a_starting_offset_out_of_range_is_an_error_unless_data_loss_is_allowed(
     cluster: Cluster, query: Start, place: str
 ) -> None:
     """An error that names the option; with failOnDataLoss=false the nearest place there is."""
@@ -296,7 +296,7 @@ def test_a_starting_offset_out_of_range_is_an_error_unless_loss_is_allowed(
 
 
 @pytest.mark.parametrize("place", ['{"orders": {"broker-a": {"0": 999}}}'])
-def test_an_ending_offset_out_of_range_is_an_error_unless_loss_is_allowed(
+def test_an_ending_offset_out_of_range_is_an_error_unless_data_loss_is_allowed(
     cluster: Cluster, address: dict[str, str], place: str
 ) -> None:
     """The error names the option; with ``failOnDataLoss=false`` the batch ends at the nearest offset."""
@@ -308,7 +308,7 @@ def test_an_ending_offset_out_of_range_is_an_error_unless_loss_is_allowed(
 
 
 @pytest.mark.parametrize("option", [{"endingOffsets": "latest"}, {"endingTimestamp": "1700000000000"}])
-def test_a_stream_refuses_ending_options(query: Start, option: dict[str, str]) -> None:
+def test_a_stream_refuses_options_that_end_a_read(query: Start, option: dict[str, str]) -> None:
     """An ending that is ignored, or that drops rows for ever, is refused before anything is read."""
     with pytest.raises(OptionError, match=f"option {next(iter(option))} .*batch"):
         query(**option)

@@ -48,7 +48,7 @@ RECORDS = st.builds(
 
 @settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS, max_size=12), st.data())
-def test_any_records_give_the_rows_of_the_plain_parser(records: list[RecordFields], data: Any) -> None:
+def test_random_records_are_decoded_to_the_rows_of_a_reference_parser(records: list[RecordFields], data: Any) -> None:
     """Hosts of both lengths, both magics, odd properties, any numbers, and any ascending subset of them."""
     log, starts = encode_all(records, 4096)
     chosen = [at for at in starts if data.draw(st.booleans())]
@@ -59,7 +59,7 @@ def test_any_records_give_the_rows_of_the_plain_parser(records: list[RecordField
 
 
 @pytest.mark.parametrize("name", ALL_NAMES)
-def test_a_column_has_the_same_values_alone_and_among_all(name: str) -> None:
+def test_a_column_decoded_alone_has_the_values_it_has_among_all_columns(name: str) -> None:
     """Pruning must not change a column, nor may one need another."""
     records = [RecordFields(properties=b"TAGS\x01a\x02KEYS\x01k", queue_offset=n, born_host=HOST_V6) for n in range(5)]
     log, starts = encode_all(records)
@@ -67,7 +67,7 @@ def test_a_column_has_the_same_values_alone_and_among_all(name: str) -> None:
 
 
 @pytest.mark.parametrize("names", [3, 80])
-def test_the_last_of_equal_properties_counts(names: int) -> None:
+def test_the_last_of_several_properties_with_the_same_name_is_used(names: int) -> None:
     """Java does the same, and batch members have ``WAIT`` twice. The rule also holds with many names."""
     entries = [f"name{n}\x01{n}" for n in range(names)] + ["name1\x01again", "WAIT\x01true", "WAIT\x01false"]
     log, starts = encode_all(
@@ -78,14 +78,14 @@ def test_the_last_of_equal_properties_counts(names: int) -> None:
     assert (second["name1"], second["WAIT"]) == ("again", "false")
 
 
-def test_largest_properties_and_an_empty_record_side_by_side() -> None:
+def test_records_with_the_largest_properties_and_empty_records_are_decoded() -> None:
     """The limits of the format: 32,767 bytes of properties, and no body, topic or properties at all."""
     most = b"\x02".join(b"n%04d\x01vv" % n for n in range(3_000))[:32_767]
     log, starts = encode_all([RecordFields(b"", b""), RecordFields(properties=most), RecordFields(b"", b"")])
     assert rows_of(decode(log, starts)) == rows_at(log, starts)
 
 
-def test_bodies_are_decompressed_or_kept_if_they_are_not_compressed() -> None:
+def test_bodies_are_decompressed_and_falsely_flagged_bodies_are_kept_as_stored() -> None:
     """zlib, lz4 and zstd; a client that sets the flag without compressing must not stop a pipeline."""
     plain = b"The quick brown fox " * 50
 
@@ -192,7 +192,7 @@ def test_a_changed_body_is_found_with_verify_crc() -> None:
     assert len(Decoder(verify_crc=True, bad_records="skip").decode(log, starts)) == 2
 
 
-def test_kept_records_say_why_their_bodies_cannot_be_read() -> None:
+def test_records_with_unreadable_bodies_are_kept_with_the_reason() -> None:
     """The rows have all their other columns, and the bodies as they are stored."""
     packed = zlib.compress(b"body" * 9)
     log, starts = encode_all(
@@ -216,7 +216,7 @@ def test_kept_records_say_why_their_bodies_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_kept_damaged_records_are_rows_in_place(at: int) -> None:
+def test_damaged_records_kept_as_bad_records_are_rows_at_their_log_positions(at: int) -> None:
     """The row of a record of a broker's answer has the physical offset that the record names."""
     log, starts = encode_all([RecordFields(properties=b"a\x01b")] * 3)
     place = starts[at] + 84
@@ -242,14 +242,14 @@ def test_properties_as_json_equal_those_of_rocketmq_spark() -> None:
     assert batch.column(0).to_pylist() == ['{"a":"ü","b":"\\""}', "{}"]
 
 
-def test_no_records_give_an_empty_batch_of_the_same_schema() -> None:
+def test_decoding_no_records_gives_an_empty_batch_with_the_same_schema() -> None:
     """Spark compares the schema of the first batch, whatever it holds."""
     batch = decode(b"", np.empty(0, np.int64))
     assert batch.num_rows == 0
     assert batch.schema.equals(arrow_schema(ALL_NAMES))
 
 
-def test_batches_of_highly_compressed_bodies_have_fewer_records() -> None:
+def test_batches_of_records_with_highly_compressed_bodies_have_fewer_records() -> None:
     """A batch of 16 MiB of records could take gigabytes: the sender chooses how well a body compresses."""
     body = zlib.compress(bytes(8 * 1024 * 1024))
     records = [RecordFields(body=body, sys_flag=0x301, queue_offset=at) for at in range(21)]
@@ -267,7 +267,7 @@ def test_batches_of_highly_compressed_bodies_have_fewer_records() -> None:
     assert whole[1] == 22
 
 
-def test_a_body_larger_than_the_limit_is_a_batch_alone() -> None:
+def test_a_record_with_a_body_larger_than_the_batch_limit_is_a_batch_of_its_own() -> None:
     """A body longer than the limit must still be read, or the query would never pass it."""
     log, starts = encode_all([RecordFields(body=zlib.compress(bytes(40 * 1024 * 1024)), sys_flag=0x301)], 64 * 1024)
     ((batch, count),) = Decoder(("body",)).batches(log, starts)
@@ -275,7 +275,7 @@ def test_a_body_larger_than_the_limit_is_a_batch_alone() -> None:
 
 
 @pytest.mark.parametrize(("count", "body_bytes"), [(40, 1 << 20), pytest.param(560, 4 << 20, marks=pytest.mark.slow)])
-def test_batches_are_bounded_by_their_decompressed_bodies(count: int, body_bytes: int) -> None:
+def test_the_size_of_batches_is_bounded_by_the_decompressed_bodies(count: int, body_bytes: int) -> None:
     """Bodies of megabytes are stored as kilobytes: 560 of 4 MiB once were one batch, which no Arrow array can hold."""
     packed = zlib.compress(bytes(body_bytes))
     fields = [RecordFields(body=packed, sys_flag=1) if row % 10 else RecordFields(body=b"x") for row in range(count)]
@@ -290,7 +290,7 @@ def test_batches_are_bounded_by_their_decompressed_bodies(count: int, body_bytes
     assert done == count
 
 
-def test_filtered_rows_before_a_large_body_count_as_read() -> None:
+def test_rows_omitted_by_a_filter_before_a_large_body_count_as_read() -> None:
     """Each step must return rows, and rows that the filter omits must not be read again."""
     packed = zlib.compress(bytes(1 << 20))
     fields = [RecordFields(body=packed, sys_flag=1, queue_offset=row) for row in range(6)]

@@ -28,7 +28,7 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def test_the_documentation_lists_every_option_as_the_code_defines_it() -> None:
+def test_the_documentation_lists_every_option_of_the_spark_source() -> None:
     """Name, aliases, default, transport and meaning, in order."""
     assert rows_of("Options") == [
         f"| {', '.join(f'`{name}`' for name in (one.name, *one.aliases))} | {cell(one.default)} | {ONLY[one.only]} | "
@@ -37,6 +37,6 @@ def test_the_documentation_lists_every_option_as_the_code_defines_it() -> None:
     ]
 
 
-def test_the_documentation_lists_every_column_as_the_code_defines_it() -> None:
+def test_the_documentation_lists_every_column_of_the_spark_source() -> None:
     """Name, type and meaning, in order."""
     assert rows_of("Columns") == [f"| `{one.name}` | {one.type} | {cell(one.meaning)} |" for one in COLUMNS]

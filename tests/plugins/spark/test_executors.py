@@ -73,7 +73,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "udf", udf)
 
 
-def test_executors_with_all_packages_pass_the_check() -> None:
+def test_executors_with_all_needed_packages_pass_the_executor_check() -> None:
     """Each is asked once, and the session's tags are as before."""
     spark = FakeSession()
     check_executors(spark, ("json", "pickle"))

@@ -273,7 +273,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld
     "part",
     [0, *(pytest.param(part, marks=pytest.mark.slow if part == 1 else pytest.mark.longest) for part in range(1, 21))],
 )
-def test_each_message_of_a_random_history_arrives_once_or_is_reported_lost(
+def test_each_message_of_a_random_scenario_is_read_once_or_reported_as_data_loss(
     request: pytest.FixtureRequest, kind: str, part: int
 ) -> None:
     """A few histories of each; a hundred with --slow, two thousand with --longest."""
@@ -424,7 +424,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
 
 @pytest.mark.longest
 @pytest.mark.parametrize("name", PLANTS)
-def test_random_histories_reveal_each_planted_fault(
+def test_random_scenarios_reveal_each_fault_planted_in_the_spark_source(
     request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The histories notice it when the code is wrong; so they say something when it is right."""

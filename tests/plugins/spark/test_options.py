@@ -55,7 +55,7 @@ def given(name: str, value: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("option", READ_OPTIONS.values(), ids=lambda one: one.name)
-def test_each_option_is_read_in_any_case_by_each_name(option: Any) -> None:
+def test_each_option_is_read_by_each_of_its_names_in_any_letter_case(option: Any) -> None:
     """Spark hands names over in lower case; a value must change exactly its own attribute."""
     value = SAMPLES.get(option.name, "7")
     plain = ReadOptions.parse(given("path", "/data/store"))
@@ -67,7 +67,7 @@ def test_each_option_is_read_in_any_case_by_each_name(option: Any) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_kept_bad_records_add_their_column_unless_columns_are_chosen() -> None:
+def test_keeping_bad_records_adds_the_column_bad_record_unless_columns_are_chosen() -> None:
     """A read without the option has the same columns as before."""
     assert ReadOptions.parse({"path": "/s", "badRecords": "keep"}).columns == (*ALL_NAMES, "badRecord")
     assert ReadOptions.parse({"path": "/s", "badRecords": "keep", "columns": "body"}).columns == ("body",)
@@ -98,7 +98,7 @@ def test_values_of_options_are_parsed_with_their_units() -> None:
     assert ReadOptions.parse({"path": "/s"}).columns == ALL_NAMES
 
 
-def test_the_default_byte_limit_holds_unless_messages_are_limited() -> None:
+def test_the_default_byte_limit_of_a_batch_holds_unless_messages_are_limited() -> None:
     """A first micro-batch that takes everything runs out of memory; who counts messages has chosen a limit."""
     assert ReadOptions.parse({"path": "/s"}).bytes_per_trigger == 256 << 20
     assert ReadOptions.parse({"path": "/s", "maxOffsetsPerTrigger": "5"}).bytes_per_trigger is None
@@ -106,7 +106,7 @@ def test_the_default_byte_limit_holds_unless_messages_are_limited() -> None:
     assert both.bytes_per_trigger == 1024
 
 
-def test_a_start_is_a_number_of_messages_or_a_time_before_the_latest() -> None:
+def test_a_read_can_start_a_number_of_messages_or_a_time_before_the_latest_message() -> None:
     """The time sets only the start, and does not move with each process as a filter would."""
     assert start("startingOffsets", "-100") == Place("rows", rows=100)
     assert start("startingOffsets", " -10m ") == Place("age", age_ms=600_000)
@@ -118,7 +118,7 @@ def test_a_start_is_a_number_of_messages_or_a_time_before_the_latest() -> None:
     assert iso.starting_timestamp_ms == 1_769_860_800_000
 
 
-def test_offsets_are_words_queue_offsets_or_log_positions() -> None:
+def test_offset_options_accept_words_queue_offsets_and_log_positions() -> None:
     """rocketmq-spark's JSON with -2 and -1, and the physical form."""
     assert place("startingOffsets", " Earliest ") == EARLIEST
     assert place("startingOffsets", "latest") == LATEST
@@ -183,7 +183,7 @@ def test_offsets_are_words_queue_offsets_or_log_positions() -> None:
         ({"path": "/s", "startingOffsets": "[" * 100_000}, "must be earliest, latest"),
     ],
 )
-def test_a_wrong_option_is_refused_with_its_name(options: dict[str, str], message: str) -> None:
+def test_the_error_about_an_invalid_option_names_the_option(options: dict[str, str], message: str) -> None:
     """The error must come on the driver, before anything is opened."""
     with pytest.raises(SparkPluginError, match=message) as raised:
         ReadOptions.parse(options)

@@ -16,7 +16,7 @@ def ranges_of(sizes: list[int]) -> list[QueueRange]:
 
 
 @given(SIZES, st.integers(1, 2_000))
-def test_a_row_limit_is_kept_and_every_queue_gets_a_share(sizes: list[int], max_rows: int) -> None:
+def test_a_batch_keeps_its_row_limit_and_reads_a_share_of_every_queue(sizes: list[int], max_rows: int) -> None:
     """At most so many, at least one, within each range; nobody starves where there is one for each."""
     ranges = ranges_of(sizes)
     ends = limited_rows(ranges, max_rows)
@@ -27,7 +27,7 @@ def test_a_row_limit_is_kept_and_every_queue_gets_a_share(sizes: list[int], max_
 
 
 @given(SIZES, st.integers(1, 50))
-def test_parts_contain_each_message_once(sizes: list[int], count: int) -> None:
+def test_the_input_partitions_of_a_batch_contain_each_message_once(sizes: list[int], count: int) -> None:
     """No message is in two parts or in none; parts are few, and equal but for the last."""
     ranges = ranges_of(sizes)
     parts = packed(ranges, count)
@@ -39,7 +39,7 @@ def test_parts_contain_each_message_once(sizes: list[int], count: int) -> None:
     assert lengths[-1] <= lengths[0]
 
 
-def test_the_number_of_parts_fits_the_work() -> None:
+def test_the_number_of_input_partitions_depends_on_size_and_cores() -> None:
     """Each task has a price: little work is one task, much is one for each 64 MB, and cores do not stand idle between."""
     mib = 1024 * 1024
     assert parts_wanted(mib, 64 * mib, None, 8) == 1
@@ -50,7 +50,7 @@ def test_the_number_of_parts_fits_the_work() -> None:
     assert parts_wanted(mib, 64 * mib, 5, 2) == 5
 
 
-def test_a_new_queue_begins_at_its_first_existing_message() -> None:
+def test_a_new_queue_is_read_from_its_first_existing_message() -> None:
     """The first message need not have offset 0, because retention may have deleted some."""
     old, new = MessageQueue("b", 0, "t"), MessageQueue("b", 1, "t")
     assert ranges_between({old: 3}, {new: 9, old: 3}, {new: 4}) == [QueueRange(new, 4, 9)]

@@ -89,7 +89,7 @@ def test_rows_are_sent_in_batches(served: Served) -> None:
     assert 26 <= sender.requests <= 40
 
 
-def test_rows_of_a_sharding_key_keep_their_order(served: Served) -> None:
+def test_rows_with_the_same_sharding_key_keep_their_order(served: Served) -> None:
     """Rows of a sharding key lie in one queue, in the order they were sent, though requests overlap."""
     count = 600
     rows = batch(body=[f"{n}".encode() for n in range(count)], shardingKey=[f"k{n % 7}" for n in range(count)])
@@ -102,7 +102,7 @@ def test_rows_of_a_sharding_key_keep_their_order(served: Served) -> None:
         assert [int(message.body) for message in messages] == list(range(key, count, 7))
 
 
-def test_delayed_and_compressed_messages_are_sent_alone(served: Served) -> None:
+def test_delayed_and_compressed_messages_are_not_sent_in_batches(served: Served) -> None:
     """The protocol allows neither of them in a batch."""
     rows = batch(body=[b"now", b"later", b"y" * 20_000], delayLevel=[None, 1, 0])
     sender = send(options(served, compressOver="10k"), rows)
@@ -125,7 +125,7 @@ def test_the_error_about_an_unsendable_row_names_the_row(served: Served, columns
         send(options(served, maxMessageSize="4096"), batch(**columns))
 
 
-def test_the_topic_option_overrides_the_topic_column(served: Served) -> None:
+def test_the_topic_option_of_a_write_overrides_the_topic_column(served: Served) -> None:
     """Rows that were read keep the topic that they came from in a column: copied, they must not go back there."""
     served.create_topic("source")
     rows = batch(body=[b"1", b"2", b"3"], topic=["source", None, ""])
@@ -203,13 +203,13 @@ def schema(**columns: str) -> Any:
         ({"body": "binary", "properties": "map"}, "properties must be"),
     ],
 )
-def test_unknown_columns_of_a_write_are_refused(columns: dict[str, str], says: str) -> None:
+def test_a_write_refuses_unknown_columns(columns: dict[str, str], says: str) -> None:
     """A misspelt column that is silently left out costs data."""
     with pytest.raises(SchemaError, match=says):
         check_sent_columns(schema(**columns), has_topic=True)
 
 
-def test_columns_that_only_reads_have_are_ignored_by_a_write() -> None:
+def test_a_write_ignores_columns_that_only_reads_use() -> None:
     """Copying a topic must work without dropping columns; without a topic anywhere it must not."""
     rows = schema(body="binary", queueOffset="bigint", sysFlag="int")
     check_sent_columns(rows, has_topic=True)

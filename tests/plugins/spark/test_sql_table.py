@@ -34,7 +34,7 @@ def kept(schema: StructType) -> StructType:
     return StructType.fromJson(json.loads(schema.json()))
 
 
-def test_a_table_remembers_its_options() -> None:
+def test_a_sql_table_keeps_its_source_options() -> None:
     """Reads and writes of it get none from Spark, and each takes those it knows."""
     schema = kept(FlintMQDataSource(CREATED).schema())
     assert len(schema) == len(FlintMQDataSource({"nameServer": "h:1", "subscribe": "a"}).schema())
@@ -43,7 +43,7 @@ def test_a_table_remembers_its_options() -> None:
     assert read_options({"subscribe": "b"}, schema) == {"subscribe": "b", "nameserver": "h:9876"}  # SELECT … WITH (…)
 
 
-def test_the_location_of_a_table_is_its_path() -> None:
+def test_the_location_of_a_sql_table_is_used_as_the_option_path() -> None:
     """OPTIONS (path …) and LOCATION come as both, with the scheme that Spark adds."""
     given = {
         "location": "file:/data/store",
@@ -57,7 +57,7 @@ def test_the_location_of_a_table_is_its_path() -> None:
     assert ReadOptions.parse(options).transport == "store"
 
 
-def test_creating_a_table_with_a_wrong_option_is_refused() -> None:
+def test_creating_a_sql_table_with_an_invalid_option_is_refused() -> None:
     """The error names the option that was probably meant."""
     with pytest.raises(OptionError, match="unknown option 'subscrbe'; did you mean 'subscribe'"):
         FlintMQDataSource({"option.subscrbe": "a", "owner": "o", "provider": "flintmq"}).schema()

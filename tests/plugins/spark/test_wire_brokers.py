@@ -91,7 +91,7 @@ def test_a_running_query_survives_a_restart_of_a_broker(cluster: Cluster, query:
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
-def test_a_planned_batch_waits_for_the_broker_that_has_it(
+def test_a_planned_batch_waits_for_the_broker_that_has_its_messages(
     cluster: Cluster, query: Query, fail_on_data_loss: str
 ) -> None:
     """If the broker is down for too long, the batch fails, and it is complete when it is repeated later."""
@@ -108,7 +108,9 @@ def test_a_planned_batch_waits_for_the_broker_that_has_it(
     assert Counter(query.bodies) == Counter(expected)
 
 
-def test_unread_messages_of_a_topic_recreated_at_one_broker_are_reported_lost(cluster: Cluster, query: Query) -> None:
+def test_unread_messages_of_a_topic_recreated_at_one_broker_are_reported_as_data_loss(
+    cluster: Cluster, query: Query
+) -> None:
     """The queues at the other broker are read on as before."""
     put_to_both(cluster, 40, "first")
     query.start(maxOffsetsPerTrigger="20")
@@ -123,7 +125,7 @@ def test_unread_messages_of_a_topic_recreated_at_one_broker_are_reported_lost(cl
     assert query.start(failOnDataLoss="true").read() == []
 
 
-def test_a_planned_batch_of_a_recreated_topic_is_reported_as_loss(cluster: Cluster, query: Query) -> None:
+def test_a_planned_batch_of_a_recreated_topic_is_reported_as_data_loss(cluster: Cluster, query: Query) -> None:
     """The new messages have the same queue offsets as those that were planned."""
     put_to_both(cluster, 20, "first")
     assert query.plan()
@@ -155,7 +157,7 @@ def test_a_checkpoint_of_an_earlier_release_is_read(cluster: Cluster, query: Que
     "change",
     [{"queues": 5}, {"seen": [1]}, {"seen": {"orders": {FIRST: "x"}}}, {"waiting": {"orders": {FIRST: {"x": 1}}}}],
 )
-def test_an_edited_checkpoint_is_refused(query: Query, change: dict[str, object]) -> None:
+def test_a_checkpoint_with_malformed_fields_is_refused(query: Query, change: dict[str, object]) -> None:
     """It must not be taken for an empty checkpoint."""
     assert not query.plan()
     query.planned[-1] = json.dumps({**json.loads(query.planned[-1]), **change})

@@ -191,7 +191,7 @@ def test_batch_limits_are_kept_and_every_queue_is_read(served: Served) -> None:
     one.close()
 
 
-def test_a_batch_is_planned_in_few_parts_of_equal_size(served: Served) -> None:
+def test_a_batch_is_divided_into_the_wanted_number_of_partitions_of_equal_size(served: Served) -> None:
     """minPartitions is reached, each message is in one part, and a queue is cut where that is needed."""
     one = transport(served, minPartitions="8")
     parts = one.plan(one.initial("earliest"), one.final())
@@ -215,7 +215,7 @@ def test_messages_excluded_by_filters_are_not_pulled(served: Served) -> None:
     assert len(rows(odd, offset(0, 0, 0, 0), offset(100, 50, 0, 7))) == 50
 
 
-def test_new_queues_are_read_from_their_beginning(served: Served) -> None:
+def test_new_queues_of_a_topic_are_read_from_their_first_message(served: Served) -> None:
     """A topic that grows while a query is down must not lose what the new queues got meanwhile."""
     one = transport(served)
     before = one.latest()
@@ -255,7 +255,7 @@ def test_checkpoints_that_do_not_fit_the_topic_are_refused(served: Served) -> No
         assert places(one.checked(offset(101, 0, 0, 0, 9))) == [100, 0, 0, 0, 9]
 
 
-def test_a_deleted_topic_with_unread_messages_is_reported_as_loss(served: Served) -> None:
+def test_a_deleted_topic_with_unread_messages_is_reported_as_data_loss(served: Served) -> None:
     """It must stop the query, or be passed over when that was asked for; its places stay in any case."""
     served.create_topic("other")
     names = f"{TOPIC},other"
@@ -293,7 +293,7 @@ def test_messages_deleted_after_planning_are_an_error_or_a_warning(
     assert "the read continues" in caplog.text
 
 
-def test_offsets_are_committed_only_with_commit_group(served: Served) -> None:
+def test_consumer_offsets_are_committed_only_with_the_option_commit_group(served: Served) -> None:
     """commitGroup shows a query's lag in the broker's tools; without it nothing is written there."""
     with contextlib.closing(transport(served)) as silent:
         silent.commit(offset(10, 5, 0, 7))
@@ -311,7 +311,7 @@ def test_offsets_are_committed_only_with_commit_group(served: Served) -> None:
         ({"subscribe": TOPIC, "nameServer": "nowhere"}, SparkPluginError, "nameServer nowhere"),
     ],
 )
-def test_errors_about_topics_and_addresses_name_the_option(
+def test_errors_about_topics_and_addresses_name_the_option_to_correct(
     served: Served, options: dict[str, str], kind: type[Exception], says: str
 ) -> None:
     """The user knows the option, and not the request that failed."""

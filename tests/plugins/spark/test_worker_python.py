@@ -37,7 +37,7 @@ def refusal(spark: Any) -> str:
     return str(raised.value)
 
 
-def test_the_error_about_another_python3_on_the_path_names_it(
+def test_the_error_about_an_unusable_python3_on_the_path_names_this_python(
     bare_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plain SparkSession uses that Python; the error names it, the missing packages and both remedies."""
@@ -90,7 +90,9 @@ def test_the_worker_python_of_a_cluster_is_not_checked_on_the_driver(
     assert asked == [(spark, ("flintmq", "pyarrow", "numpy"))]
 
 
-def test_py_files_provide_only_this_package(bare_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spark_option_py_files_provides_flintmq_but_not_pyarrow(
+    bare_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``--py-files flintmq.zip`` is unpacked by Spark; pyarrow must be installed."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     spark = session(str(bare_python))

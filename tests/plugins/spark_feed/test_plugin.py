@@ -67,7 +67,7 @@ def fed(tmp_path: Path, pending: list[Callable[[], None]]) -> Iterator[tuple[Mes
         store.close()
 
 
-def test_many_feed_changes_cause_one_write(
+def test_many_changes_of_the_feed_positions_cause_one_write_of_the_feed_file(
     fed: tuple[MessageStore, FeedPublisher], pending: list[Callable[[], None]], tmp_path: Path
 ) -> None:
     """A thousand batches within a millisecond must not cost a thousand writes; none is forgotten."""
@@ -89,7 +89,7 @@ def test_many_feed_changes_cause_one_write(
     assert len(pending) == 1
 
 
-def test_a_flush_is_requested_if_unflushed_messages_wait(tmp_path: Path) -> None:
+def test_the_feed_requests_a_flush_if_unflushed_messages_wait(tmp_path: Path) -> None:
     """A message alone would be seen by files up to ten seconds later under the default strategy; at most five flushes a second
     are asked for, and none where the strategy was faster."""
     later: list[tuple[float, Callable[[], None]]] = []
@@ -130,7 +130,7 @@ def test_a_flush_is_requested_if_unflushed_messages_wait(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("strategy", ["flush_real_time", "commit_real_time"])
-def test_a_single_message_is_flushed_soon(tmp_path: Path, strategy: str) -> None:
+def test_a_single_message_is_flushed_soon_for_readers_of_the_feed(tmp_path: Path, strategy: str) -> None:
     """Not after the thorough interval, which is an hour here: what the feed says moves within moments."""
     store = tmp_path / "store"
     prefix = "flush_" if strategy == "commit_real_time" else ""
@@ -221,7 +221,7 @@ def offsets(zone: Path) -> list[int]:
 
 @NEEDS_ARROW
 @pytest.mark.parametrize("engine", ["thread", "process"])
-def test_acknowledged_messages_are_landed_once(tmp_path: Path, engine: str) -> None:
+def test_each_acknowledged_message_is_written_to_the_landing_zone_once(tmp_path: Path, engine: str) -> None:
     """Through a stop, a time without landing, and a start that catches up: each message once, nothing of the broker's own."""
     store, zone = tmp_path / "store", tmp_path / "zone"
     landing = [
@@ -254,7 +254,7 @@ def test_acknowledged_messages_are_landed_once(tmp_path: Path, engine: str) -> N
 
 
 @NEEDS_ARROW
-def test_a_new_landing_zone_can_begin_with_the_next_message(tmp_path: Path) -> None:
+def test_a_new_landing_zone_can_begin_with_the_next_stored_message(tmp_path: Path) -> None:
     """Who only wants what comes need not copy what is there."""
     store, zone = tmp_path / "store", tmp_path / "zone"
     with Broker(config_of(store)) as broker:

@@ -56,7 +56,7 @@ def journal(little_log: LittleLog, task: LandingTask) -> SimulatedDisk:
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 7])
-def test_a_kill_after_any_disk_operation_loses_and_doubles_no_row(little_log: LittleLog, every: int) -> None:
+def test_a_landing_zone_has_each_row_once_after_a_kill_at_any_disk_operation(little_log: LittleLog, every: int) -> None:
     """Before and after each write, sync, renaming and manifest: a process that is killed there."""
     task = little_log.task(ZONE)
     disk = journal(little_log, task)
@@ -70,7 +70,9 @@ def test_a_kill_after_any_disk_operation_loses_and_doubles_no_row(little_log: Li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_power_cut_after_any_disk_operation_loses_and_doubles_no_row(little_log: LittleLog, kind: str) -> None:
+def test_a_landing_zone_has_each_row_once_after_a_power_cut_at_any_disk_operation(
+    little_log: LittleLog, kind: str
+) -> None:
     """Unsynced data may be missing, incomplete, or stored under a name that was not synced."""
     task = little_log.task(ZONE)
     disk = journal(little_log, task)
@@ -83,7 +85,9 @@ def test_a_power_cut_after_any_disk_operation_loses_and_doubles_no_row(little_lo
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 11])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_a_lander_succeeds_after_a_failed_disk_operation(little_log: LittleLog, error: int, every: int) -> None:
+def test_a_landing_zone_has_each_row_once_after_a_failed_disk_operation(
+    little_log: LittleLog, error: int, every: int
+) -> None:
     """A full or failing disk at each operation in turn: the same lander tries again and nothing is doubled or lost."""
     task = little_log.task(ZONE)
     count = journal(little_log, task).count
@@ -135,7 +139,7 @@ print("landed")
 
 
 @pytest.mark.parametrize("renamings", [1, 2, 3, 6])
-def test_a_lander_killed_between_data_and_manifest_lands_each_message_once(
+def test_a_landing_zone_has_each_message_once_after_a_kill_between_data_and_manifest(
     tmp_path: Path, little_log: LittleLog, renamings: int
 ) -> None:
     """The real thing: SIGKILL right after the manifest, or after some of the files got their names, on a real disk."""

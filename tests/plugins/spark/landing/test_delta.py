@@ -30,7 +30,9 @@ def land(lander: Lander, ends: list[int]) -> None:
     lander.close()
 
 
-def test_a_new_lander_continues_at_the_position_of_the_last_transaction(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_restarted_writer_continues_at_the_log_position_of_its_last_delta_transaction(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """The position is the transaction's: a new lander takes it from the table, whoever makes it."""
     zone = tmp_path / "zone"
     task = little_log.task(zone, format="delta", compression="zstd")
@@ -46,7 +48,7 @@ def test_a_new_lander_continues_at_the_position_of_the_last_transaction(tmp_path
     assert deltalake.DeltaTable(str(zone)).transaction_version(f"flintmq:{SOURCE.store_id}") == little_log.end
 
 
-def test_a_transaction_is_not_repeated_after_a_kill(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_delta_transaction_is_not_repeated_after_a_kill_of_the_writer(tmp_path: Path, little_log: LittleLog) -> None:
     """A killed process could not report its transaction, so the next one must find it in the table."""
     zone = tmp_path / "zone"
     task = little_log.task(zone, format="delta", compression="zstd")
@@ -69,7 +71,9 @@ Lander(LandingTask.from_json(sys.argv[1]), 0).land(int(sys.argv[2]), 1 << 20)
     assert offsets(zone) == sorted(little_log.landing)
 
 
-def test_stores_can_share_a_delta_table_but_a_cut_store_is_refused(tmp_path: Path, little_log: LittleLog) -> None:
+def test_several_stores_can_share_a_delta_table_but_a_store_with_a_truncated_log_is_refused(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """Each store has a position of its own in the table; a history that was cut since is not mixed with the new one."""
     zone = tmp_path / "zone"
     other = LogSource(store_id="f" * 32, broker_name="broker-b", epochs=((1, 0),))

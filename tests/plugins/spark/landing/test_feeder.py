@@ -84,7 +84,7 @@ class Bench:
         self.feeder.offer(self.readable)
 
 
-def test_few_bytes_are_landed_after_the_roll_interval_and_many_at_once() -> None:
+def test_few_bytes_are_written_to_the_zone_after_the_roll_interval_and_many_bytes_at_once() -> None:
     """roll_interval_ms bounds the age of what is not there yet, roll_bytes the size of a file."""
     bench = Bench()
     feeder = bench.feeder
@@ -106,7 +106,7 @@ def test_few_bytes_are_landed_after_the_roll_interval_and_many_at_once() -> None
     assert feeder.committed() == 100 + 64 * KIB
 
 
-def test_a_feeder_over_its_budget_catches_up_from_the_log() -> None:
+def test_a_landing_feeder_with_too_many_waiting_messages_reads_them_from_the_log_later() -> None:
     """Backpressure: with too much waiting, hand-overs are dropped, the log is read in steps, and then it follows again."""
     bench = Bench()
     feeder = bench.feeder
@@ -132,7 +132,7 @@ def test_a_feeder_over_its_budget_catches_up_from_the_log() -> None:
     assert bench.lander.committed_bytes == bench.readable
 
 
-def test_messages_stored_while_landing_was_off_are_landed_later() -> None:
+def test_messages_stored_while_the_landing_zone_was_off_are_written_to_it_later() -> None:
     """The manifest holds the last position, and the log holds the messages after it."""
     bench = Bench(committed=500)
     bench.readable = 500 + 300 * KIB
@@ -144,7 +144,7 @@ def test_messages_stored_while_landing_was_off_are_landed_later() -> None:
     assert bench.readable - bench.lander.committed_bytes < 64 * KIB
 
 
-def test_failed_landing_steps_are_retried_with_growing_pauses() -> None:
+def test_failed_writes_to_the_landing_zone_are_retried_with_growing_pauses() -> None:
     """A full disk or a dead process is no reason to stop, and no reason to write a log line a second."""
     bench = Bench()
     feeder = bench.feeder
@@ -182,7 +182,7 @@ def test_failed_landing_steps_are_retried_with_growing_pauses() -> None:
     ("error", "lost"),
     [(LandingLossError("deleted; raise store.file_reserved_hours", 100, 5_100), 5_000), (LandingError("foreign"), 0)],
 )
-def test_an_error_that_no_retry_can_mend_stops_landing_with_a_critical_log(
+def test_a_permanent_landing_error_stops_the_landing_with_a_critical_log_record(
     error: Exception, lost: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No retry can bring deleted files back: it stops, says so in log and figures, and the broker goes on."""
@@ -199,7 +199,7 @@ def test_an_error_that_no_retry_can_mend_stops_landing_with_a_critical_log(
     assert bench.lander.steps == []
 
 
-def test_a_stop_writes_all_waiting_messages_to_the_landing_zone() -> None:
+def test_stopping_the_feeder_writes_all_waiting_messages_to_the_landing_zone() -> None:
     """A clean stop leaves nothing waiting, so that the files are whole without another start."""
     bench = Bench()
     bench.feeder.start()
@@ -210,7 +210,7 @@ def test_a_stop_writes_all_waiting_messages_to_the_landing_zone() -> None:
     assert bench.lander.closed == 1
 
 
-def test_a_stop_gives_up_a_hanging_lander_after_the_stop_timeout() -> None:
+def test_stopping_the_feeder_gives_up_a_hanging_landing_writer_after_the_stop_timeout() -> None:
     """A landing zone on a disk that hangs must not keep the broker from stopping."""
     bench = Bench(attrs.evolve(SETTINGS, stop_timeout_ms=50))
     bench.begin = 0
@@ -232,7 +232,7 @@ def test_a_stop_gives_up_a_hanging_lander_after_the_stop_timeout() -> None:
     assert bench.lander.steps == []
 
 
-def test_the_dispatcher_never_waits_for_the_lander() -> None:
+def test_message_dispatch_never_waits_for_a_hanging_landing_writer() -> None:
     """The broker must keep its speed while a step of the landing zone hangs."""
     bench = Bench()
     bench.feeder.run_once()

@@ -31,7 +31,9 @@ def land_all(lander: Lander, end: int, max_bytes: int = 1 << 20) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 3_000, 1 << 20])
-def test_every_visible_message_is_landed_once(tmp_path: Path, little_log: LittleLog, max_bytes: int) -> None:
+def test_every_visible_message_is_written_to_the_landing_zone_once(
+    tmp_path: Path, little_log: LittleLog, max_bytes: int
+) -> None:
     """Steps of any size leave no gap and no overlap, and half and delayed messages do not land."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
@@ -42,7 +44,9 @@ def test_every_visible_message_is_landed_once(tmp_path: Path, little_log: Little
     assert offsets(on_disk(tmp_path / "zone")) == sorted(little_log.landing)
 
 
-def test_a_lander_reads_no_record_beyond_its_limit(tmp_path: Path, little_log: LittleLog) -> None:
+def test_the_landing_writer_reads_no_record_beyond_the_given_log_position(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """Records behind the limit may still be written; each end of an append is tried as the limit."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
@@ -54,7 +58,9 @@ def test_a_lander_reads_no_record_beyond_its_limit(tmp_path: Path, little_log: L
         lander.close()
 
 
-def test_readers_find_topics_and_days_as_columns(tmp_path: Path, little_log: LittleLog) -> None:
+def test_readers_of_a_landing_zone_see_the_partitions_topic_and_day_as_columns(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """pyarrow's dataset, which pandas uses too: partitions by name, the manifest passed over, names turned back."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone, compression="zstd"), 0)
@@ -76,7 +82,9 @@ def test_readers_find_topics_and_days_as_columns(tmp_path: Path, little_log: Lit
         assert positions == sorted(positions), f"{path} keeps the log's order"
 
 
-def test_only_chosen_topics_land_and_system_topics_by_option(tmp_path: Path, little_log: LittleLog) -> None:
+def test_only_chosen_topics_are_landed_and_system_topics_only_with_their_option(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """Topics of the broker itself are of no use to most readers."""
     for name, changes, wanted in (
         ("one", {"topics": ("Payments",)}, {"Payments"}),
@@ -90,7 +98,7 @@ def test_only_chosen_topics_land_and_system_topics_by_option(tmp_path: Path, lit
         assert {path.name for path in (tmp_path / name).glob("topic=*")} == {topic_folder(topic) for topic in wanted}
 
 
-def test_a_part_of_the_log_without_rows_causes_no_commit(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_part_of_the_log_without_rows_adds_no_commit_to_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
     """A busy topic that does not land must not fill the manifest; the next row's commit covers the stretch."""
     lander = Lander(little_log.task(tmp_path / "zone", topics=("Payments",)), 0)
     try:
@@ -103,7 +111,9 @@ def test_a_part_of_the_log_without_rows_causes_no_commit(tmp_path: Path, little_
     assert (commit.start_offset_bytes, commit.end_offset_bytes) == (0, little_log.ends[1])
 
 
-def test_a_new_lander_continues_at_the_position_in_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_restarted_landing_writer_continues_at_the_log_position_in_the_manifest(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """A new lander takes the position from the manifest, not from whoever makes it; the commits form one chain."""
     zone = tmp_path / "zone"
     for end in (little_log.ends[20], little_log.ends[40], little_log.end):
@@ -122,7 +132,7 @@ def test_a_new_lander_continues_at_the_position_in_the_manifest(tmp_path: Path, 
     assert sum(len(commit.files) for commit in commits) == len(visible(on_disk(zone)))
 
 
-def test_joined_commits_keep_all_entries_of_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
+def test_joining_old_commit_files_keeps_all_entries_of_the_manifest(tmp_path: Path, little_log: LittleLog) -> None:
     """A commit each ten seconds makes three million files a year; joined, the chain stays whole and readable."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone), 0)
@@ -151,7 +161,9 @@ def test_joined_commits_keep_all_entries_of_the_manifest(tmp_path: Path, little_
     assert offsets(on_disk(zone)) == sorted(little_log.landing)
 
 
-def test_a_landing_zone_refuses_another_store_or_another_history(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_landing_zone_refuses_another_store_and_a_store_with_a_truncated_log(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """Positions of two logs must never be mixed in one folder: each is an error that says which key to change."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone), 0)
@@ -167,7 +179,7 @@ def test_a_landing_zone_refuses_another_store_or_another_history(tmp_path: Path,
     Lander(little_log.task(zone, source=behind), 0).close()
 
 
-def test_two_landers_never_share_a_zone(tmp_path: Path, little_log: LittleLog) -> None:
+def test_two_writers_cannot_use_one_landing_zone_at_the_same_time(tmp_path: Path, little_log: LittleLog) -> None:
     """Two brokers with one landing.path: the second one is told, nothing is mixed."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:
@@ -178,7 +190,7 @@ def test_two_landers_never_share_a_zone(tmp_path: Path, little_log: LittleLog) -
     ZoneLock(tmp_path / "zone", wait_s=0.1).release()
 
 
-def test_messages_deleted_before_landing_are_an_error_or_a_gap_in_the_manifest(
+def test_messages_deleted_before_they_are_landed_are_an_error_or_a_gap_in_the_manifest(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """No silent gap: an error that names the keys, or with consent a gap in the manifest."""
@@ -223,7 +235,7 @@ def test_a_damaged_log_is_an_error_with_file_and_position(tmp_path: Path, little
     assert offsets(on_disk(tmp_path / "zone")) == sorted(o for o in little_log.landing if o < little_log.ends[2])
 
 
-def test_a_manifest_with_a_hole_or_damage_is_refused(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_manifest_with_a_missing_or_damaged_commit_is_refused(tmp_path: Path, little_log: LittleLog) -> None:
     """Somebody who tidied up must hear of it before rows are doubled or left out."""
     zone = tmp_path / "zone"
     lander = Lander(little_log.task(zone), 0)

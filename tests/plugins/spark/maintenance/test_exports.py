@@ -46,7 +46,7 @@ def positions(folder: Path) -> list[int]:
     return sorted(ds.dataset(folder, format="parquet").to_table(["physicalOffset"])["physicalOffset"].to_pylist())
 
 
-def test_export_writes_every_message(tmp_path: Path, template: Path, engine: Engine) -> None:
+def test_an_export_contains_every_message_of_the_store(tmp_path: Path, template: Path, engine: Engine) -> None:
     """The rows are all messages except those in topics of the broker, and no unfinished file stays behind."""
     out = tmp_path / "out"
     done = export(StoreFiles(template), out, engine, broker_name="broker-a")
@@ -204,7 +204,7 @@ def test_export_compaction_and_audit_name_the_position_of_damage(tmp_path: Path,
         audit(StoreFiles(root), InlineEngine())
 
 
-def test_an_unknown_engine_is_named() -> None:
+def test_the_error_about_an_unknown_engine_names_the_engine() -> None:
     with pytest.raises(MaintenanceError, match="inline, process, spark"):
         engine_of("flink")
 

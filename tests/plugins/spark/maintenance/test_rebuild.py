@@ -112,7 +112,7 @@ def test_no_piece_begins_at_a_forged_record_inside_a_body(tmp_path: Path, monkey
     assert (queues_of(root), index_of(root)) == (before, index_before)
 
 
-def test_a_queue_whose_first_messages_are_deleted_begins_with_fillers(tmp_path: Path, store: Path) -> None:
+def test_a_rebuilt_queue_whose_first_messages_are_deleted_begins_with_filler_units(tmp_path: Path, store: Path) -> None:
     """Condition 2: a queue that begins above 0 begins with fillers, and with the file that its first message lies in."""
     for file in sorted((store / "commitlog").iterdir())[:3]:
         file.unlink()
@@ -171,7 +171,7 @@ def test_a_hole_in_a_queue_is_filled_as_the_broker_does(tmp_path: Path, store: P
     assert queues_of(store) == queues_of(tmp_path / "loop")
 
 
-def test_units_of_delayed_messages_depend_on_the_delay_levels(tmp_path: Path, store: Path) -> None:
+def test_rebuilt_queue_units_of_delayed_messages_depend_on_the_delay_levels(tmp_path: Path, store: Path) -> None:
     """Condition 4: the tags code of a delayed message is the time of its delivery."""
     before = queues_of(store)
     other = {level: delay + 1_000 for level, delay in DELAY_LEVEL_MS.items()}
@@ -181,7 +181,7 @@ def test_units_of_delayed_messages_depend_on_the_delay_levels(tmp_path: Path, st
     assert all("SCHEDULE_TOPIC_XXXX" in name for name in changed)
 
 
-def test_a_message_with_multi_dispatch_is_refused(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_of_a_store_with_a_multi_dispatch_message_is_refused(tmp_path: Path, store: Path) -> None:
     """Condition 6: which queues those were only the broker knew. The name in a body means nothing."""
     root = store
     name = "INNER_MULTI_DISPATCH"
@@ -201,14 +201,14 @@ def test_a_message_with_multi_dispatch_is_refused(tmp_path: Path, store: Path) -
         assert queues_of(root) == before
 
 
-def test_extension_files_are_refused(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_of_a_store_with_consume_queue_extension_files_is_refused(tmp_path: Path, store: Path) -> None:
     """Condition 7: their bit maps depend on who filtered when."""
     (store / "consumequeue_ext" / "Orders").mkdir(parents=True)
     with pytest.raises(MaintenanceError, match="store repair"):
         rebuilt(store)
 
 
-def test_a_running_or_crashed_store_is_refused(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_of_a_running_or_crashed_store_is_refused(tmp_path: Path, store: Path) -> None:
     """Condition 9: nothing is made beside a broker; a torn tail is for the broker's own recovery to judge."""
     before = queues_of(store)
     lock = StoreLock(store)
@@ -254,7 +254,9 @@ def test_a_preallocated_log_file_is_the_end_of_the_log(tmp_path: Path) -> None:
         rebuilt(root)
 
 
-def test_a_full_disk_leaves_the_store_as_it_was(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rebuild_on_a_full_disk_leaves_the_store_unchanged(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everything is made beside the old, and the old goes last."""
     from flintmq.plugins.spark.maintenance import rebuild_task
 
@@ -271,7 +273,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path: Path, store: Path, mon
     assert queues_of(store) == before
 
 
-def test_no_index_is_rebuilt_if_it_is_switched_off(tmp_path: Path, store: Path) -> None:
+def test_no_index_is_rebuilt_if_the_index_is_switched_off(tmp_path: Path, store: Path) -> None:
     """A store with ``index.enable: false`` must not get index files."""
     config = config_of(store)
     config = attrs.evolve(config, index=attrs.evolve(config.index, enable=False))
@@ -279,7 +281,7 @@ def test_no_index_is_rebuilt_if_it_is_switched_off(tmp_path: Path, store: Path) 
     assert (made.keys, made.index_files, index_of(store)) == (0, 0, [])
 
 
-def test_units_are_written_big_endian(tmp_path: Path, store: Path) -> None:
+def test_rebuilt_queue_units_are_written_big_endian(tmp_path: Path, store: Path) -> None:
     """The test reads bytes, because numpy silently converts big-endian arrays to native order."""
     rebuilt(store)
     name, data = next((name, data) for name, data in queues_of(store).items() if "Payments/1/" in name)
@@ -290,7 +292,7 @@ def test_units_are_written_big_endian(tmp_path: Path, store: Path) -> None:
     assert int.from_bytes(log[physical + 28 : physical + 36].tobytes(), "big") == physical
 
 
-def test_a_broker_repairs_a_store_killed_during_the_swap(
+def test_a_broker_start_repairs_a_store_whose_rebuild_was_killed_while_replacing_files(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old ones are set aside and the new ones not in place: the next start of a broker makes what is missing."""
@@ -317,7 +319,7 @@ def test_a_broker_repairs_a_store_killed_during_the_swap(
     assert queues_of(store) == before
 
 
-def test_delivery_times_are_kept_if_the_delay_levels_are_unknown(
+def test_a_rebuild_keeps_the_delivery_times_if_the_delay_levels_are_unknown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A store of a RocketMQ with its own levels: its queues tell them, and are not made anew with others."""

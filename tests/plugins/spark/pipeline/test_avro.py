@@ -73,7 +73,7 @@ def decode(bodies: list[bytes | None], **framing: Any) -> list[Any]:
     return decode_array(pa.array(bodies, pa.binary()), AvroDecoder(text, **framing)(), arrow_type).to_pylist()  # type: ignore[no-any-return]
 
 
-def test_every_type_has_a_column() -> None:
+def test_every_avro_type_becomes_a_column() -> None:
     """Each Avro type that has a counterpart arrives as that type with its value."""
     spark = avro_type(parse_avro(json.dumps(SCHEMA))).simpleString()
     assert spark == (
@@ -92,7 +92,7 @@ def test_an_undecodable_avro_body_is_null_and_affects_no_other_row() -> None:
     assert [row is None for row in decode([good, *bad, good])] == [False, *(True for _ in bad), False]
 
 
-def test_only_an_undecodable_avro_body_has_a_reason() -> None:
+def test_only_an_undecodable_avro_body_has_a_rejection_reason() -> None:
     """The reason is the decoder's own, or says which value does not fit its column."""
     schema = {"type": "record", "name": "P", "fields": [{"name": "id", "type": "long"}]}
     make = AvroDecoder(json.dumps(schema), "plain")
@@ -103,7 +103,7 @@ def test_only_an_undecodable_avro_body_has_a_reason() -> None:
     assert str(2**40) in reasons[3]
 
 
-def test_a_body_without_the_expected_header_is_null() -> None:
+def test_an_avro_body_without_the_expected_header_is_null() -> None:
     """A schema registry's and Avro's own header: without it, or with that of another schema, a body is none."""
     good = encoded(ORDER)
     registry = b"\x00\x00\x00\x00\x07"
@@ -113,7 +113,7 @@ def test_a_body_without_the_expected_header_is_null() -> None:
     assert [row is None for row in rows] == [False, True, True]
 
 
-def test_the_fingerprint_equals_that_of_the_avro_specification() -> None:
+def test_the_schema_fingerprint_equals_that_of_the_avro_specification() -> None:
     """The value that Avro's specification and Java give for the schema "int", little-endian."""
     assert fingerprint('"int"').hex() == "8f5c393f1ad57572"
 

@@ -70,7 +70,9 @@ def content(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("partition_by", [(), ("city",)])
-def test_rows_of_all_tasks_become_visible_at_the_commit(tmp_path: Path, partition_by: tuple[str, ...]) -> None:
+def test_rows_written_by_all_tasks_become_visible_at_the_delta_commit(
+    tmp_path: Path, partition_by: tuple[str, ...]
+) -> None:
     """Two tasks write, one of them nothing; readers see all rows at once, with nulls, blanks and slashes in partition names."""
     table = table_of(tmp_path / "t", *partition_by)
     messages = [table.write(iter([rows(0, 10, "Europe/Berlin"), rows(10, 20)])), table.write(iter([]))]
@@ -86,7 +88,7 @@ def test_rows_of_all_tasks_become_visible_at_the_commit(tmp_path: Path, partitio
     assert [row["id"] for row in content(tmp_path / "t")] == [5]
 
 
-def test_a_repeated_batch_is_committed_once(tmp_path: Path, task: _Context) -> None:
+def test_a_repeated_batch_is_committed_to_the_delta_table_once(tmp_path: Path, task: _Context) -> None:
     """A driver killed behind its commit runs the batch again: the rows are there already, and the new files go away."""
     task.query_id = "5f1c"
     table = table_of(tmp_path)
@@ -101,7 +103,7 @@ def test_a_repeated_batch_is_committed_once(tmp_path: Path, task: _Context) -> N
     assert len(content(tmp_path)) == 7
 
 
-def test_files_of_a_failed_write_are_removed(tmp_path: Path) -> None:
+def test_files_of_a_failed_write_to_a_delta_table_are_removed(tmp_path: Path) -> None:
     """An abort leaves neither rows nor files, also where a task's message is missing."""
     table = table_of(tmp_path, "city")
     written = table.write(iter([rows(0, 10)]))
@@ -110,7 +112,7 @@ def test_files_of_a_failed_write_are_removed(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_a_table_with_other_columns_or_partitions_is_refused(tmp_path: Path) -> None:
+def test_a_delta_table_with_unexpected_columns_or_partitions_is_refused(tmp_path: Path) -> None:
     """Files with other columns would make the whole table unreadable."""
     table_of(tmp_path).commit([])
     wider = spark.StructType([*SCHEMA.fields, spark.StructField("more", spark.StringType())])
@@ -124,7 +126,7 @@ def test_a_table_with_other_columns_or_partitions_is_refused(tmp_path: Path) -> 
     assert DeltaSource(options).streamWriter(SCHEMA, False) is not None
 
 
-def test_new_columns_are_merged_with_merge_schema(tmp_path: Path, task: _Context) -> None:
+def test_the_option_merge_schema_adds_new_columns_to_a_delta_table(tmp_path: Path, task: _Context) -> None:
     """Delta's mergeSchema: the table gets the columns, rows without one have null; another type is refused still."""
     task.query_id = "q"
     first = table_of(tmp_path)
@@ -156,7 +158,7 @@ def test_remote_table_addresses_are_refused() -> None:
         local_folder("s3://bucket/lake")
 
 
-def test_partition_values_are_read_from_paths() -> None:
+def test_partition_values_of_a_delta_table_are_read_from_paths() -> None:
     """Writers of partition folders escape values and have a special word for null."""
     assert partition_values("a=1/b=x%2Fy%20z/part.parquet") == {"a": "1", "b": "x/y z"}
     assert partition_values("a=__HIVE_DEFAULT_PARTITION__/part.parquet") == {"a": None}

@@ -18,7 +18,7 @@ FOLDER = Path(str(flintmq.__file__)).parent / "examples" / "pipelines"
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.stem)
-def test_an_example_file_is_a_valid_pipeline(file: Path) -> None:
+def test_each_example_file_is_a_valid_pipeline(file: Path) -> None:
     """People begin by copying one: keys, options of the source and files beside it must be right."""
     loaded = load_pipeline(file)
     assert check_source(loaded)
@@ -26,7 +26,7 @@ def test_an_example_file_is_a_valid_pipeline(file: Path) -> None:
     assert schema_file is None or loaded.read("decode.schema_file", schema_file)
 
 
-def test_kept_bad_records_without_their_column_are_refused() -> None:
+def test_a_pipeline_that_keeps_bad_records_without_the_column_bad_record_is_refused() -> None:
     """Without the column, a damaged record would look like a message without a body."""
     text = "source:\n  path: /s\n  badRecords: keep\n  columns: topic,body%s\nsinks: [{format: console}]\n"
     with pytest.raises(ConfigError, match=r"pipeline:4: 'source\.columns' lacks badRecord"):
@@ -34,7 +34,7 @@ def test_kept_bad_records_without_their_column_are_refused() -> None:
     assert check_source(load_pipeline_text(text % ",badRecord"))
 
 
-def test_all_paths_of_the_demo_are_relative_to_its_folder() -> None:
+def test_all_paths_of_the_demo_pipeline_are_relative_to_its_folder() -> None:
     """The demo runs the example that lies there to be edited, with its folder for ``./``: all it reads and writes is there."""
     pipeline = load_pipeline(FOLDER / "demo.yaml").pipeline
     places = [pipeline.source["path"], *(sink.path for sink in pipeline.sinks if isinstance(sink, FileSink))]
@@ -46,7 +46,7 @@ def test_all_paths_of_the_demo_are_relative_to_its_folder() -> None:
     assert "examples/pipelines/demo.yaml" in packaged["flintmq"], "it is installed, too"
 
 
-def test_the_demo_contains_broken_bodies() -> None:
+def test_the_demo_pipeline_has_messages_with_broken_bodies() -> None:
     """Without them the demo would not show how rejected bodies are handled."""
     bodies = list(orders(1_000))
     assert sum(body == b'{"id": ' for body in bodies) == 1_000 // BROKEN_EVERY

@@ -100,7 +100,7 @@ def test_the_error_about_a_wrong_key_names_its_line(old: str, new: str, line: in
     assert str(failure.value).startswith(f"orders.yaml:{line}:")
 
 
-def test_no_plain_secret_is_repeated_in_the_error() -> None:
+def test_the_error_about_a_plain_text_secret_does_not_repeat_the_secret() -> None:
     """The error that refuses a password in the file must not print it."""
     with pytest.raises(ConfigError) as failure:
         load_pipeline_text(WHOLE.replace("{env: DB_PASSWORD}", "hunter2"))
@@ -141,7 +141,7 @@ def test_a_pipeline_needs_a_source_and_a_sink() -> None:
         load_pipeline_text("source: {path: /s}\n")
 
 
-def test_rejected_bodies_are_available_as_a_view() -> None:
+def test_messages_with_rejected_bodies_are_available_as_a_view_of_the_pipeline() -> None:
     """Sinks find it by name; the last view stays the one they take by default."""
     text = WHOLE.replace("on_error: drop", "on_error: reject").replace("    from: big", "    from: rejects")
     pipeline = load_pipeline_text(text).pipeline

@@ -65,7 +65,7 @@ def test_unusable_paths_and_topics_of_sinks_are_refused(served: Served, tmp_path
         check(served, source, "{format: console}", f"stream: {{checkpoint: {file}}}\n")
 
 
-def test_a_correct_pipeline_passes_the_check(served: Served, tmp_path: Path) -> None:
+def test_a_correct_pipeline_passes_the_check_before_its_run(served: Served, tmp_path: Path) -> None:
     """The check must accept both transports and every kind of usable sink."""
     sinks = f"{{format: parquet, path: {tmp_path}/new}}, {{format: parquet, path: {tmp_path}, mode: append}}, "
     sinks += "{format: parquet, path: 's3a://bucket/x'}, {format: flintmq, nameServer: 'NAMES', topic: orders}"
@@ -73,7 +73,7 @@ def test_a_correct_pipeline_passes_the_check(served: Served, tmp_path: Path) -> 
         check(served, source, sinks.replace("{format: parquet, path: 's3a", "{name: far, format: parquet, path: 's3a"))
 
 
-def test_local_sessions_have_few_partitions() -> None:
+def test_local_spark_sessions_have_one_shuffle_partition_per_thread() -> None:
     """Spark's default of 200 shuffle tasks is meant for clusters, and stays the default there."""
     assert _few_partitions("local[3]") == _few_partitions("local[3,4]") == {"spark.sql.shuffle.partitions": "3"}
     assert _few_partitions("local") == {"spark.sql.shuffle.partitions": "1"}

@@ -62,7 +62,7 @@ def test_every_kind_of_protobuf_field_has_a_column() -> None:
     }
 
 
-def test_an_empty_body_is_a_message_of_defaults() -> None:
+def test_an_empty_body_is_decoded_as_a_protobuf_message_of_default_values() -> None:
     """Protobuf encodes a message of default values as no bytes; only fields with presence are null."""
     (row,) = decode([b""])
     assert (row["id"], row["name"], row["kind"], row["items"], row["at"], row["maybe"]) == (
@@ -84,7 +84,7 @@ def test_an_undecodable_protobuf_body_is_null_and_affects_no_other_row() -> None
     assert [row is None for row in rows] == [False, True, True, True, False]
 
 
-def test_the_schema_registry_header_is_removed() -> None:
+def test_the_schema_registry_header_of_a_protobuf_body_is_removed() -> None:
     """Zero, schema number, then the message's path: 0 alone stands for the first message of the file."""
     assert behind_registry_header(b"\x00\x00\x00\x00\x01\x00body") == b"body"
     assert behind_registry_header(b"\x00\x00\x00\x00\x01\x04\x02\x00body") == b"body"
@@ -98,7 +98,7 @@ def test_the_schema_registry_header_is_removed() -> None:
             behind_registry_header(bad)
 
 
-def test_the_error_about_an_unknown_message_lists_the_known_messages() -> None:
+def test_the_error_about_an_unknown_protobuf_message_lists_the_known_messages() -> None:
     """Users often forget the package before the name of the message."""
     with pytest.raises(ConfigError, match=r"the schema has no message 'Order'; its messages are .*shop\.Order"):
         message_descriptor(descriptor_set(), "Order")

@@ -10,7 +10,9 @@ from flintmq.config.errors import ConfigError
 from flintmq.plugins.spark.pipeline.references import Redactor, Reference, names_a_secret
 
 
-def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_of_a_pipeline_is_read_from_the_environment_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both ways that container platforms hand over secrets; a file's last line break is no part of it."""
     file = tmp_path / "password"
     file.write_text("s3cret\n")
@@ -20,7 +22,7 @@ def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"x" * 70_000])
-def test_the_error_about_a_missing_secret_names_its_place(tmp_path: Path, content: bytes | None) -> None:
+def test_the_error_about_an_unreadable_secret_names_the_secret_file(tmp_path: Path, content: bytes | None) -> None:
     """A database would answer an empty password with an error that does not name the cause."""
     file = tmp_path / "password"
     if content is not None:
@@ -31,7 +33,7 @@ def test_the_error_about_a_missing_secret_names_its_place(tmp_path: Path, conten
         Reference(env="PW").resolve()
 
 
-def test_a_reference_with_two_places_or_none_is_refused() -> None:
+def test_a_secret_reference_must_name_either_an_environment_variable_or_a_file() -> None:
     """With two places, users could not know which of them counts."""
     with pytest.raises(ConfigError, match="either"):
         Reference(env="A", file=Path("b"))
@@ -39,7 +41,7 @@ def test_a_reference_with_two_places_or_none_is_refused() -> None:
         Reference()
 
 
-def test_revealed_secrets_are_removed_from_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_that_were_read_are_removed_from_printed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans and errors of Java repeat options; a secret may also be part of another secret."""
     monkeypatch.setenv("SHORT", "abc")
     monkeypatch.setenv("LONG", "abcdef")

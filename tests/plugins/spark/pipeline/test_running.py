@@ -38,7 +38,7 @@ class Query:
     ],
     ids=["this process", "Spark Connect", "a dict", "null", "nothing"],
 )
-def test_rows_are_counted_in_every_form_of_the_progress_report(observed: dict[str, Any], rows: int) -> None:
+def test_the_row_count_is_read_from_every_form_of_sparks_observed_metrics(observed: dict[str, Any], rows: int) -> None:
     """A form that is not expected must not end the stream; batches are counted once, however often they are looked at."""
     count = StreamCount()
     query: Any = Query(observed)

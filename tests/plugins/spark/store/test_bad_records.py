@@ -43,7 +43,7 @@ def damage(root: Path, *rows: Row) -> None:
 
 
 @pytest.mark.usefixtures("walk")
-def test_neighboring_damaged_records_are_skipped_without_those_that_follow(root: Path) -> None:
+def test_skipping_adjacent_damaged_records_skips_no_intact_record_after_them(root: Path) -> None:
     """The second damaged record is named by a queue too, and must not end the search for the next valid one."""
     rows = batch(root)
     damage(root, *rows[4:9])
@@ -53,7 +53,7 @@ def test_neighboring_damaged_records_are_skipped_without_those_that_follow(root:
 
 
 @pytest.mark.usefixtures("walk")
-def test_the_message_of_a_small_queue_after_damage_is_not_skipped(tmp_path: Path) -> None:
+def test_skipping_damage_does_not_skip_a_following_message_of_a_small_queue(tmp_path: Path) -> None:
     """The largest queues alone divide a log into tasks, but any queue may name the record that follows the damage."""
     store = open_store(tmp_path / "store")
     for number in range(40):
@@ -85,7 +85,7 @@ def without_reason(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.usefixtures("walk")
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders,payments"}, {"minPartitions": "5"}])
-def test_a_damaged_stretch_is_one_row_in_the_order_of_the_log(root: Path, options: dict[str, str]) -> None:
+def test_a_damaged_region_of_the_log_is_one_row_in_log_order(root: Path, options: dict[str, str]) -> None:
     """The row has the physical offset and the size of the damage, for all choices of topics and tasks."""
     rows = batch(root)
     damage(root, *rows[4:7], rows[12])
@@ -97,7 +97,7 @@ def test_a_damaged_stretch_is_one_row_in_the_order_of_the_log(root: Path, option
     assert all("magic" in reason for reason in reasons.values())
 
 
-def test_a_topic_that_is_read_does_not_decide_which_damage_is_reported(root: Path) -> None:
+def test_damaged_records_are_reported_whatever_topic_is_read(root: Path) -> None:
     """A damaged record may belong to any topic."""
     rows = batch(root)
     damage(root, rows[4], rows[5])
@@ -106,7 +106,7 @@ def test_a_topic_that_is_read_does_not_decide_which_damage_is_reported(root: Pat
     assert without_reason(found) == [*orders[:2], stretch(rows[4], rows[5]), *orders[3:]]
 
 
-def test_every_choice_of_columns_has_the_same_number_of_rows(root: Path) -> None:
+def test_a_read_with_damaged_records_has_the_same_row_count_for_any_chosen_columns(root: Path) -> None:
     """Consume queues alone, from which queue columns are otherwise read, do not show damage."""
     rows = batch(root)
     damage(root, rows[4])
@@ -116,7 +116,7 @@ def test_every_choice_of_columns_has_the_same_number_of_rows(root: Path) -> None
     assert batch(root, columns="badRecord", badRecords="skip") == [{"badRecord": None}] * 19
 
 
-def test_a_record_whose_length_fields_are_damaged_is_one_row(root: Path) -> None:
+def test_a_record_with_damaged_length_fields_is_one_row_for_a_bad_record(root: Path) -> None:
     """Its size and magic number are right, so the next record is found without a queue."""
     rows = batch(root)
     file = sorted((root / "commitlog").iterdir())[0]
@@ -127,7 +127,7 @@ def test_a_record_whose_length_fields_are_damaged_is_one_row(root: Path) -> None
     assert without_reason(batch(root, **KEEP)) == [*rows[:4], stretch(rows[4], rows[4]), *rows[5:]]
 
 
-def test_damage_at_the_end_of_a_task_ends_with_the_task(root: Path) -> None:
+def test_a_row_for_damage_at_the_end_of_a_task_ends_at_the_last_position_read(root: Path) -> None:
     """A stretch that no record follows ends at the last position that is read."""
     rows = batch(root)
     reader, parts = planned(root, **KEEP)
@@ -135,7 +135,7 @@ def test_damage_at_the_end_of_a_task_ends_with_the_task(root: Path) -> None:
     assert without_reason(read_parts(reader, parts)) == [*rows[:17], stretch(rows[17], rows[19])]
 
 
-def test_a_stream_reports_each_damaged_stretch_once(root: Path) -> None:
+def test_a_stream_reports_each_damaged_region_of_the_log_once(root: Path) -> None:
     """A repeated batch gives the same rows. The history of a topic that is added later does not report its damage again."""
     rows = batch(root)
     damage(root, rows[4], rows[5], rows[11])

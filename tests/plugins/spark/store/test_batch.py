@@ -75,7 +75,9 @@ def test_every_visible_message_is_read_once_in_the_order_of_the_log(filled: Path
 
 @pytest.mark.parametrize("partition_bytes", ["500", "5000", "20000", "64m"])
 @pytest.mark.parametrize("chosen", [{}, {"subscribe": "orders,payments,%RETRY%group,SCHEDULE_TOPIC_XXXX"}])
-def test_parts_cover_the_log_without_overlap(filled: Path, partition_bytes: str, chosen: dict[str, str]) -> None:
+def test_input_partitions_of_a_read_cover_the_log_without_overlap(
+    filled: Path, partition_bytes: str, chosen: dict[str, str]
+) -> None:
     """However small they are asked to be, whether all of the log is read or what the queues name."""
     reader, parts = planned(filled, includeSystemTopics="true", maxPartitionBytes=partition_bytes, **chosen)
     pieces = [piece for part in parts for piece in part.pieces]
@@ -88,7 +90,7 @@ def test_parts_cover_the_log_without_overlap(filled: Path, partition_bytes: str,
         assert len(parts) > 5
 
 
-def test_min_partitions_increases_the_number_of_parts(filled: Path) -> None:
+def test_the_option_min_partitions_increases_the_number_of_input_partitions(filled: Path) -> None:
     """A cluster may have more cores than the machine of the driver."""
     reader, parts = planned(filled, includeSystemTopics="true", minPartitions="20")
     assert len(parts) >= 20
@@ -114,7 +116,9 @@ def test_min_partitions_increases_the_number_of_parts(filled: Path) -> None:
         ({"subscribePattern": "none"}, lambda row: False),
     ],
 )
-def test_options_select_the_same_rows_as_a_filter(filled: Path, options: dict[str, str], wanted: Any) -> None:
+def test_source_options_select_the_same_rows_as_a_spark_filter(
+    filled: Path, options: dict[str, str], wanted: Any
+) -> None:
     """Pruning through the queues equals filtering all rows; a tag with the same hash is another tag."""
     assert batch(filled, **options) == [row for row in all_rows(filled) if wanted(row)]
     small = batch(filled, **options, maxPartitionBytes="9000", batchRows="30")
@@ -122,7 +126,7 @@ def test_options_select_the_same_rows_as_a_filter(filled: Path, options: dict[st
 
 
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders", "tags": "Aa"}, {"subscribePattern": "pay.*"}])
-def test_small_reads_walk_the_log_without_the_queues(
+def test_small_reads_scan_the_commit_log_without_opening_the_consume_queues(
     filled: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small batches of a stream are faster from the log, and must have the same rows."""
@@ -169,7 +173,7 @@ def test_a_read_is_bounded_by_store_times(filled: Path, start: int, end: int | N
     assert batch(filled, includeSystemTopics="true", **options) == [row for row in all_rows(filled) if fits(row)]
 
 
-def test_a_start_after_the_last_message_is_an_error_by_default(filled: Path) -> None:
+def test_a_starting_time_after_the_last_message_is_an_error_by_default(filled: Path) -> None:
     """Kafka's rule for startingTimestamp, and its option."""
     with pytest.raises(OptionError, match="startingOffsetsByTimestampStrategy=latest"):
         batch(filled, startingTimestamp="1900000000000")
@@ -228,7 +232,7 @@ def test_a_read_is_bounded_by_physical_offsets(filled: Path) -> None:
         ({"path": "/nonexistent/store"}, OptionError, "there is no such folder"),
     ],
 )
-def test_wrong_options_are_refused_on_the_driver(
+def test_invalid_source_options_are_refused_on_the_driver(
     filled: Path, options: dict[str, str], error: type[Exception], message: str
 ) -> None:
     """The error must come before any task runs, and must name the option to change."""
@@ -237,7 +241,7 @@ def test_wrong_options_are_refused_on_the_driver(
         planned(Path(given.pop("path")), **given)
 
 
-def test_an_offset_out_of_range_is_clamped_when_loss_is_allowed(filled: Path) -> None:
+def test_an_offset_out_of_range_is_clamped_if_data_loss_is_allowed(filled: Path) -> None:
     """With ``failOnDataLoss=false`` a read begins at the nearest offset that exists."""
     start = '{"orders": {"b": {"0": 999, "1": 999, "2": 999}}, "payments": {"b": {"0": 999, "1": 999}}}'
     rows = batch(filled, startingOffsets=start, failOnDataLoss="false")
@@ -259,7 +263,9 @@ BOUNDS = [
 
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("chosen", [{}, {"subscribe": "orders,payments", "tags": "Aa||BB"}])
-def test_pushed_bounds_omit_no_matching_row(filled: Path, bounds: Bounds, chosen: dict[str, str]) -> None:
+def test_filter_bounds_pushed_down_by_spark_omit_no_matching_row(
+    filled: Path, bounds: Bounds, chosen: dict[str, str]
+) -> None:
     """Spark filters again, so more may come, but never less."""
     reader = transport(filled, **chosen)
     narrowed = reader.narrowed(bounds)
@@ -282,7 +288,7 @@ def test_pushed_bounds_omit_no_matching_row(filled: Path, bounds: Bounds, chosen
     assert rows == [row for row in batch(filled, **chosen) if inside(row)]
 
 
-def test_log_files_deleted_before_planning_or_reading_are_reported_as_loss(tmp_path: Path) -> None:
+def test_log_files_deleted_before_planning_or_reading_are_reported_as_data_loss(tmp_path: Path) -> None:
     """Retention runs beside a read: an error that names the option, or on with what is there."""
     clock = ManualClock(1_700_000_000_000)
     store = open_store(tmp_path, clock=clock, commit_log_file_bytes=4096, max_index_num=4000)
@@ -305,7 +311,7 @@ def test_log_files_deleted_before_planning_or_reading_are_reported_as_loss(tmp_p
     assert batch(tmp_path, subscribe="orders") == [row for row in left if row["topic"] == "orders"]
 
 
-def test_an_empty_store_has_no_part(tmp_path: Path) -> None:
+def test_a_read_of_an_empty_store_has_no_input_partition(tmp_path: Path) -> None:
     """Spark then runs one task with nothing to do."""
     open_store(tmp_path).close()
     reader, parts = planned(tmp_path)

@@ -54,7 +54,9 @@ def test_a_store_in_use_is_read_up_to_its_last_dispatched_message(tmp_path: Path
     assert len(batch(tmp_path, visibility="flushed")) == 15
 
 
-def test_queue_units_of_the_last_dispatch_are_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_of_a_store_in_use_does_not_rely_on_the_newest_queue_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker writes a batch's units queue by queue: one queue may show a message before another shows an older one."""
     monkeypatch.setattr(ends, "IN_FLIGHT", 6)
     store = open_store(tmp_path)
@@ -74,7 +76,7 @@ def test_queue_units_of_the_last_dispatch_are_not_trusted(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(("visibility", "expected"), [("dispatched", 9), ("flushed", 6), ("confirmed", 3), (None, 6)])
-def test_the_visibility_option_chooses_the_mark_of_the_feed(
+def test_the_option_visibility_selects_the_feed_position_at_which_a_read_ends(
     tmp_path: Path, visibility: str | None, expected: int
 ) -> None:
     """Each of its marks is what the option of that name waits for."""
@@ -101,7 +103,7 @@ def test_the_visibility_option_chooses_the_mark_of_the_feed(
         store.close()
 
 
-def test_a_feed_of_a_stopped_or_killed_broker_is_ignored(tmp_path: Path) -> None:
+def test_the_feed_file_of_a_stopped_or_killed_broker_is_ignored(tmp_path: Path) -> None:
     """A broker that has stopped, or one that was killed long ago and followed by another that feeds nobody."""
     store = open_store(tmp_path)
     try:
@@ -178,7 +180,7 @@ def test_the_error_about_a_torn_tail_names_the_remedy(killed: Path, damage: str)
         assert len(batch(killed)) == 10  # a recovery of the Java broker leaves such bytes: they are behind the end
 
 
-def test_damage_in_the_middle_is_an_error_or_skipped(killed: Path) -> None:
+def test_damage_in_the_middle_of_the_log_is_an_error_or_skipped(killed: Path) -> None:
     """The read continues at the next record that a queue names, because bodies may look like records."""
     rows = batch(killed)
     fake = decode_record(sorted((killed / "commitlog").iterdir())[0].read_bytes())
@@ -194,7 +196,7 @@ def test_damage_in_the_middle_is_an_error_or_skipped(killed: Path) -> None:
     assert places(batch(killed, badRecords="skip", subscribe="orders")) == places(rows[:3] + rows[4:])
 
 
-def test_commit_log_path_names_the_folders_of_the_log(killed: Path, tmp_path: Path) -> None:
+def test_the_option_commit_log_path_names_the_folders_of_the_commit_log(killed: Path, tmp_path: Path) -> None:
     """storePathCommitLog may name another disk, or several."""
     (killed / "abort").unlink()
     rows = batch(killed)

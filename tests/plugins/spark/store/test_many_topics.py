@@ -58,7 +58,9 @@ def crash(root: Path) -> None:
 
 
 @pytest.mark.parametrize("state", [lambda root: None, crash], ids=["stopped", "crashed"])
-def test_only_the_subscribed_queues_are_opened(many: Path, opened: list[str], state: Callable[[Path], None]) -> None:
+def test_a_read_opens_only_the_files_of_subscribed_queues(
+    many: Path, opened: list[str], state: Callable[[Path], None]
+) -> None:
     """Reads of a store with many topics would otherwise take seconds;
 
     only queues of the log's last records are opened as well.
@@ -117,7 +119,7 @@ def test_a_store_in_use_with_many_topics_is_read_to_its_last_dispatched_message(
 
 @pytest.mark.parametrize("damage", ["a body", "half a record", "the middle", "no queues"])
 @pytest.mark.parametrize("state", [lambda root: None, crash], ids=["stopped", "crashed"])
-def test_damage_is_reported_as_in_a_store_with_few_topics(
+def test_damage_in_a_store_with_many_topics_is_reported_as_with_few_topics(
     many: Path, monkeypatch: pytest.MonkeyPatch, damage: str, state: Callable[[Path], None]
 ) -> None:
     """Rows, and errors, are those of a read that asks every queue."""
@@ -151,7 +153,9 @@ def test_damage_is_reported_as_in_a_store_with_few_topics(
 
 
 @pytest.mark.parametrize(("least", "expected"), [(1, 1), (4, 4), (9, 9), (EACH, EACH), (50, EACH)])
-def test_min_partitions_counts_the_messages_that_are_read(many: Path, least: int, expected: int) -> None:
+def test_the_option_min_partitions_divides_only_the_messages_that_are_read(
+    many: Path, least: int, expected: int
+) -> None:
     """Tasks share the messages of the topic, wherever in the log they lie; none has nothing to do."""
     reader, parts = planned(many, subscribe="topic7", minPartitions=str(least))
     counts = [len(read_parts(reader, [part])) for part in parts]
@@ -160,7 +164,7 @@ def test_min_partitions_counts_the_messages_that_are_read(many: Path, least: int
     assert max(counts) - min(counts) <= 1
 
 
-def test_min_partitions_divides_a_topic_stored_in_one_part_of_the_log(tmp_path: Path) -> None:
+def test_the_option_min_partitions_divides_a_topic_stored_in_one_part_of_the_log(tmp_path: Path) -> None:
     """Its messages, of a hundredth of the log, are shared all the same."""
     store = open_store(tmp_path, commit_log_file_bytes=65536, consume_queue_file_bytes=20000)
     for number in range(1000):

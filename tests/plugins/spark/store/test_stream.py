@@ -84,7 +84,7 @@ def half_told(request: pytest.FixtureRequest, stopped: Path) -> Path:
 
 @pytest.mark.parametrize(("options", "step_bytes"), [({}, 200), ({"subscribePattern": "pay.*"}, 1 << 20)])
 @pytest.mark.parametrize("limit", [Limit(max_rows=7), Limit(max_bytes=1500), Limit(9, 600)])
-def test_batch_limits_hold_if_queues_are_incomplete(
+def test_batch_limits_hold_if_consume_queues_are_incomplete(
     half_told: Path, limit: Limit, options: dict[str, str], step_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy of a log without its queues, or what a crash has left of them: what they do not name is found by walking."""
@@ -132,7 +132,7 @@ def test_a_repeated_batch_reads_the_same_rows(stopped: Path) -> None:
     assert read_parts(again, again.plan(kept_start, kept_end)) == first
 
 
-def test_rows_between_counts_the_waiting_messages_of_chosen_topics(stopped: Path) -> None:
+def test_rows_between_two_offsets_are_counted_only_for_the_chosen_topics(stopped: Path) -> None:
     """minOffsetsPerTrigger counts those that are read."""
     reader = transport(stopped, subscribe="payments")
     start, end = reader.initial("earliest"), reader.latest()
@@ -159,7 +159,7 @@ def test_start_offsets_of_queues_hold_after_a_restart(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_checkpoint_of_the_other_transport_is_refused(stopped: Path) -> None:
+def test_a_checkpoint_of_the_transport_broker_is_refused_by_the_transport_store(stopped: Path) -> None:
     """The numbers in a checkpoint of the transport ``broker`` are queue offsets, not positions in the log."""
     reader = transport(stopped)
     wire = {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 3}}}}
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_another_store_or_history_is_refused(stopped: Path) -> N
         reader.checked({**latest, "epoch": "00" * 8})
 
 
-def test_a_checkpoint_behind_the_end_is_refused(stopped: Path) -> None:
+def test_a_checkpoint_beyond_the_end_of_the_log_is_refused(stopped: Path) -> None:
     """A store without ids that is not the one the query read: the Java broker's."""
     epochs_path(stopped).unlink()
     reader = transport(stopped)
@@ -208,7 +208,7 @@ def test_a_checkpoint_behind_the_end_is_refused(stopped: Path) -> None:
         reader.checked({**latest, "phys": latest["phys"] + 1})
 
 
-def test_messages_deleted_after_a_checkpoint_are_reported_as_loss(stopped: Path) -> None:
+def test_messages_deleted_after_a_checkpoint_are_reported_as_data_loss(stopped: Path) -> None:
     """An error by default; else on with the oldest there is."""
     reader = transport(stopped)
     start = reader.initial("earliest")
@@ -245,7 +245,9 @@ def caught_up(stopped: Path) -> Offset:
     return stream(reader, reader.initial("earliest"), Limit())[1]
 
 
-def test_history_messages_deleted_between_batches_are_reported_as_loss(stopped: Path, caught_up: Offset) -> None:
+def test_old_messages_of_an_added_topic_deleted_between_batches_are_reported_as_data_loss(
+    stopped: Path, caught_up: Offset
+) -> None:
     """The reader goes on without a restart: an error by default, else on with the oldest there is."""
     reader = transport(stopped, subscribe=BOTH)
     start = reader.limited(caught_up, reader.latest(), FIVE)
@@ -260,7 +262,7 @@ def test_history_messages_deleted_between_batches_are_reported_as_loss(stopped: 
     assert places(joined(batches)) == places_of(stopped)
 
 
-def test_a_completely_deleted_history_is_reported_as_loss(tmp_path: Path) -> None:
+def test_the_deletion_of_all_old_messages_of_an_added_topic_is_reported_as_data_loss(tmp_path: Path) -> None:
     """Messages of the added topic lie in the first file alone: no later batch would come across the loss."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -279,7 +281,9 @@ def test_a_completely_deleted_history_is_reported_as_loss(tmp_path: Path) -> Non
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_deleted_messages_of_a_planned_history_batch_are_reported_as_loss(stopped: Path, caught_up: Offset) -> None:
+def test_deleted_messages_of_a_planned_batch_of_an_added_topic_are_reported_as_data_loss(
+    stopped: Path, caught_up: Offset
+) -> None:
     """The driver died before it was read, also when the batch is the history's first."""
     reader = transport(stopped, subscribe=BOTH)
     end = reader.limited(caught_up, reader.latest(), FIVE)
@@ -291,7 +295,7 @@ def test_deleted_messages_of_a_planned_history_batch_are_reported_as_loss(stoppe
     assert read_parts(lenient, lenient.plan(caught_up, end)) == []
 
 
-def test_a_planned_batch_reports_the_loss_of_topics_that_are_no_longer_chosen(stopped: Path) -> None:
+def test_a_planned_batch_reports_data_loss_of_topics_that_are_no_longer_subscribed(stopped: Path) -> None:
     """A batch of two topics is planned, only one of them is asked for since, and the other's messages are gone."""
     reader = transport(stopped, subscribe=BOTH)
     start = reader.initial("earliest")
@@ -301,7 +305,7 @@ def test_a_planned_batch_reports_the_loss_of_topics_that_are_no_longer_chosen(st
         transport(stopped, subscribe="payments").plan(start, end)
 
 
-def test_a_history_begins_with_the_oldest_message_that_exists(stopped: Path, caught_up: Offset) -> None:
+def test_an_added_topic_is_read_from_its_oldest_existing_message(stopped: Path, caught_up: Offset) -> None:
     """Messages deleted before the topic was added are no loss to the query."""
     expire(stopped)
     reader = transport(stopped, subscribe=BOTH)
@@ -311,7 +315,7 @@ def test_a_history_begins_with_the_oldest_message_that_exists(stopped: Path, cau
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_loss_is_reported_only_for_topics_that_were_read_before(tmp_path: Path, is_known: bool) -> None:
+def test_data_loss_is_reported_only_for_topics_that_the_query_read_before(tmp_path: Path, is_known: bool) -> None:
     """A query reads one topic, another one in its place, then the first one again and one that is new to it."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -333,7 +337,7 @@ def test_loss_is_reported_only_for_topics_that_were_read_before(tmp_path: Path, 
     assert places(joined(batches)) == places_of(root)
 
 
-def test_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(tmp_path: Path) -> None:
+def test_data_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(tmp_path: Path) -> None:
     """A query leaves a topic out, retention deletes unread messages of it, and the query goes on behind them."""
     root = tmp_path / "store"
     with contextlib.closing(open_store(root)) as store:
@@ -355,7 +359,7 @@ def test_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(tmp_p
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_an_offset_without_the_start_of_a_history_reads_the_messages_that_exist(
+def test_an_offset_without_a_start_for_an_added_topic_reads_the_existing_messages(
     stopped: Path, caught_up: Offset
 ) -> None:
     """Its batch reads what there is."""
@@ -368,7 +372,7 @@ def test_an_offset_without_the_start_of_a_history_reads_the_messages_that_exist(
     assert read_parts(reader, reader.plan(caught_up, end)) == []
 
 
-def test_an_offset_is_read_as_it_was_written() -> None:
+def test_a_stream_offset_survives_conversion_to_json_and_back() -> None:
     """Spark stores offsets as JSON; a field lost on the way would change the next batch."""
     offset = StoreOffset(123, "ab" * 16, "cd" * 8, {"t": {"0": 5}})
     assert StoreOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset

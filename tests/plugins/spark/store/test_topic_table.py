@@ -43,7 +43,7 @@ def test_the_broker_name_column_has_the_name_of_the_broker(store: Path) -> None:
         ({"T": (6, 1)}, None),
     ],
 )
-def test_the_broker_name_is_found_by_the_topic_of_that_name(
+def test_the_broker_name_is_found_by_the_system_topic_of_the_same_name(
     tmp_path: Path, table: dict[str, tuple[int, int]], name: str | None
 ) -> None:
     """The Java broker's table has the same entries; what is not certain is not said."""
@@ -59,7 +59,7 @@ def test_a_store_without_configuration_has_no_broker_name(tmp_path: Path) -> Non
     assert (topic_table(tmp_path), broker_name_of(tmp_path, PLAIN)) == ({}, None)
 
 
-def test_lag_counts_only_the_chosen_topics(store: Path) -> None:
+def test_the_lag_of_a_stream_counts_only_the_chosen_topics(store: Path) -> None:
     """Messages of the topics that are read, bytes of the log, and how long the oldest has waited."""
     one = transport(store, subscribe=TOPIC)
     start, end = one.initial("earliest"), one.settled()
@@ -71,7 +71,7 @@ def test_lag_counts_only_the_chosen_topics(store: Path) -> None:
     assert one.reported(end, end)["lag"] == {"messages": 0, "bytes": 0, "ms": 0}
 
 
-def test_the_progress_shows_the_age_of_the_feed(tmp_path: Path) -> None:
+def test_the_progress_of_a_stream_shows_the_age_of_the_feed_file(tmp_path: Path) -> None:
     """A broker that hangs is seen in the progress of the queries that read its files."""
     with Served(tmp_path, "dispatchers=consume_queue,index,spark_feed") as served:
         served.create_topic(TOPIC)

@@ -87,7 +87,7 @@ CHOICES: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("partition_bytes", ["2000", "64m"])
 @pytest.mark.parametrize("options", CHOICES)
-def test_rows_read_from_units_equal_rows_read_from_the_log(
+def test_rows_read_from_queue_units_equal_rows_read_from_the_log(
     filled: Path, options: dict[str, str], partition_bytes: str
 ) -> None:
     """The order of the rows is the same as well, for all options and sizes of parts."""
@@ -106,7 +106,7 @@ def test_rows_read_from_units_equal_rows_read_from_the_log(
         Bounds(store_timestamp_ms=Range(1_700_000_001_000, 1_700_000_002_000)),
     ],
 )
-def test_pushed_bounds_omit_the_same_rows_from_units_and_log(filled: Path, bounds: Bounds) -> None:
+def test_pushed_down_filter_bounds_omit_the_same_rows_from_queue_units_and_log(filled: Path, bounds: Bounds) -> None:
     """A query must have the same result, whichever files its columns are read from."""
 
     def rows(**options: str) -> list[Row]:
@@ -131,7 +131,9 @@ def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "orders"}, {"batchRows": "3"}])
-def test_the_log_is_not_read_if_units_hold_all_columns(tmp_path: Path, options: dict[str, str], no_log: None) -> None:
+def test_the_log_is_not_read_if_queue_units_hold_all_columns(
+    tmp_path: Path, options: dict[str, str], no_log: None
+) -> None:
     """Units are read for speed; a column that only records hold needs the log."""
     root = fill(tmp_path / "store", hidden=False)
     rows = batch(root, **UNITS_ALONE, **options)
@@ -141,7 +143,7 @@ def test_the_log_is_not_read_if_units_hold_all_columns(tmp_path: Path, options: 
         batch(root, **FROM_LOG, **options)
 
 
-def test_batches_read_from_units_keep_the_row_limit(filled: Path) -> None:
+def test_batches_read_from_queue_units_keep_the_row_limit(filled: Path) -> None:
     """A batch is never empty, because Spark would pass it through the query for nothing."""
     reader, parts = planned(filled, **UNITS_ALONE, batchRows="7")
     assert {one.num_rows for part in parts for one in reader.read(part)} <= set(range(1, 8))
@@ -254,7 +256,7 @@ def test_log_records_are_used_if_queue_units_disagree_with_them(
 
 @pytest.mark.parametrize("damage", [swap_two_topics, name_messages_by_two_queues, name_messages_twice, shift_a_queue])
 @pytest.mark.parametrize("topics", ["orders", "payments,orders"])
-def test_units_of_chosen_queues_are_compared_with_the_log(
+def test_queue_units_of_chosen_queues_are_compared_with_the_log(
     store: Path, damage: Callable[[Path], None], topics: str
 ) -> None:
     """Without the other queues nobody sees gaps, but records tell whose they are."""
@@ -263,7 +265,7 @@ def test_units_of_chosen_queues_are_compared_with_the_log(
     assert units == log
 
 
-def test_a_light_message_queue_lmq_gives_no_rows(store: Path) -> None:
+def test_a_read_of_a_light_message_queue_lmq_returns_no_rows(store: Path) -> None:
     """Its units name messages of other topics, which would otherwise be read twice."""
     name_messages_by_two_queues(store)
     assert both(store, subscribe="%LMQ%x") == ([], [])
@@ -276,7 +278,7 @@ def steps(root: Path) -> Iterator[int]:
         yield len(step)
 
 
-def test_units_are_read_in_bounded_and_few_steps(filled: Path) -> None:
+def test_queue_units_are_read_in_few_steps_of_bounded_size(filled: Path) -> None:
     """Memory does not grow with the log, nor does a queue of its own pace make a step of each unit."""
     sizes = list(steps(filled))
     assert sum(sizes) == 294

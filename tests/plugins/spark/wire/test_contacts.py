@@ -108,7 +108,7 @@ def test_a_query_starts_from_its_checkpoint_while_the_broker_is_down(first: Serv
         assert len(bodies(one, start, one.limited(start, one.latest(), Limit()))) == 10
 
 
-def test_other_brokers_are_read_while_a_broker_is_down(first: Served, second: Served) -> None:
+def test_the_remaining_brokers_are_read_while_a_broker_is_down(first: Served, second: Served) -> None:
     """One broker that is away must not hold up the rest; its place stays in the offset, and its age is told."""
     with contextlib.closing(stream(first)) as one:
         start = one.checked(one.latest())
@@ -170,7 +170,7 @@ def test_a_stream_does_not_wait_for_a_deleted_topic(first: Served) -> None:
 
 
 @pytest.mark.parametrize("lossy", [False, True])
-def test_a_batch_with_a_broker_down_is_an_error_or_a_warning(
+def test_a_batch_read_while_a_broker_is_down_is_an_error_or_a_warning(
     first: Served, second: Served, lossy: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """5 of 15 messages are at a broker that is down: an error with its name, or a warning and the rest."""
@@ -220,7 +220,7 @@ def test_the_progress_shows_the_lag_in_messages_bytes_and_time(first: Served) ->
         assert one.reported(end, end)["lag"] == {"messages": 0, "bytes": 0, "ms": 0}
 
 
-def test_group_offsets_are_committed_at_reachable_brokers(first: Served, second: Served) -> None:
+def test_consumer_offsets_are_committed_at_the_reachable_brokers(first: Served, second: Served) -> None:
     """One that is away must not keep the others' offsets from being committed."""
     with contextlib.closing(stream(first, commitGroup="lag")) as one:
         at = one.checked(one.latest())
@@ -229,7 +229,7 @@ def test_group_offsets_are_committed_at_reachable_brokers(first: Served, second:
     assert first.committed("lag", TOPIC, 0) == 10
 
 
-def test_contacts_forget_deleted_topics_and_answering_brokers() -> None:
+def test_a_stream_stops_waiting_for_deleted_topics_and_for_brokers_that_answer_again() -> None:
     """A stream would otherwise wait for queues that no longer exist."""
     contacts = Contacts(options_for_memory(), clock=lambda: 5.0)
     contacts.know([MessageQueue("b1", 0, "t"), MessageQueue("b2", 0, "t")])
@@ -254,7 +254,9 @@ def test_the_error_about_a_name_server_that_never_answered_names_the_option(firs
 
 
 @pytest.mark.parametrize("topics", [{"subscribe": TOPIC}, {"subscribePattern": "ord.*"}])
-def test_swapped_addresses_are_recognized(first: Served, topics: dict[str, str]) -> None:
+def test_the_error_about_a_broker_address_given_as_name_server_names_the_option_to_use(
+    first: Served, topics: dict[str, str]
+) -> None:
     """The error names the option to use, because "refused with code 3" would not help a user."""
     for options, says in (
         ({"nameServer": first.address}, "address of a broker: give it as option brokerAddr"),
@@ -315,7 +317,7 @@ class RestartedBroker:
         return []
 
 
-def test_a_broker_that_registers_during_a_look_keeps_its_topics() -> None:
+def test_topics_of_a_broker_that_registers_during_a_route_lookup_are_kept() -> None:
     """Its route is older than its registration, so the topic looked deleted, and an AvailableNow query ended without it."""
     queue = MessageQueue(topic=TOPIC, broker_name="broker-a", queue_id=0)
     edge = TopicOffset(max_queue_offset=10)

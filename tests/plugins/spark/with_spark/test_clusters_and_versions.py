@@ -54,7 +54,7 @@ def check(place: Place, python: Path, spark_home: Path, folder: Path, environmen
 
 
 @pytest.mark.parametrize("place", EVERYWHERE)
-def test_the_read_contract_holds_on_executors_and_with_spark_connect(
+def test_reads_have_the_documented_results_on_executors_and_with_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """Tasks run in this process, on executors of a standalone cluster, or behind a Spark Connect server."""
@@ -101,7 +101,7 @@ def another_pyspark(folder: Path, version: str) -> tuple[Path, Path]:
         *[pytest.param(version, "standalone", marks=pytest.mark.longest) for version in OTHERS],
     ],
 )
-def test_the_read_contract_holds_on_other_versions_of_pyspark(
+def test_reads_have_the_documented_results_with_each_supported_pyspark_version(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, version: str, place: str
 ) -> None:
     """Most clusters do not run the newest version."""
@@ -122,7 +122,9 @@ except RuntimeMissingError as error:
 
 
 @pytest.mark.longest
-def test_executors_without_flintmq_are_named(needs_spark: None, environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_error_about_executors_without_flintmq_names_executor_and_remedy(
+    needs_spark: None, environment: dict[str, str], tmp_path: Path
+) -> None:
     """The error comes before any query, and names the executor, its Python, the missing package and the remedy."""
     import pyspark
 

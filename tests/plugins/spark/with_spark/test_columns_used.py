@@ -79,7 +79,7 @@ def test_column_pruning_does_not_change_the_rows(spark: Any, filled: Path) -> No
     )
 
 
-def test_pushed_filters_keep_their_columns(spark: Any, filled: Path) -> None:
+def test_columns_used_only_by_pushed_down_filters_are_not_pruned(spark: Any, filled: Path) -> None:
     """With the option ``pushdown``, Spark asks the reader before the columns are pruned."""
     frame = spark.read.format("flintmq").option("pushdown", True).load(str(filled))
     assert frame.where("tags = 'a'").count() == COUNT // 3
@@ -97,7 +97,7 @@ def test_catalog_tables_keep_their_options_with_pruned_columns(spark: Any, fille
         spark.sql("DROP TABLE used_columns")
 
 
-def test_the_pruning_rule_is_registered_once(spark: Any) -> None:
+def test_the_column_pruning_rule_is_registered_once(spark: Any) -> None:
     """A program may register the source several times, and rules of other packages must stay."""
     from flintmq.plugins.spark import register
 
@@ -107,7 +107,7 @@ def test_the_pruning_rule_is_registered_once(spark: Any) -> None:
     assert [rules.apply(number).ruleName() for number in range(rules.size())] == ["flintmq.ColumnPruning"]
 
 
-def test_column_pruning_counts_kept_bad_records(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_count_includes_kept_bad_records_despite_column_pruning(spark: Any, filled: Path, tmp_path: Path) -> None:
     """``count()`` reads one column, which the consume queues have; they do not show the damage."""
     places = spark.read.format("flintmq").option("columns", "physicalOffset").load(str(filled)).collect()
     root = tmp_path / "damaged"

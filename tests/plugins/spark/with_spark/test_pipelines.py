@@ -150,7 +150,7 @@ def test_fields_of_message_bodies_become_columns(spark: Any, store: Path, tmp_pa
 
 @pytest.mark.usefixtures("needs")
 @pytest.mark.parametrize("kind", ["json", "avro", "proto"])
-def test_on_error_makes_a_bad_body_fail_be_null_or_be_dropped(
+def test_the_on_error_setting_makes_a_bad_body_an_error_null_or_dropped(
     spark: Any, store: Path, tmp_path: Path, kind: str
 ) -> None:
     """The three answers to a body that cannot be decoded; failing names the message, so that somebody can look at it."""
@@ -170,7 +170,9 @@ def test_on_error_makes_a_bad_body_fail_be_null_or_be_dropped(
 
 
 @pytest.mark.parametrize("kind", ["json", "avro", "proto"])
-def test_rejected_bodies_are_written_to_their_own_table(spark: Any, store: Path, tmp_path: Path, kind: str) -> None:
+def test_messages_with_rejected_bodies_are_written_to_a_separate_table(
+    spark: Any, store: Path, tmp_path: Path, kind: str
+) -> None:
     """The run goes on, and what was rejected is kept as it came, with its place, to be looked at and sent again."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     text = source(store, f"{kind}-bad") + DECODE[kind] % "reject"
@@ -232,7 +234,7 @@ def test_damaged_records_are_written_to_the_table_of_rejected_bodies(
     assert [(row.queueOffset, bytes(row.body)) for row in rows[1:]] == [(1, BAD)]
 
 
-def test_on_error_also_decides_about_damaged_records(
+def test_the_on_error_setting_decides_about_damaged_records(
     spark: Any, damaged: tuple[Path, int, int], tmp_path: Path
 ) -> None:
     """A pipeline without rejects fails, drops them, or has null and the reason."""
@@ -260,7 +262,7 @@ def test_a_body_that_is_not_utf_8_is_null_as_a_string(spark: Any, store: Path) -
     assert rows[1].value is None
 
 
-def test_flatten_adds_the_fields_beside_the_message_columns(spark: Any, store: Path) -> None:
+def test_the_flatten_setting_adds_body_fields_beside_the_message_columns(spark: Any, store: Path) -> None:
     """flatten saves the value.* everywhere, and refuses names that are taken."""
     text = source(store, "json") + "decode: {format: json, schema: 'id BIGINT, KEYS STRING', flatten: true}\n"
     with pytest.raises(ConfigError, match=r"p\.yaml:2: 'decode\.flatten': .*KEYS"):
@@ -285,7 +287,7 @@ def test_flatten_adds_the_fields_beside_the_message_columns(spark: Any, store: P
         ("topic: out", "topci: out", r"p\.yaml:18: 'sinks\[2\]\.topci': .*did you mean 'topic'"),
     ],
 )
-def test_mistakes_in_queries_are_found_before_the_run(
+def test_mistakes_in_sql_steps_are_found_before_the_pipeline_runs(
     spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, says: str
 ) -> None:
     """The option ``--dry-run`` lets Spark analyze the queries, and the error names the line of the file."""
@@ -302,7 +304,9 @@ def test_mistakes_in_queries_are_found_before_the_run(
     assert "hunter2" not in str(failure.value)
 
 
-def test_explained_plans_contain_no_secret(spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explained_plans_of_a_pipeline_contain_no_secret(
+    spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A plan is shown to colleagues, who must not read a password in it."""
     monkeypatch.setenv("FLINTMQ_TEST_SECRET", "hunter2")
     text = source(store, "json") + "steps: [{view: v, sql: \"SELECT 'hunter2' AS leak, body FROM messages\"}]\n"
@@ -315,7 +319,7 @@ def test_explained_plans_contain_no_secret(spark: Any, store: Path, monkeypatch:
 
 
 @pytest.mark.usefixtures("needs")
-def test_one_run_fills_every_sink(spark: Any, store: Path, served: Served, tmp_path: Path) -> None:
+def test_one_pipeline_run_writes_to_every_sink(spark: Any, store: Path, served: Served, tmp_path: Path) -> None:
     """Parquet, Delta, a database, the console and another topic get the same rows of one batch; a second run is refused."""
     shown.clear()
     text = source(store, "json") + DECODE["json"] % "fail"
@@ -351,7 +355,7 @@ def test_one_run_fills_every_sink(spark: Any, store: Path, served: Served, tmp_p
 
 
 @pytest.mark.usefixtures("needs")
-def test_a_run_over_an_empty_topic_succeeds_without_rows(spark: Any, served: Served, tmp_path: Path) -> None:
+def test_a_pipeline_run_over_an_empty_topic_succeeds_without_rows(spark: Any, served: Served, tmp_path: Path) -> None:
     """An empty topic must cause neither an error nor a wait."""
     text = f"source: {{nameServer: '{served.namesrv}', subscribe: out}}\n" + DECODE["json"] % "fail"
     text += f"sinks: [{{format: parquet, path: {tmp_path / 'p'}}}, {{format: delta, path: {tmp_path / 'd'}}}]\n"
@@ -397,7 +401,7 @@ def stream(served: Served, tmp_path: Path, *sinks: str, topic: str = "json") -> 
 
 
 @pytest.mark.usefixtures("needs")
-def test_a_second_run_writes_only_new_rows_to_every_sink(spark: Any, served: Served, tmp_path: Path) -> None:
+def test_a_second_pipeline_run_writes_only_new_rows_to_every_sink(spark: Any, served: Served, tmp_path: Path) -> None:
     """Each sink takes what has come since, once; also when the first run died before it had noted its last batch.
 
     Parquet and Delta know a batch that comes again. The database and the topic get it again, with its number or transaction.
@@ -452,7 +456,7 @@ def test_a_second_run_writes_only_new_rows_to_every_sink(spark: Any, served: Ser
 
 
 @pytest.mark.usefixtures("needs")
-def test_the_watermark_closes_windows(spark: Any, served: Served, tmp_path: Path) -> None:
+def test_the_watermark_of_a_streaming_pipeline_closes_time_windows(spark: Any, served: Served, tmp_path: Path) -> None:
     """Without the watermark of the file, an aggregate could never be appended to a sink."""
     text = stream(served, tmp_path, f"{{format: delta, path: {tmp_path / 'sums'}, from: sums}}")
     text = text.replace("stream: {", "stream: {watermark: {column: storeTimestamp, delay_ms: 1s}, ")
@@ -468,7 +472,7 @@ def test_the_watermark_closes_windows(spark: Any, served: Served, tmp_path: Path
         go(spark, no_watermark.replace("checkpoint}", "checkpoint2}"))
 
 
-def test_a_stream_that_fails_stops_the_others(spark: Any, served: Served, tmp_path: Path) -> None:
+def test_a_failing_stream_of_a_pipeline_stops_its_other_streams(spark: Any, served: Served, tmp_path: Path) -> None:
     """One bad body: the run ends with an error that names sink and message, and no query is left running."""
     served.send("json", [BAD], 3)
     text = stream(served, tmp_path, "{format: console}", f"{{format: parquet, path: {tmp_path / 'p'}}}")

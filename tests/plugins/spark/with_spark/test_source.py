@@ -48,7 +48,7 @@ def test_columns_are_pruned_by_schema_and_by_option(spark: Any, filled: Path) ->
         spark.read.format("flintmq").schema("queueOffset string").load(str(filled)).count()
 
 
-def test_pushed_filters_do_not_change_the_rows_of_a_query(spark: Any, filled: Path) -> None:
+def test_filters_pushed_down_to_the_source_do_not_change_the_rows_of_a_query(spark: Any, filled: Path) -> None:
     """The same rows with and without; OR and functions are left to Spark."""
     plain = spark.read.format("flintmq").load(str(filled))
     pushed = spark.read.format("flintmq").option("pushdown", True).load(str(filled))
@@ -91,7 +91,7 @@ def drained(spark: Any, root: Path, work: Path, **options: str) -> list[dict[str
     return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
 
-def test_an_available_now_stream_keeps_its_limits_and_ends(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_an_available_now_stream_keeps_its_batch_limits_and_ends(spark: Any, filled: Path, tmp_path: Path) -> None:
     """AvailableNow in batches of the size asked for; a restart has nothing left to do; the progress tells the newest offset."""
     progress = drained(spark, filled, tmp_path, maxOffsetsPerTrigger="70")
     assert [one["numInputRows"] for one in progress] == [70, 70, 70, 70, 20]
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_another_store_stops_the_query(spark: Any, filled: Path,
         drained(spark, tmp_path / "other", tmp_path)
 
 
-def test_messages_deleted_during_a_query_are_reported_as_loss(spark: Any, filled: Path, tmp_path: Path) -> None:
+def test_messages_deleted_during_a_query_are_reported_as_data_loss(spark: Any, filled: Path, tmp_path: Path) -> None:
     """The query fails by default, and the error names the option that lets it continue."""
     root = tmp_path / "store"
     shutil.copytree(filled, root)
