@@ -22,7 +22,7 @@ from flintmq.testing.store import snapshot
 from .conftest import FILE_BYTES, SEGMENT_BYTES, EndedError, EndingWriter, Live, prefix, verified
 
 
-def test_a_backup_of_a_store_in_use_restores_the_prefix_of_its_log(live: Live) -> None:
+def test_a_backup_of_a_store_in_use_restores_a_prefix_of_the_stores_log(live: Live) -> None:
     """What was not visible when it was made is not in it; the rest is, byte for byte, with queues, index and offsets."""
     live.put(40)
     live.commit(behind=3)
@@ -188,7 +188,7 @@ def test_a_damaged_log_end_after_a_clean_stop_is_refused(live: Live) -> None:
     live.open()
 
 
-def test_a_backup_of_the_folder_of_several_brokers_is_refused(live: Live) -> None:
+def test_a_backup_of_a_folder_with_the_stores_of_several_brokers_is_refused(live: Live) -> None:
     """Each of ``--brokers`` has a store of its own; what lies beside them is no store without messages."""
     live.put(1)
     (live.folder / "config").mkdir()
@@ -196,7 +196,7 @@ def test_a_backup_of_the_folder_of_several_brokers_is_refused(live: Live) -> Non
         live.back_up(store=live.folder, target=live.folder.with_name("backup"))
 
 
-def test_a_backup_of_another_store_into_the_same_folder_is_refused(live: Live, tmp_path: Path) -> None:
+def test_a_backup_into_the_backup_folder_of_another_store_is_refused(live: Live, tmp_path: Path) -> None:
     """Also one whose log is longer."""
     live.put(20)
     live.back_up()
@@ -214,7 +214,7 @@ def test_a_backup_of_another_store_into_the_same_folder_is_refused(live: Live, t
         other.store.close()
 
 
-def test_a_backup_of_a_log_cut_before_the_backups_end_is_refused(live: Live) -> None:
+def test_a_backup_of_a_log_that_was_truncated_before_the_end_of_the_last_backup_is_refused(live: Live) -> None:
     """It has other bytes where the backup has those that a power cut took."""
     live.put(30)
     live.back_up()
@@ -253,7 +253,7 @@ def test_a_stopped_store_is_copied_to_its_end(live: Live) -> None:
     live.open()
 
 
-def test_messages_deleted_by_retention_stay_in_the_backup_unless_pruned(live: Live) -> None:
+def test_messages_deleted_by_retention_stay_in_the_backup_unless_pruning_is_requested(live: Live) -> None:
     """Either is whole; a part that was never backed up is told, and only a pruned backup can go on behind it."""
     live.put(60)
     first = live.back_up()

@@ -41,7 +41,7 @@ def test_a_restored_store_accepts_messages_in_a_new_epoch(live: Live) -> None:
         assert len(store.reader.query_message("T", "k7", 10, 0, 2**62)[0]) == 1
 
 
-def test_a_restore_keeps_the_file_sizes_of_the_store(live: Live) -> None:
+def test_a_restored_store_keeps_its_configured_file_sizes(live: Live) -> None:
     """A store opens with the sizes it was made with only; the command line's count more."""
     live.put(60)
     live.back_up()
@@ -54,7 +54,7 @@ def test_a_restore_keeps_the_file_sizes_of_the_store(live: Live) -> None:
     assert {path.stat().st_size for path in other.glob("consumequeue/*/*/*")} == {6_000_000}
 
 
-def test_a_backup_has_offsets_from_before_and_topics_from_after_the_log(
+def test_a_backup_copies_consumer_offsets_before_the_log_and_topics_after_the_log(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group never passes over what came meanwhile, and each message has its topic."""
@@ -136,7 +136,9 @@ def test_a_broker_does_not_start_on_an_unfinished_restore(live: Live) -> None:
     ]
 
 
-def test_a_start_rebuilds_the_queues_of_a_restore_without_queues(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_start_rebuilds_the_queues_of_a_store_restored_without_queues(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log is whole then, and queues are made from it."""
     live.put(30)
     live.put(7, queue_id=2)
@@ -232,7 +234,7 @@ def _resealed(raw: bytes, change: object) -> bytes:
     return msgspec.json.encode({"format": 1, "digest": digest_of(inner), "backup": msgspec.Raw(inner)})
 
 
-def test_an_empty_store_can_be_restored_but_an_empty_folder_cannot(live: Live) -> None:
+def test_a_backup_of_an_empty_store_can_be_restored_but_an_empty_folder_cannot(live: Live) -> None:
     """The first backup of a new broker is one; a folder without any is not."""
     made = live.back_up()
     assert made.manifest.end_offset_bytes == 0

@@ -18,7 +18,7 @@ def put(root: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_tables_are_listed_with_positions_first_and_names_last(tmp_path: Path) -> None:
+def test_position_tables_are_listed_before_the_tables_of_topics_and_groups(tmp_path: Path) -> None:
     """Notes before the table that they go into; nothing that is no table."""
     for name in ("topics.json", "topics.json.bak", "consumerOffset.json", "delayOffset.json", "other.json", "x.tmp"):
         put(tmp_path, f"config/{name}", "{}")
@@ -81,7 +81,7 @@ def test_each_file_of_a_broker_is_backed_up_or_documented_as_excluded(tmp_path: 
     assert [name for name in sorted(left) if f"`{name}`" not in not_in_it] == []
 
 
-def test_reading_waits_for_a_table_that_is_being_written(tmp_path: Path) -> None:
+def test_reading_a_table_waits_until_its_writing_is_complete(tmp_path: Path) -> None:
     """RocketMQ removes the file before it renames the new one, and writes it in pieces."""
     path = put(tmp_path, "config/consumerOffset.json.bak", "{}").with_suffix("")
     states = iter(['{"offsetTable":', "", '{"offsetTable":{}}'])

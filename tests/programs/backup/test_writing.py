@@ -19,7 +19,7 @@ class Clock:
         self.now_s += seconds
 
 
-def test_the_byte_rate_stays_below_its_limit() -> None:
+def test_the_byte_rate_of_a_backup_stays_below_its_limit() -> None:
     """Each piece waits for the ones before it; time that a slow disk took is not made up for in a rush."""
     clock = Clock()
     pace = Pace(1_000, lambda: clock.now_s, clock.sleep)
@@ -41,7 +41,7 @@ def test_a_backup_without_a_byte_rate_limit_does_not_wait() -> None:
     assert clock.slept == []
 
 
-def test_zeros_are_written_as_holes(tmp_path: Path) -> None:
+def test_blocks_of_zeros_are_written_as_holes_of_a_sparse_file(tmp_path: Path) -> None:
     """A file may be mostly empty; what was behind the part before is forgotten."""
     path = tmp_path / "deep" / "file"
     path.parent.mkdir()

@@ -16,7 +16,7 @@ def test_the_confidence_interval_uses_students_distribution() -> None:
     assert found.half_width == pytest.approx(2.776 * math.sqrt(2.5) / math.sqrt(5), rel=1e-3)
 
 
-def test_a_single_round_has_an_infinite_interval() -> None:
+def test_a_single_round_has_an_infinite_confidence_interval() -> None:
     found = estimate([7.0])
     assert (found.mean, found.low) == (7.0, 0.0)
     assert math.isinf(found.high)
@@ -33,6 +33,6 @@ def test_ratios_are_computed_within_each_round() -> None:
     assert ratio([], []) is None
 
 
-def test_many_rounds_use_the_normal_distribution() -> None:
+def test_the_confidence_interval_of_many_rounds_uses_the_normal_distribution() -> None:
     values = [float(n % 2) for n in range(100)]
     assert estimate(values).half_width == pytest.approx(1.96 * 0.50252 / 10, rel=1e-3)

@@ -66,7 +66,7 @@ class LyingPlugin:
         register(FlushStrategy("lying", Nothing, synchronous=True))
 
 
-def test_contenders_are_parsed_from_names_with_settings() -> None:
+def test_flush_strategies_to_compare_are_parsed_from_names_with_settings() -> None:
     assert parse_contender("group_commit") == Contender("group_commit", "group_commit", ())
     found = parse_contender("flush/group_commit:interval_ms=1:sync_flush_timeout_ms=9")
     assert found.strategy == "flush/group_commit"
@@ -76,7 +76,7 @@ def test_contenders_are_parsed_from_names_with_settings() -> None:
             parse_contender(wrong)
 
 
-def test_each_contender_runs_first_in_some_round(tmp_path: Path) -> None:
+def test_each_compared_flush_strategy_runs_first_in_some_round(tmp_path: Path) -> None:
     """Who always runs after another would inherit its dirty pages, or its warm caches."""
     plan = plan_of(tmp_path, "a", "b", "c")
     orders = ["".join(one.label for one in plan.order(n)) for n in range(4)]
@@ -113,7 +113,7 @@ def test_a_flush_benchmark_report_has_every_figure(made: FlushReport) -> None:
     assert set(by_label["commit_real_time"].ratios) >= {"rate", "p50_ms"}
 
 
-def test_the_report_has_the_messages_lost_in_a_power_cut(made: FlushReport) -> None:
+def test_the_report_contains_the_messages_lost_in_a_simulated_power_cut(made: FlushReport) -> None:
     """Counted on a disk that knows what was synced: nothing behind a sync, something before one."""
     synced, *others = (one.power_cut for one in made.strategies)
     assert synced is not None
@@ -144,7 +144,7 @@ def test_messages_lost_by_a_strategy_that_never_syncs_are_counted(tmp_path: Path
     assert found.lost_messages == found.acknowledged_messages > 0
 
 
-def test_invalid_contenders_are_refused_before_measuring(tmp_path: Path) -> None:
+def test_invalid_flush_strategies_are_refused_before_measuring(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="group_comit"):
         bench_flush(plan_of(tmp_path, "group_comit"), asyncio.run, "asyncio")
     with pytest.raises(ConfigError, match="interval"):
@@ -152,7 +152,9 @@ def test_invalid_contenders_are_refused_before_measuring(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_wait_for_a_quiet_machine_ends_when_it_is_quiet_or_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_an_idle_machine_ends_when_the_machine_is_idle_or_after_a_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It ends when the machine is quiet, or when the time is up; and does not look when it need not."""
     looks = iter([0.0, 1000.0, 1000.0, 1000.0])
     monkeypatch.setattr(machine, "machine_busy_s", lambda: next(looks))
@@ -178,7 +180,7 @@ def a_round(label: str, number: int, **figures: float) -> FlushRound:
     )
 
 
-def test_doubtful_results_are_reported_as_doubts(tmp_path: Path) -> None:
+def test_reasons_to_doubt_the_results_are_listed_in_the_report(tmp_path: Path) -> None:
     """A figure that cannot be trusted must say so by itself."""
     plan = plan_of(tmp_path, "a", rounds=1)
     quiet = {"disk": {"filesystem": "ext4", "folder": "/x"}, "cores": 2}
@@ -191,7 +193,7 @@ def test_doubtful_results_are_reported_as_doubts(tmp_path: Path) -> None:
     assert doubts(plan_of(tmp_path, "a", rounds=5), [a_round("a", 0)], quiet) == []
 
 
-def test_ratios_are_relative_to_the_first_contender(tmp_path: Path) -> None:
+def test_ratios_are_relative_to_the_first_compared_flush_strategy(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "a", "b")
     rounds = [a_round("a", 0, rate=10), a_round("b", 0, rate=20), a_round("b", 1, rate=10), a_round("a", 1, rate=5)]
     first, second = summarize(plan, rounds, {})

@@ -11,7 +11,7 @@ from flintmq.programs.bench.flush_report import check_report, diff_reports
 from flintmq.tests.support.bench_reports import a_report
 
 
-def test_reports_of_one_machine_are_compared_by_ratio() -> None:
+def test_benchmark_reports_of_one_machine_are_compared_by_ratio() -> None:
     first, second = a_report(100), a_report(150)
     second["environment"]["disk"]["folder"] = "/b"
     found = diff_reports(first, second)
@@ -40,6 +40,6 @@ def test_differences_between_environments_and_settings_are_listed() -> None:
 
 
 @pytest.mark.parametrize("document", [[], {}, {"report": "something"}, {"report": "flintmq bench flush", "format": 99}])
-def test_documents_that_are_no_reports_are_refused(document: Any) -> None:
+def test_documents_that_are_no_benchmark_reports_are_refused(document: Any) -> None:
     with pytest.raises(ValueError, match="file"):
         check_report(document, "file")

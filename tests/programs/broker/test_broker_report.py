@@ -53,7 +53,7 @@ def edit(store: Path, position: int, data: bytes) -> None:
         file.write(data)
 
 
-def test_the_report_after_a_clean_stop_has_only_the_log_end(tmp_path: Path) -> None:
+def test_the_start_report_after_a_clean_stop_has_only_the_end_of_the_log(tmp_path: Path) -> None:
     """But how far the log goes, and that its end was looked at."""
     end = used(tmp_path)
     with flintmq.Broker(configured(tmp_path)) as broker:
@@ -66,7 +66,7 @@ def test_the_report_after_a_clean_stop_has_only_the_log_end(tmp_path: Path) -> N
     assert facts["records that were dispatched again"] == "none: the queues had all"
 
 
-def test_the_report_lists_cuts_and_damage_with_their_quarantine_files(tmp_path: Path) -> None:
+def test_the_start_report_lists_truncations_and_damage_with_their_quarantine_files(tmp_path: Path) -> None:
     """Where the log was cut and why, where damage was taken out, and which files of the quarantine have it."""
     end = used(tmp_path)
     (tmp_path / "abort").touch()
@@ -100,7 +100,7 @@ def test_the_report_lists_cuts_and_damage_with_their_quarantine_files(tmp_path: 
     assert {one.why for one in later.quarantine.files} == {one.why.partition("; ")[0] for one in kept.values()}
 
 
-def test_the_report_lists_only_the_newest_quarantine_files(tmp_path: Path) -> None:
+def test_the_start_report_lists_only_the_newest_quarantine_files(tmp_path: Path) -> None:
     """The newest files, and how many there are in all."""
     for number in range(FILES_MAX + 10):
         (tmp_path / f"{number:020d}-0.cut").write_bytes(b"x" * 10)

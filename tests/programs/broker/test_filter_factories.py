@@ -29,14 +29,14 @@ def kernel_with(make: Callable[[str, frozenset[int]], object]) -> Kernel:
     return Kernel.assemble((), (), objects=(Plugin(),), use_entry_points=False)
 
 
-def test_built_in_filters_have_the_shape_of_filters() -> None:
+def test_the_built_in_filter_factories_return_objects_with_the_filter_interface() -> None:
     """They are made late, for the first consumer that asks."""
     kernel = Kernel.assemble((), (*BUILTIN_PLUGINS, ProcessorsPlugin()), use_entry_points=False)
     for name, expression in (("TAG", "a || b"), ("SQL92", "a > 5")):
         FILTER.check_made(kernel.describe()[0].origin, name, filter_factory(kernel, name)(expression, frozenset()))
 
 
-def test_an_expression_on_which_a_factory_raises_is_refused_and_counted() -> None:
+def test_an_expression_on_which_a_filter_factory_raises_is_refused_and_counted() -> None:
     def make(expression: str, codes: frozenset[int]) -> object:
         raise KeyError(expression)
 

@@ -37,7 +37,7 @@ def test_another_thread_can_pull_from_an_embedded_broker(tmp_path: Path) -> None
         assert broker.pull("Orders", queue_id, 7, group="G").status is PullStatus.OFFSET_ILLEGAL
 
 
-def test_the_loops_thread_can_pull_and_commit_without_waiting(tmp_path: Path) -> None:
+def test_the_thread_of_the_event_loop_can_pull_and_commit_without_waiting(tmp_path: Path) -> None:
     """The offset that comes with a pull is its group's."""
 
     async def run() -> None:
@@ -61,7 +61,7 @@ def test_an_in_process_pull_filters_by_tags_and_sql92(tmp_path: Path) -> None:
         assert [message.body for message in by_sql.messages] == [b"C"]
 
 
-def test_an_in_process_pull_is_refused_as_a_clients_pull(tmp_path: Path) -> None:
+def test_an_in_process_pull_is_refused_for_the_same_reasons_as_a_pull_of_a_client(tmp_path: Path) -> None:
     """A broker that has stopped refuses, too."""
     with flintmq.Broker(config(tmp_path)) as broker:  # type: ignore[arg-type]
         with pytest.raises(RefusedError) as refused:

@@ -23,7 +23,7 @@ def part() -> Part:
     return Failures(3).of(MINE, "flintmq_dispatchers", "dispatcher 'd'", optional=True)
 
 
-def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(part: Part) -> None:
+def test_sys_exit_in_a_plugin_dispatcher_counts_as_a_failure_of_the_plugin(part: Part) -> None:
     """It must not end the broker."""
     dispatcher: Any = types.SimpleNamespace(dispatch=sys.exit)
     IsolatedDispatcher(dispatcher, part, essential=False).dispatch(sample_batch(0))
@@ -32,7 +32,7 @@ def test_sys_exit_in_a_plugin_is_a_failure_like_any_other(part: Part) -> None:
         IsolatedDispatcher(dispatcher, part, essential=True).dispatch(sample_batch(0))
 
 
-def test_status_says_why_a_dispatcher_is_off(part: Part) -> None:
+def test_status_shows_why_a_failing_dispatcher_was_switched_off(part: Part) -> None:
     calls: list[object] = []
 
     def fails(batch: object) -> None:
@@ -68,7 +68,7 @@ class Recorder:
         self.closed = True
 
 
-def test_an_essential_dispatcher_raises_through_and_is_never_off() -> None:
+def test_errors_of_an_essential_dispatcher_are_raised_and_never_switch_it_off() -> None:
     part = Failures(1).of(MINE, "flintmq_dispatchers", "dispatcher 'd'", optional=False)
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=True)
@@ -80,7 +80,7 @@ def test_an_essential_dispatcher_raises_through_and_is_never_off() -> None:
 
 
 @pytest.mark.parametrize("error", [StoreFullError("full"), StoreFencedError("fenced")])
-def test_store_errors_pass_through_the_isolation(error: Exception, part: Part) -> None:
+def test_store_errors_in_a_plugin_dispatcher_are_raised_to_the_caller(error: Exception, part: Part) -> None:
     """Dispatch stands still on a full disk and goes on later: isolating would lose the batch."""
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=False)
@@ -91,7 +91,7 @@ def test_store_errors_pass_through_the_isolation(error: Exception, part: Part) -
     assert (part.errors, part.why_off) == (0, "")
 
 
-def test_isolated_dispatchers_are_closed_without_raising(part: Part) -> None:
+def test_closing_a_plugin_dispatcher_never_raises_the_plugins_errors(part: Part) -> None:
     recorder = Recorder()
     isolated = IsolatedDispatcher(recorder, part, essential=False)
     isolated.close()

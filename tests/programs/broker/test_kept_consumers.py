@@ -90,7 +90,7 @@ def killed(broker: EmbeddedBroker) -> None:
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
-def test_pulls_member_lists_and_locks_work_directly_after_a_restart(
+def test_consumers_can_pull_list_members_and_lock_queues_directly_after_a_broker_restart(
     broker: EmbeddedBroker, clock: VirtualClock, end: Callable[[EmbeddedBroker], None]
 ) -> None:
     """Java's clients send the next heartbeat up to 30 s later; until then they pull, rebalance and renew their locks."""
@@ -115,7 +115,9 @@ def test_pulls_member_lists_and_locks_work_directly_after_a_restart(
         assert [notice.code for notice in one.notices] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
 
 
-def test_registrations_survive_two_restarts_in_succession(broker: EmbeddedBroker, clock: VirtualClock) -> None:
+def test_consumer_registrations_survive_two_broker_restarts_in_succession(
+    broker: EmbeddedBroker, clock: VirtualClock
+) -> None:
     """And so are those that had no time to come back before it."""
     with closing(Wire(broker.address)) as one, closing(Wire(broker.address)) as two:
         heartbeat(one, "one")
@@ -136,7 +138,7 @@ def test_registrations_survive_two_restarts_in_succession(broker: EmbeddedBroker
         assert members(one) == []
 
 
-def test_a_changed_subscription_replaces_the_kept_subscription(broker: EmbeddedBroker) -> None:
+def test_a_changed_subscription_replaces_the_subscription_kept_from_before_a_restart(broker: EmbeddedBroker) -> None:
     """A pull names the version of its subscription: an older one would have it refused."""
     with closing(Wire(broker.address)) as one:
         heartbeat(one, "one", sub_string="red")
@@ -152,7 +154,7 @@ def test_a_changed_subscription_replaces_the_kept_subscription(broker: EmbeddedB
     assert found.sub_string == "red"
 
 
-def test_an_offset_reset_is_refused_while_members_have_not_returned(broker: EmbeddedBroker) -> None:
+def test_an_offset_reset_is_refused_while_members_have_not_returned_after_a_restart(broker: EmbeddedBroker) -> None:
     """A reset that reaches only some members is undone by the next commit of the others."""
     with closing(Wire(broker.address)) as one, closing(Wire(broker.address)) as two:
         heartbeat(one, "one")

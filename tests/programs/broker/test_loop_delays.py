@@ -5,7 +5,7 @@ from __future__ import annotations
 from flintmq.programs.broker.loop_delays import LOOKS, LoopDelays
 
 
-def test_the_median_delay_needs_enough_samples() -> None:
+def test_the_median_delay_of_the_event_loop_needs_enough_samples() -> None:
     """The first seconds of a broker say nothing."""
     delays = LoopDelays(0.1)
     for _ in range(LOOKS - 1):
@@ -16,7 +16,7 @@ def test_the_median_delay_needs_enough_samples() -> None:
     assert delays.busiest() == "here"
 
 
-def test_single_long_delays_do_not_mark_a_loop_as_slow() -> None:
+def test_single_long_delays_do_not_mark_an_event_loop_as_slow() -> None:
     """They are told one by one, by another rule; and a loop that is quick again is not slow any more."""
     delays = LoopDelays(0.1)
     for number in range(LOOKS):

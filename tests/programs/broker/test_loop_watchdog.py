@@ -15,7 +15,7 @@ from flintmq.programs.broker.loop_delays import LoopDelays
 from flintmq.programs.broker.loop_watchdog import LoopWatchdog
 
 
-def test_a_running_loop_causes_no_report_and_the_watchdog_stops_at_once() -> None:
+def test_a_running_event_loop_causes_no_report_and_its_watchdog_stops_at_once() -> None:
     """And a stop is at once, though the watchdog waits for the next beat."""
 
     async def live() -> LoopWatchdog:
@@ -33,7 +33,7 @@ def test_a_running_loop_causes_no_report_and_the_watchdog_stops_at_once() -> Non
     assert not watchdog._thread.is_alive()
 
 
-def test_the_watchdog_thread_ends_with_its_loop() -> None:
+def test_the_watchdog_thread_ends_with_its_event_loop() -> None:
     async def live() -> threading.Thread:
         watchdog = LoopWatchdog(20)
         watchdog.start()
@@ -45,7 +45,7 @@ def test_the_watchdog_thread_ends_with_its_loop() -> None:
     assert not thread.is_alive()
 
 
-def test_the_stack_of_a_blocked_loop_is_reported_innermost_line_first() -> None:
+def test_the_stack_of_a_blocked_event_loop_is_reported_innermost_line_first() -> None:
     """The innermost line may belong to a library: who called it is beside it."""
     noticed = threading.Event()
 
@@ -74,7 +74,7 @@ def test_the_stack_of_a_blocked_loop_is_reported_innermost_line_first() -> None:
     assert "<locals>.live" in watchdog.last
 
 
-def test_a_permanently_slow_loop_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permanently_slow_event_loop_is_an_alarm(caplog: pytest.LogCaptureFixture) -> None:
     """At a median of 400 ms nobody was told anything, because no single block took 500."""
     told = threading.Event()
 

@@ -9,7 +9,7 @@ from flintmq.config.sections.service import AdmissionSection
 from flintmq.programs.broker.plugin_server import Pools
 
 
-def test_a_pool_is_created_once_with_its_own_or_the_admin_capacity() -> None:
+def test_a_thread_pool_is_created_once_with_its_own_capacity_or_that_of_the_admin_pool() -> None:
     """Two processors that name one queue share its bound."""
     admission = AdmissionSection(send_queue=7, admin_queue=5)
     pools = Pools(AsyncExitStack(), admission)
@@ -19,7 +19,7 @@ def test_a_pool_is_created_once_with_its_own_or_the_admin_capacity() -> None:
     assert set(pools.by_name) == {"send", "mine"}
 
 
-def test_threads_of_a_pool_are_shared_and_end_with_the_broker() -> None:
+def test_processors_share_the_threads_of_a_pool_which_end_with_the_broker() -> None:
     """A plugin's pool of threads must not outlive the broker that it serves."""
 
     async def live() -> None:
@@ -32,7 +32,7 @@ def test_threads_of_a_pool_are_shared_and_end_with_the_broker() -> None:
     asyncio.run(live())
 
 
-def test_pools_publish_the_number_of_waiting_requests() -> None:
+def test_thread_pools_publish_the_number_of_waiting_requests() -> None:
     """Under RocketMQ's names: four of them in request 28, all that there are as a metric."""
     pools = Pools(AsyncExitStack(), AdmissionSection(send_queue=7))
     pools.get("send").waiting = 3

@@ -44,7 +44,7 @@ class SlowToClose(OsDisk):
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_canceled_stop_closes_the_store_before_it_returns(tmp_path: Path, times: int) -> None:
+def test_a_canceled_stop_of_a_broker_closes_the_store_before_it_returns(tmp_path: Path, times: int) -> None:
     """``asyncio.timeout`` around a stop: what is opened next must find the store free and clean."""
     disk = SlowToClose()
 
@@ -68,7 +68,7 @@ def test_a_canceled_stop_closes_the_store_before_it_returns(tmp_path: Path, time
     asyncio.run(run())
 
 
-def test_a_loop_that_ends_during_a_stop_closes_the_store(tmp_path: Path) -> None:
+def test_the_store_is_closed_if_the_event_loop_ends_during_a_stop_of_the_broker(tmp_path: Path) -> None:
     """``asyncio.run`` cancels every task when its main one ends, those of the stop as well."""
     disk = SlowToClose()
 
@@ -142,7 +142,7 @@ def test_sys_exit_in_the_program_stops_its_broker_cleanly(tmp_path: Path) -> Non
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_to_its_end_returns_the_result_or_raises_the_error() -> None:
+def test_in_thread_to_its_end_returns_the_functions_result_or_raises_its_error() -> None:
     async def fails() -> None:
         raise ValueError("wrong")
 
@@ -158,7 +158,7 @@ def test_to_its_end_returns_the_result_or_raises_the_error() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(4), ValueError("wrong")])
-def test_an_error_of_the_main_coroutine_is_raised(error: BaseException) -> None:
+def test_run_to_end_raises_the_error_of_its_coroutine(error: BaseException) -> None:
     async def run() -> None:
         raise error
 
@@ -166,7 +166,7 @@ def test_an_error_of_the_main_coroutine_is_raised(error: BaseException) -> None:
         run_to_end("asyncio", run())
 
 
-def test_a_missing_loop_package_raises_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_event_loop_package_raises_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
     async def run() -> int:

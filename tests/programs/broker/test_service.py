@@ -45,7 +45,7 @@ class Handles:
         return delay_s
 
 
-def test_timers_repeat_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_of_a_service_repeat_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """``every`` at one interval, ``pace`` at what the work itself asks for."""
 
     def test(loop: asyncio.AbstractEventLoop) -> None:
@@ -61,7 +61,7 @@ def test_timers_repeat_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> Non
     run(test)
 
 
-def test_a_failed_timer_is_logged_and_continues(
+def test_the_error_of_a_timer_is_logged_and_the_timer_continues(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where somebody else takes note of it, a plugin's failures for instance: then it is not logged twice."""
@@ -81,7 +81,7 @@ def test_a_failed_timer_is_logged_and_continues(
     run(test)
 
 
-def test_a_plugin_timer_that_fails_too_often_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_of_a_plugin_is_ended_after_too_many_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its failures are the plugin's, not the broker's."""
 
     def test(loop: asyncio.AbstractEventLoop) -> None:
@@ -101,7 +101,7 @@ def test_a_plugin_timer_that_fails_too_often_ends(monkeypatch: pytest.MonkeyPatc
     run(test)
 
 
-def test_timers_can_run_at_once_and_do_not_run_after_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_can_be_run_immediately_and_do_not_run_after_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stop cancels all; one that is just running does not come back."""
 
     def test(loop: asyncio.AbstractEventLoop) -> None:

@@ -122,7 +122,7 @@ def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_in", ["start", "ready", "withdraw", "stop", "persist"])
-def test_a_failing_service_of_a_plugin_is_counted_and_others_run(tmp_path: Path, fails_in: str) -> None:
+def test_the_error_of_a_plugin_service_is_counted_and_the_remaining_services_run(tmp_path: Path, fails_in: str) -> None:
     """One feature's defect must not keep a broker from starting or stopping."""
     feature = Feature(fails_in)
 
@@ -138,7 +138,7 @@ def test_a_failing_service_of_a_plugin_is_counted_and_others_run(tmp_path: Path,
     assert "stop two" in feature.life
 
 
-def test_a_service_without_required_methods_stops_the_start(tmp_path: Path) -> None:
+def test_a_plugin_service_without_required_methods_makes_the_start_fail(tmp_path: Path) -> None:
     """A mistake is found at the start, not at the stop."""
 
     class Broken:
@@ -160,7 +160,7 @@ def test_a_service_without_required_methods_stops_the_start(tmp_path: Path) -> N
         ("on_stored", lambda self: None, r"expected on_stored\(stored\), a plain method; found"),
     ],
 )
-def test_an_optional_method_with_other_arguments_stops_the_start(
+def test_an_optional_service_method_with_wrong_arguments_makes_the_start_fail(
     tmp_path: Path, method: str, function: Any, expected: str
 ) -> None:
     """The ports say what each method of a service is called with."""
@@ -202,7 +202,7 @@ def test_alarms_of_a_service_can_be_a_generator(tmp_path: Path) -> None:
     assert "shop.closed" in asyncio.run(live())
 
 
-def test_an_intake_step_redirects_and_refuses_by_property(tmp_path: Path) -> None:
+def test_an_intake_step_of_a_plugin_redirects_or_refuses_messages_by_a_property(tmp_path: Path) -> None:
     """A message that names the step's property lies in the feature's topic; others, and the topic itself, are as ever."""
 
     async def live() -> None:
@@ -312,7 +312,9 @@ class Worded:
         (None, "NoneType"),
     ],
 )
-def test_words_of_the_ready_line_are_checked_and_quoted(tmp_path: Path, words: Any, error: str) -> None:
+def test_the_words_that_a_service_adds_to_the_ready_line_are_checked_and_quoted(
+    tmp_path: Path, words: Any, error: str
+) -> None:
     """Scripts split the line at blanks and equal signs: a plugin's text must not become another word, or a line."""
 
     class Speaks:

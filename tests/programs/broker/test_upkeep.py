@@ -33,7 +33,7 @@ def api(**parts: Any) -> BrokerApi:
     return cast("BrokerApi", SimpleNamespace(**parts))
 
 
-def test_a_table_that_cannot_be_written_at_the_stop_does_not_prevent_the_others(
+def test_the_remaining_tables_are_written_at_a_stop_if_writing_one_table_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A full disk loses one table at most; topics without notes are as they are on disk."""
@@ -56,7 +56,7 @@ class Timers:
     pace = every
 
 
-def test_clients_without_heartbeats_lose_their_connections() -> None:
+def test_connections_of_clients_without_heartbeats_are_closed() -> None:
     """Their queues go to others only when they are gone."""
     closed: list[str] = []
     channel = SimpleNamespace(close=closed.append)
@@ -67,7 +67,7 @@ def test_clients_without_heartbeats_lose_their_connections() -> None:
     assert closed == ["no heartbeat for too long"] * 2
 
 
-def test_held_pulls_are_answered_before_the_broker_stops_listening() -> None:
+def test_long_polling_pulls_are_answered_before_the_broker_stops_listening() -> None:
     """A client that waits for half a minute learns at once that there is nothing."""
     released: list[str] = []
     held = SimpleNamespace(release_all=lambda: released.append("all"))

@@ -77,7 +77,7 @@ def test_a_topic_can_be_created_on_one_broker_or_cluster(cli: RunCommand, tmp_pa
         assert brokers_of("Nowhere") == []
 
 
-def test_topics_list_hides_system_topics_unless_all_is_given(cli: RunCommand, name_server: str) -> None:
+def test_topics_list_hides_system_topics_unless_the_option_all_is_given(cli: RunCommand, name_server: str) -> None:
     """A dozen topics that nobody made hide those that somebody did."""
     seen = {row["topic"] for row in cli("topics", "-n", name_server, "--json").json}
     everything = {row["topic"] for row in cli("topics", "--all", "-n", name_server, "--json").json}
@@ -101,7 +101,9 @@ def test_groups_are_created_shown_and_deleted(cli: RunCommand, name_server: str,
     assert cli("groups", "delete", "Readers", *where).code == 1
 
 
-def test_groups_show_warns_of_conflicting_subscriptions(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_the_command_groups_show_warns_of_conflicting_subscriptions(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """Half a group that filters otherwise makes all of it miss messages: in RocketMQ nobody ever learns of it."""
 
     async def look() -> tuple[Any, Any, Any, str]:
@@ -132,7 +134,7 @@ def test_groups_show_warns_of_conflicting_subscriptions(cli: RunCommand, name_se
     assert cli("groups", "show", "Agreed", "-n", name_server).err == ""
 
 
-def test_listing_shows_answering_brokers_if_another_does_not_answer(cli: RunCommand, tmp_path: Path) -> None:
+def test_lists_show_the_answering_brokers_if_another_broker_does_not_answer(cli: RunCommand, tmp_path: Path) -> None:
     """When one is down people ask for topics and groups most of all; a script must see that the answer is not whole."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path}", "topics.default_queue_nums=1"], {})
     queues = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicName": "T"}

@@ -22,7 +22,7 @@ from .conftest import RunCommand
 QUEUE = MessageQueue("broker-a", 3, "Bench")
 
 
-def test_a_patched_send_frame_decodes_with_new_time_and_id() -> None:
+def test_a_send_frame_patched_for_reuse_is_decoded_with_a_new_time_and_message_id() -> None:
     """Patching in place must leave a frame that decodes, with the new time and an id of its own each time."""
     frame = SendFrame(7, QUEUE, b"body", 1)
     seen = set()
@@ -35,7 +35,7 @@ def test_a_patched_send_frame_decodes_with_new_time_and_id() -> None:
     assert len(seen) == 3
 
 
-def test_a_patched_batch_frame_decodes_with_an_id_per_message() -> None:
+def test_a_batch_frame_patched_for_reuse_is_decoded_with_a_new_id_per_message() -> None:
     """Every message of a batch has an id of its own."""
     command = decode_command(bytes(SendFrame(0, QUEUE, b"body", 5).next(b"1700000000123", 10))[4:])
     assert command.code == RequestCode.SEND_BATCH_MESSAGE
@@ -45,7 +45,7 @@ def test_a_patched_batch_frame_decodes_with_an_id_per_message() -> None:
 
 
 @pytest.mark.parametrize("queue_offset", [0, 7, 12_345_678_901])
-def test_a_pull_frame_decodes_with_any_queue_offset(queue_offset: int) -> None:
+def test_a_pull_frame_patched_for_reuse_is_decoded_with_any_queue_offset(queue_offset: int) -> None:
     """Offsets of every width make whole frames."""
     frame = PullFrame(1, QUEUE, 32).next(queue_offset)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -54,7 +54,7 @@ def test_a_pull_frame_decodes_with_any_queue_offset(queue_offset: int) -> None:
     assert (header.queue_offset, header.max_msg_nums, command.opaque) == (queue_offset, 32, OPAQUE_BASE + 1)
 
 
-def test_numbers_are_read_from_an_undecoded_answer() -> None:
+def test_the_benchmark_reads_numbers_from_an_undecoded_answer() -> None:
     """Of an answer only three numbers are looked at."""
     answer = (
         b"\0\0\0\x60" + b'{"code":11,"extFields":{"nextBeginOffset":"42"},"flag":1,"opaque":1000000009,"version":1}'

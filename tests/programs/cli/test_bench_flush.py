@@ -44,7 +44,7 @@ def test_bench_flush_prints_lines_and_writes_a_report(cli: RunCommand, tmp_path:
     assert second.exists()
 
 
-def test_bench_flush_measures_a_strategy_of_a_plugin(
+def test_bench_flush_measures_a_flush_strategy_of_a_plugin(
     cli: RunCommand, plugin_module: Callable[[str, str], str], tmp_path: Path
 ) -> None:
     """What is not installed is named by its module, as in the configuration."""

@@ -41,7 +41,9 @@ async def group_of(admin: AdminClient, group: str) -> SubscriptionGroupConfig | 
     return await admin.group_config(group, address)
 
 
-def test_changing_a_permission_keeps_the_queues(cli: RunCommand, name_server: str, ask: Ask) -> None:
+def test_changing_the_permission_of_a_topic_keeps_its_queue_numbers(
+    cli: RunCommand, name_server: str, ask: Ask
+) -> None:
     """Sixteen ordered queues stay that: a change of the permission must hide no message."""
     where = ("-n", name_server)
     assert cli("topics", "create", "Wide", "--queues", 16, "--order", *where).code == 0
@@ -69,7 +71,7 @@ def test_changing_a_permission_keeps_the_queues(cli: RunCommand, name_server: st
         (("--queues", 6, "--permission", "rw"), {"read_queue_nums": 6, "write_queue_nums": 6, "perm": 7}),
     ],
 )
-def test_each_option_changes_only_its_own_field(
+def test_each_option_of_the_topics_commands_changes_only_its_own_field(
     cli: RunCommand, name_server: str, ask: Ask, given: tuple[Any, ...], changed: dict[str, Any]
 ) -> None:
     """Also what no option names is kept: a unit's flag, fewer write queues than read ones, a template's bit."""
@@ -94,7 +96,7 @@ def test_each_option_changes_only_its_own_field(
     assert ask(lambda admin: topic_of(admin, "Kept")) == TopicConfig(**fields)
 
 
-def test_create_topic_of_the_client_keeps_fields_that_are_not_given(ask: Ask) -> None:
+def test_create_topic_of_the_admin_client_keeps_fields_that_are_not_given(ask: Ask) -> None:
     """``AdminClient.create_topic`` is what consoles and programs change topics with."""
 
     async def work(admin: AdminClient) -> Any:
@@ -147,7 +149,7 @@ def test_changing_retries_keeps_the_other_fields_of_a_group(cli: RunCommand, nam
     assert cli("groups", "create", "New", *where, "--json").json == {"group": "New", "retries": 16}
 
 
-def test_create_help_shows_the_defaults(cli: RunCommand) -> None:
+def test_the_help_of_the_create_commands_shows_the_default_values(cli: RunCommand) -> None:
     """A reader sees what an option is when it is not given: for what is new, and for what is there."""
     for command, words in (
         ("topics", ("unchanged", "8", "rw")),

@@ -63,7 +63,7 @@ def test_a_shell_completes_commands_options_and_values(program: Path, shell: str
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_commands_page_has_the_completion_lines(shell: str) -> None:
+def test_the_commands_page_shows_how_to_switch_on_completion_in_each_shell(shell: str) -> None:
     """What nobody finds nobody uses."""
     assert f"{COMPLETE_VARIABLE}={shell}_source flintmq" in (ROOT / "docs" / "commands.md").read_text()
 

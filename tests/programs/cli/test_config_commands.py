@@ -55,7 +55,7 @@ def test_config_show_as_yaml_can_be_loaded(cli: RunCommand, tmp_path: Path) -> N
     assert (str(loaded.config.store.path), loaded.config.listen.port) == ("/x", 5)
 
 
-def test_config_show_as_yaml_names_omitted_secrets(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_show_as_yaml_names_the_keys_of_omitted_secrets(cli: RunCommand, tmp_path: Path) -> None:
     """Whoever keeps the YAML must know what is missing in it before a broker says so."""
     file, copy = tmp_path / "b.yaml", tmp_path / "copy.yaml"
     account = "{accessKey: somebody, secretKey: hunter2hunter2}"
@@ -139,7 +139,7 @@ def test_config_commands_accept_a_broker_conf(cli: RunCommand, tmp_path: Path) -
         ("nobodys:\n  key: 1\n", "no plugin has such a section"),
     ],
 )
-def test_config_check_finds_errors(cli: RunCommand, tmp_path: Path, text: str, said: str) -> None:
+def test_config_check_finds_errors_in_a_configuration(cli: RunCommand, tmp_path: Path, text: str, said: str) -> None:
     """Whatever would keep a broker from starting is found without starting it."""
     file = tmp_path / "b.yaml"
     file.write_text(text)
@@ -162,7 +162,7 @@ def test_config_check_finds_errors_in_sections_of_plugins(
     assert f"{file}:3" in outcome.err
 
 
-def test_plugins_lists_loaded_plugins_and_their_parts(
+def test_the_plugins_command_lists_loaded_plugins_and_their_parts(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """What is loaded, from where, and what it brought."""
@@ -203,7 +203,7 @@ plugin = Plugin()
 """
 
 
-def test_plugins_trace_lists_the_calls_of_a_start(
+def test_plugins_trace_lists_the_hook_calls_of_a_broker_start(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """What each took and made; and when the start fails, what was called until then, the culprit last."""
@@ -225,12 +225,14 @@ def test_plugins_trace_lists_the_calls_of_a_start(
         assert "built-in plugins:" in text
 
 
-def test_plugins_with_a_broker_requires_trace(cli: RunCommand) -> None:
+def test_the_plugins_command_accepts_a_broker_only_with_the_option_trace(cli: RunCommand) -> None:
     outcome = cli("plugins", "-b", "127.0.0.1:1")
     assert (outcome.code, "--trace" in outcome.err) == (2, True)
 
 
-def test_plugins_names_the_line_of_a_plugin_that_cannot_be_loaded(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_plugins_command_names_the_configuration_line_of_a_plugin_that_fails_to_load(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """The broker would refuse to start: so does the list, naming the line."""
     file = tmp_path / "b.yaml"
     file.write_text("plugins:\n  - a.b:c\n")

@@ -96,7 +96,7 @@ KEEPS_ITS_PROMISE = {
 }
 
 
-def test_config_init_prints_without_an_output_file(cli: RunCommand, tmp_path: Path) -> None:
+def test_config_init_prints_the_configuration_if_no_output_file_is_given(cli: RunCommand, tmp_path: Path) -> None:
     """For a pipe, or for a look; the schema would have no place to be seen from."""
     printed = cli("config", "init", "--for", "edge")
     assert printed.code == 0
@@ -159,7 +159,7 @@ def test_config_init_writes_a_file_with_a_secret_with_mode_600(cli: RunCommand, 
     assert stat.S_IMODE((tmp_path / "pair.yaml").stat().st_mode) == 0o600
 
 
-def test_the_yaml_names_the_schema_by_its_relative_path(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_yaml_file_names_the_json_schema_by_its_relative_path(cli: RunCommand, tmp_path: Path) -> None:
     """Both may be moved together; a blank would end the name."""
     for folder in ("conf", "my schemas"):
         (tmp_path / folder).mkdir()
@@ -184,7 +184,7 @@ def test_the_json_schema_has_the_sections_of_plugins(
     assert cli("config", "schema", "-c", file).code == 2
 
 
-def test_rocketmqs_names_in_the_schema_depend_on_the_role(cli: RunCommand) -> None:
+def test_rocketmqs_setting_names_in_the_schema_depend_on_the_role_of_the_file(cli: RunCommand) -> None:
     """RocketMQ's kvConfigPath is a setting of both; its listenPort has other bounds by nothing but its place."""
     for role, key in (("broker", "listen.port"), ("namesrv", "nameserver.port")):
         schema = cli("config", "schema", "--role", role).json

@@ -47,7 +47,9 @@ def test_a_supervised_console_ends_when_its_parents_pipe_closes(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("more", [(), ("--brokers", "2")])
-def test_run_starts_one_console_for_all_brokers(tmp_path: Path, small: list[str], more: tuple[str, ...]) -> None:
+def test_the_run_command_starts_one_console_for_all_its_brokers(
+    tmp_path: Path, small: list[str], more: tuple[str, ...]
+) -> None:
     """Of several brokers, too; a kill of the whole leaves no console behind."""
     arguments = ("run", "--console", "--store", tmp_path / "store", "--set", "console.port=0", *more, *small)
     with serving(*arguments) as (process, ready):

@@ -23,7 +23,7 @@ from .conftest import SMALL, RunCommand
 KEYS = {"FLINT_ACCESS_KEY": "admin-key", "FLINT_SECRET_KEY": "a secret of some length"}
 
 
-def test_keys_from_the_environment_sign_requests(tmp_path: Path) -> None:
+def test_access_keys_from_the_environment_sign_the_requests_of_commands(tmp_path: Path) -> None:
     """With them an administrator's request passes, without it is refused."""
     file = tmp_path / "acl.yml"
     file.write_text("accounts: [{accessKey: admin-key, secretKey: a secret of some length, admin: true}]")

@@ -68,7 +68,7 @@ def test_a_message_is_printed_as_one_line(cli: RunCommand, name_server: str, top
     assert len(cli("consume", topic, "-n", name_server, "--count", 1).out.splitlines()) == 1
 
 
-def test_raw_output_has_exactly_the_sent_bytes(name_server: str, topic: str) -> None:
+def test_the_option_raw_prints_exactly_the_sent_bytes(name_server: str, topic: str) -> None:
     body = bytes(range(256)) + HOSTILE.encode()
     sent(name_server, topic, body)
     for arguments in (("consume", topic, "--count", 1), ("query", topic, "--key", "k\x9b\u202e")):

@@ -90,7 +90,7 @@ def test_json_and_raw_output_have_the_whole_body(capsysbinary: pytest.CaptureFix
     assert capsysbinary.readouterr().out == bytes(MIB) + b"\n"
 
 
-def test_a_shortened_message_line_is_marked() -> None:
+def test_a_shortened_message_line_says_that_it_was_shortened() -> None:
     assert message_text(message_with(b"x" * 70_000)).endswith("x… (cut: --json and --raw print all of it)")
     assert message_text(message_with("ü".encode() * 50_000 + b"x")).count("ü") == 32 * 1024
     assert message_text(message_with(b"x")).endswith(" x")

@@ -177,7 +177,7 @@ def test_an_unknown_queue_or_topic_is_named(cli: RunCommand, name_server: str, t
     assert cli("consume", "no_such_topic", "-g", "g", "-n", name_server).code == 1
 
 
-def test_namesrv_addr_sets_the_name_server(
+def test_the_environment_variable_namesrv_addr_sets_the_name_server(
     cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocketMQ's tools take NAMESRV_ADDR: so do these."""
@@ -185,7 +185,7 @@ def test_namesrv_addr_sets_the_name_server(
     assert cli("send", topic, "x").code == 0
 
 
-def test_the_name_server_option_wins_over_the_environment(
+def test_the_name_server_option_overrides_the_environment_variable(
     cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever -n stands: before a command of a group, or behind it."""

@@ -73,7 +73,7 @@ def test_cards_omit_empty_fields(terminal: Callable[[int | None], None], capsys:
     ("seconds", "text"),
     [(0, "0s"), (59, "59s"), (423, "7m"), (3_600, "1h 0m"), (11_100, "3h 5m"), (187_200, "2d 4h")],
 )
-def test_time_spans_are_printed_in_short_form(seconds: int, text: str) -> None:
+def test_durations_are_printed_in_a_short_form(seconds: int, text: str) -> None:
     assert span_text(seconds) == text
 
 
@@ -124,7 +124,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_cluster_tables_fit(
+def test_tables_about_a_cluster_fit_the_width_of_the_terminal(
     cli: RunCommand,
     name_server: str,
     topic: str,
@@ -161,7 +161,7 @@ def test_cluster_tables_fit(
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", [("plugins",), ("config", "show"), ("config", "show", "--changed")], ids=" ".join)
-def test_output_of_local_commands_fits_the_terminal(
+def test_the_output_of_local_commands_fits_the_width_of_the_terminal(
     cli: RunCommand, terminal: Callable[[int | None], None], words: tuple[str, ...], columns: int | None
 ) -> None:
     """Long values, and lists of what plugins register, are broken between their words; nothing is shown as an escape."""
@@ -214,7 +214,7 @@ STORE_COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", STORE_COMMANDS, ids=" ".join)
-def test_output_of_store_commands_fits_the_terminal(
+def test_the_output_of_store_commands_fits_the_width_of_the_terminal(
     cli: RunCommand,
     small_store: Path,
     terminal: Callable[[int | None], None],
@@ -234,7 +234,7 @@ def test_output_of_store_commands_fits_the_terminal(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-def test_a_message_is_one_line_also_in_a_terminal(
+def test_a_message_is_printed_as_one_line_even_in_a_narrow_terminal(
     cli: RunCommand, name_server: str, topic: str, terminal: Callable[[int | None], None], columns: int | None
 ) -> None:
     """Else a body could pass for a message of its own; the terminal breaks the line where it has to."""
@@ -251,7 +251,7 @@ def test_a_message_is_one_line_also_in_a_terminal(
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("as_json", [True, False])
-def test_output_of_the_demo_fits_the_terminal(
+def test_the_output_of_the_demo_fits_the_width_of_the_terminal(
     cli: RunCommand, terminal: Callable[[int | None], None], columns: int | None, as_json: bool
 ) -> None:
     """It is the first that a new user sees."""
@@ -269,7 +269,7 @@ def test_output_of_the_demo_fits_the_terminal(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-def test_output_of_benchmarks_fits_the_terminal(
+def test_the_output_of_benchmarks_fits_the_width_of_the_terminal(
     cli: RunCommand, tmp_path: Path, terminal: Callable[[int | None], None], columns: int | None
 ) -> None:
     """Tables for people; what scripts read is a line of JSON for each run in any terminal."""
@@ -287,7 +287,7 @@ def test_output_of_benchmarks_fits_the_terminal(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-def test_output_of_a_pipeline_fits_the_terminal(
+def test_the_output_of_a_pipeline_fits_the_width_of_the_terminal(
     capsys: pytest.CaptureFixture[str], terminal: Callable[[int | None], None], columns: int | None
 ) -> None:
     terminal(columns)

@@ -65,7 +65,7 @@ def test_waiting_lines_are_written_in_order_and_together(output: Output) -> None
     assert not output.lost
 
 
-def test_lines_above_the_limit_are_dropped_and_counted(output: Output) -> None:
+def test_log_lines_above_the_limit_of_waiting_bytes_are_dropped_and_counted(output: Output) -> None:
     """The count stands where the lines are missing: after what waited, before what was accepted then."""
     output.thread.put(b"first\n")
     assert output.begun.wait(20)
@@ -84,7 +84,7 @@ def test_lines_above_the_limit_are_dropped_and_counted(output: Output) -> None:
     assert output.lines[-2:] == [b"some are lost", b"after"]
 
 
-def test_a_line_above_the_limit_is_written_if_alone(output: Output) -> None:
+def test_a_single_line_larger_than_the_limit_is_written_if_no_other_line_waits(output: Output) -> None:
     output.let.set()
     output.thread.put(b"y" * (2 * WAITING_BYTES_MAX) + b"\n")
     assert output.thread.flush(20)

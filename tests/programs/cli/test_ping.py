@@ -35,7 +35,7 @@ def test_ping_without_an_address_uses_the_environment(
     assert cli("ping", "-c", file).code == 2
 
 
-def test_ping_counts_a_refusal_as_an_answer(tmp_path: Path, cli: RunCommand) -> None:
+def test_ping_counts_a_refused_request_as_an_answer(tmp_path: Path, cli: RunCommand) -> None:
     """A health check has no account."""
     accounts = tmp_path / "acl.yml"
     accounts.write_text("accounts:\n- {accessKey: administrator, secretKey: long-enough-1, admin: true}\n")

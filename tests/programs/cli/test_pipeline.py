@@ -26,7 +26,9 @@ def without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_pipeline_without_pyspark_names_the_extra(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pipeline_command_without_pyspark_names_the_extra_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The broker runs without it; whoever wants a pipeline must learn how to get one, not see a traceback."""
     for words in (("run", pipeline(tmp_path, GOOD)), ("demo",)):
         assert run_command_line(["pipeline", *words]) == ExitCode.USAGE
@@ -59,7 +61,9 @@ def test_a_missing_pipeline_file_is_reported(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_set_overrides_values_of_the_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_set_overrides_values_of_the_pipeline_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """--set changes a value, and is named where it is wrong."""
     words = ["pipeline", "run", pipeline(tmp_path, GOOD), "--set", "source.pullTimeoutMs=soon"]
     assert run_command_line(words) == ExitCode.USAGE

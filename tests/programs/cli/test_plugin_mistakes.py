@@ -467,7 +467,7 @@ def written(folder: Path, mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_each_plugin_error_is_named_by_check_and_start(
+def test_config_check_and_a_broker_start_report_each_error_of_a_plugin(
     mistake: Mistake, cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the check and by the start alike, in one line: the plugin, the hook, what was expected and what was found."""

@@ -61,7 +61,7 @@ def test_plugin_new_json_lists_the_written_files(cli: RunCommand, tmp_path: Path
         (("flintmq-disk-watch", "--kind", "service", "--dir", "full"), "is not an empty folder"),
     ],
 )
-def test_an_invalid_plugin_new_prints_one_line_and_exits_with_2(
+def test_plugin_new_with_invalid_arguments_prints_one_line_and_exits_with_2(
     cli: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     """And nothing is written."""

@@ -61,7 +61,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("command", ["run", "broker"])
-def test_a_single_broker_does_not_start_in_the_folder_of_several(
+def test_a_single_broker_does_not_start_in_the_folder_of_several_brokers(
     tmp_path: Path, cli: RunCommand, small: list[str], command: str
 ) -> None:
     """Without --brokers it would begin a third store, and its topics would be unknown; nothing is made."""
@@ -74,7 +74,9 @@ def test_a_single_broker_does_not_start_in_the_folder_of_several(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-a", "broker-b"]
 
 
-def test_run_prints_ready_serves_and_stops_cleanly(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_the_run_command_prints_the_ready_line_serves_and_stops_cleanly(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """The whole life: one READY line with what scripts need, traffic, two interrupts, exit code 0, a clean store."""
     store = tmp_path / "store"
     with serving("run", "--store", store, "--log-level", "info", *small) as (process, ready):
@@ -97,7 +99,7 @@ def test_run_prints_ready_serves_and_stops_cleanly(tmp_path: Path, cli: RunComma
         assert finish(process)[0] == 0
 
 
-def test_the_ready_line_has_the_addresses_of_services(tmp_path: Path, small: list[str]) -> None:
+def test_the_ready_line_has_the_address_of_the_metrics_service(tmp_path: Path, small: list[str]) -> None:
     """A script that waits for the line reads the figures next."""
     pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
     asked = ("--set", "metrics.enable=true")
@@ -119,7 +121,7 @@ def test_the_ready_line_has_the_addresses_of_services(tmp_path: Path, small: lis
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_namesrv_and_broker_run_as_separate_processes(
+def test_the_commands_namesrv_and_broker_run_as_separate_processes(
     tmp_path: Path, cli: RunCommand, small: list[str], host: str
 ) -> None:
     """As in production: a name server with its own file, a broker that finds it, each stopped by SIGTERM."""
@@ -166,7 +168,7 @@ def test_namesrv_conf_and_broker_conf_start_name_server_and_broker(
     assert f"{broker_conf}:5: useEpollNativeSelector changes nothing: the event loop is chosen by listen.loop" in err
 
 
-def test_run_accepts_a_broker_conf(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_the_run_command_accepts_a_broker_conf(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """``run`` reads it as ``broker`` does; a value that is not understood stops the start, and its line is named."""
     conf = tmp_path / "broker.conf"
     conf.write_text(
@@ -195,7 +197,7 @@ def test_an_embedded_broker_accepts_a_broker_conf(tmp_path: Path, caplog: pytest
     assert f"{file}:4: abortFile changes nothing: it lies in store.path" in caplog.text
 
 
-def test_a_silent_name_server_does_not_delay_ready_for_long(tmp_path: Path, small: list[str]) -> None:
+def test_a_silent_name_server_does_not_delay_the_ready_line_for_long(tmp_path: Path, small: list[str]) -> None:
     """A name server that accepts and never answers costs one registration timeout, no more."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -222,7 +224,9 @@ main()
 """
 
 
-def test_a_fenced_store_ends_the_process_with_5(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_failed_sync_ends_the_broker_process_with_exit_code_5(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """After a failed sync only a restart helps: the process says why and ends with 5, so that its supervisor acts."""
     arguments = ["run", "--store", tmp_path / "s", "--set", "flush.strategy=group_commit", *small]
     with serving(*arguments, program=FAILING_SYNC) as (process, ready):
@@ -234,7 +238,7 @@ def test_a_fenced_store_ends_the_process_with_5(tmp_path: Path, cli: RunCommand,
     assert "sync failed" in last
 
 
-def test_a_fenced_store_is_raised_after_a_successful_stop() -> None:
+def test_the_error_about_a_failed_sync_is_raised_after_all_parts_have_stopped() -> None:
     """The watch alone decides: whatever was started is stopped first, then the error says why."""
     stopped: list[bool] = []
 
@@ -248,7 +252,7 @@ def test_a_fenced_store_is_raised_after_a_successful_stop() -> None:
     assert stopped
 
 
-def test_lines_from_the_supervisor_are_delivered_until_its_pipe_closes() -> None:
+def test_a_broker_receives_lines_of_its_supervisor_until_the_pipe_closes() -> None:
     """They come in pieces, as pipes give them; the end of the pipe is the supervisor's."""
     told: list[bytes] = []
 
@@ -268,7 +272,7 @@ def test_lines_from_the_supervisor_are_delivered_until_its_pipe_closes() -> None
     assert told == [b'{"a": "b"}', b"{}"]
 
 
-def test_a_signal_during_the_start_stops_the_process(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_during_the_start_of_a_broker_stops_its_process(capfd: pytest.CaptureFixture[str]) -> None:
     """Recovery of a large store takes a while: a stop during it is obeyed, and what had started is stopped."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     stopped: list[bool] = []
@@ -288,7 +292,7 @@ def test_a_signal_during_the_start_stops_the_process(capfd: pytest.CaptureFixtur
     assert capfd.readouterr().out == "", "READY would be a lie"
 
 
-def test_run_stores_key_values_of_its_name_server(tmp_path: Path, small: list[str]) -> None:
+def test_the_run_command_stores_the_key_values_of_its_name_server(tmp_path: Path, small: list[str]) -> None:
     """A name server beside a broker keeps its key-values in the store's folder for our own files."""
 
     async def put(address: str) -> None:
@@ -326,7 +330,9 @@ def test_a_second_broker_on_a_store_is_refused(tmp_path: Path, cli: RunCommand, 
     assert outcome.err.startswith(f"flintmq: error: {tmp_path / 's'}: another broker")
 
 
-def test_another_commit_log_file_size_is_refused(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_start_with_a_different_commit_log_file_size_than_the_stores_is_refused(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """Opened with another file size, a log would be taken apart in the wrong places."""
     loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's'}"], {})
     with flintmq.Broker(loaded) as broker:
@@ -337,7 +343,7 @@ def test_another_commit_log_file_size_is_refused(tmp_path: Path, cli: RunCommand
     assert "bytes" in outcome.err
 
 
-def test_the_error_about_an_unknown_key_names_its_line(tmp_path: Path, cli: RunCommand) -> None:
+def test_the_error_about_an_unknown_configuration_key_names_its_line(tmp_path: Path, cli: RunCommand) -> None:
     """A typing mistake is named where it was made, with what was meant."""
     file = tmp_path / "broker.yaml"
     file.write_text("broker:\n  name: b\nflush:\n  stratgy: group_commit\n")
@@ -356,7 +362,9 @@ def test_the_error_about_an_unknown_key_names_its_line(tmp_path: Path, cli: RunC
         (["-c", "/nonexistent.yaml"], "cannot be read"),
     ],
 )
-def test_invalid_settings_start_nothing(tmp_path: Path, cli: RunCommand, arguments: list[str], said: str) -> None:
+def test_a_command_with_invalid_settings_starts_nothing(
+    tmp_path: Path, cli: RunCommand, arguments: list[str], said: str
+) -> None:
     """Nothing is started from a configuration that is not understood."""
     outcome = cli("run", "--namesrv-port", 0, "--store", tmp_path / "s", "--log-level", "error", *arguments)
     assert outcome.code == 2
@@ -456,7 +464,9 @@ def test_brokers_stop_cleanly_after_their_supervisor_is_killed(tmp_path: Path, s
     assert not [*(tmp_path / "s").glob("*/abort")], "stopped in good order"
 
 
-def test_a_broker_that_does_not_start_stops_all_others(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_one_of_several_brokers_that_fails_to_start_stops_all_brokers(
+    tmp_path: Path, cli: RunCommand, small: list[str]
+) -> None:
     """Its message stands on stderr, its exit code is the command's, and nothing goes on without it."""
     loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's' / 'broker-b'}"], {})
     with flintmq.Broker(loaded):
@@ -467,7 +477,7 @@ def test_a_broker_that_does_not_start_stops_all_others(tmp_path: Path, cli: RunC
     assert outcome.err.splitlines()[-1] == "flintmq: error: broker-b did not start: it ended with exit code 3"
 
 
-def test_rocketmqs_setting_names_are_adapted_for_each_of_several_brokers(tmp_path: Path) -> None:
+def test_settings_with_rocketmqs_names_are_adapted_for_each_of_several_brokers(tmp_path: Path) -> None:
     """What differs for each of them is set a second time, and two names of a key in one place are refused."""
     names = {
         "brokerName": "shop", "storePathRootDir": str(tmp_path), "namesrvAddr": "127.0.0.1:1;127.0.0.1:2",
@@ -490,7 +500,7 @@ def test_rocketmqs_setting_names_are_adapted_for_each_of_several_brokers(tmp_pat
     ("quota", "cores"),
     [("max 100000", 4), ("200000 100000", 2), ("50000 100000", 1), ("900000 100000", 4), ("", 4), (None, 4)],
 )
-def test_brokers_auto_counts_the_cores_of_a_container(
+def test_the_option_brokers_auto_counts_the_processor_cores_of_a_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, cores: int
 ) -> None:
     """Two of a machine's 64: as many brokers as there are cores would take turns on them."""

@@ -88,7 +88,7 @@ def test_a_full_stderr_pipe_delays_no_request_and_loses_no_line(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("role", "log_format"), [("run", "json"), ("namesrv", "text")])
-def test_sigterm_stops_a_process_with_a_blocked_log(
+def test_sigterm_stops_a_process_whose_log_output_is_blocked(
     tmp_path: Path, small: list[str], role: str, log_format: str
 ) -> None:
     """From the start on nothing is read: it serves all the same, and the stop is in order."""
@@ -198,7 +198,7 @@ sys.exit(run_command_line())
 
 
 @pytest.mark.slow
-def test_dropped_log_lines_are_counted_in_log_and_runtime_info(
+def test_dropped_log_lines_are_counted_in_the_log_and_in_the_runtime_info(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """The bound is some thousands of lines; how many are missing stands in the log once somebody reads it again."""

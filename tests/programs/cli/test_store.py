@@ -59,7 +59,7 @@ def damage(store: Path, number: int = 3) -> None:
     path.write_bytes(raw)
 
 
-def test_verify_exits_with_0_for_a_sound_and_1_for_a_damaged_store(cli: RunCommand, store: Path) -> None:
+def test_store_verify_exits_with_0_for_a_sound_and_1_for_a_damaged_store(cli: RunCommand, store: Path) -> None:
     """0 and 1, for scripts; a table for people."""
     outcome = cli("store", "verify", store)
     assert (outcome.code, outcome.err) == (0, "")
@@ -78,7 +78,9 @@ def test_verify_exits_with_0_for_a_sound_and_1_for_a_damaged_store(cli: RunComma
     assert report["findings"][0].keys() == {"level", "where", "what", "advice"}
 
 
-def test_explain_describes_a_position_a_message_a_key_and_a_start(cli: RunCommand, store: Path) -> None:
+def test_store_explain_describes_a_log_position_a_message_a_key_and_a_broker_start(
+    cli: RunCommand, store: Path
+) -> None:
     """A place, a message, a key, a start."""
     assert cli("store", "explain", store, "--position", 5, "--json").json["is"] == "record"
     assert cli("store", "explain", store, "--queue", "Orders/1/3", "--json").json["fits"] is True
@@ -94,7 +96,9 @@ def test_explain_describes_a_position_a_message_a_key_and_a_start(cli: RunComman
     assert strict["cut"]["is"] == "damage"
 
 
-def test_the_folder_of_several_brokers_is_refused_with_its_stores(cli: RunCommand, tmp_path: Path) -> None:
+def test_store_commands_refuse_the_folder_of_several_brokers_and_list_its_stores(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """The folder of run --brokers holds a store for each: one of them is meant."""
     for name in ("broker-a", "broker-b"):
         (tmp_path / name / "commitlog").mkdir(parents=True)
@@ -104,14 +108,16 @@ def test_the_folder_of_several_brokers_is_refused_with_its_stores(cli: RunComman
 
 
 @pytest.mark.parametrize("place", ["Orders", "Orders/x/1", "Orders/0/-1", "/0/1"])
-def test_an_invalid_queue_place_is_wrong_usage(cli: RunCommand, store: Path, place: str) -> None:
+def test_store_explain_refuses_an_invalid_queue_argument_as_wrong_usage(
+    cli: RunCommand, store: Path, place: str
+) -> None:
     """With an example of a right one."""
     outcome = cli("store", "explain", store, "--queue", place)
     assert outcome.code == 2
     assert "Orders/0/17" in outcome.err
 
 
-def test_repair_and_salvage_give_a_sound_store(cli: RunCommand, store: Path, tmp_path: Path) -> None:
+def test_store_repair_and_store_salvage_make_a_sound_store(cli: RunCommand, store: Path, tmp_path: Path) -> None:
     """What they did is told; the damaged store is not changed by a salvage."""
     damage(store)
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
@@ -126,7 +132,9 @@ def test_repair_and_salvage_give_a_sound_store(cli: RunCommand, store: Path, tmp
     assert cli("store", "diff", store, tmp_path / "saved").code == 1
 
 
-def test_diff_exits_with_0_for_equal_and_1_for_different_stores(cli: RunCommand, store: Path, tmp_path: Path) -> None:
+def test_store_diff_exits_with_0_for_equal_and_1_for_different_stores(
+    cli: RunCommand, store: Path, tmp_path: Path
+) -> None:
     """0 and 1, as diff has them."""
     shutil.copytree(store, tmp_path / "copy")
     assert cli("store", "diff", store, tmp_path / "copy", "--json").json["same"] is True
@@ -136,7 +144,7 @@ def test_diff_exits_with_0_for_equal_and_1_for_different_stores(cli: RunCommand,
     assert outcome.json["records_only_left"] == 1
 
 
-def test_cat_prints_one_message_per_line(cli: RunCommand, store: Path) -> None:
+def test_store_cat_prints_one_message_per_line(cli: RunCommand, store: Path) -> None:
     """With filters, whole bodies, and no more than asked for."""
     lines = cli("store", "cat", store).json_lines
     assert [line["body"] for line in lines] == [f"body {number}" for number in range(50)]
@@ -147,7 +155,7 @@ def test_cat_prints_one_message_per_line(cli: RunCommand, store: Path) -> None:
     assert cli("store", "cat", store, "--until", "2000-01-01T00:00").out == ""
 
 
-def test_cat_writes_parquet(cli: RunCommand, store: Path, tmp_path: Path) -> None:
+def test_store_cat_writes_messages_to_a_parquet_file(cli: RunCommand, store: Path, tmp_path: Path) -> None:
     """And says how many; a file that cannot be written is one line."""
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     outcome = cli("store", "cat", store, "--parquet", tmp_path / "m.parquet")
@@ -159,7 +167,9 @@ def test_cat_writes_parquet(cli: RunCommand, store: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("parquet", [False, True])
-def test_cat_reports_unreadable_bytes_on_stderr(cli: RunCommand, store: Path, tmp_path: Path, parquet: bool) -> None:
+def test_store_cat_reports_unreadable_bytes_on_stderr(
+    cli: RunCommand, store: Path, tmp_path: Path, parquet: bool
+) -> None:
     """On stderr: who compares two outputs must not take damage for messages that were never there."""
     if parquet:
         pytest.importorskip("pyarrow")
@@ -172,7 +182,7 @@ def test_cat_reports_unreadable_bytes_on_stderr(cli: RunCommand, store: Path, tm
     assert " of the log are left out, they cannot be read: " in outcome.err
 
 
-def test_cat_without_pyarrow_names_the_extra(
+def test_store_cat_without_pyarrow_names_the_extra_to_install(
     cli: RunCommand, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plain install has it not."""
@@ -205,7 +215,7 @@ def test_a_folder_that_is_no_store_is_refused_in_one_line(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_malformed_files_are_reported_as_findings(cli: RunCommand, store: Path) -> None:
+def test_store_commands_report_malformed_files_as_findings(cli: RunCommand, store: Path) -> None:
     """Wrong sizes and names everywhere; only a repair whose log has an impossible size gives up."""
     (store / "commitlog" / "x").write_text("x")
     (store / "consumequeue" / "Orders" / "0" / f"{0:020d}").write_bytes(b"abc")
@@ -242,7 +252,7 @@ def test_an_unreadable_file_is_reported_in_one_line(
     assert outcome.err == f"flintmq: error: {place}: cannot be read: Permission denied\n"
 
 
-def test_verify_with_wrong_index_settings_is_an_error(cli: RunCommand, store: Path) -> None:
+def test_store_verify_with_wrong_index_settings_is_an_error(cli: RunCommand, store: Path) -> None:
     """The settings are believed, and held against the file's size."""
     right = ["--set", "index.max_hash_slot_num=16", "--set", "index.max_index_num=64"]
     assert cli("store", "verify", store, *right).code == 0
@@ -252,7 +262,7 @@ def test_verify_with_wrong_index_settings_is_an_error(cli: RunCommand, store: Pa
     assert "an index file with 17 slots" in outcome.out
 
 
-def test_store_commands_warn_of_a_running_broker_and_repair_refuses(store: Path) -> None:
+def test_store_commands_warn_of_a_running_broker_and_store_repair_refuses(store: Path) -> None:
     """What it writes meanwhile may look like damage; a repair refuses. Its lock survives the look."""
     running = open_store(store)
     try:
@@ -275,7 +285,7 @@ def run(store: Path, command: str, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def test_progress_never_reaches_stdout(store: Path) -> None:
+def test_store_commands_never_write_their_progress_to_stdout(store: Path) -> None:
     """Not even where colours are forced, as some CI systems do."""
     done = run(store, "verify", FORCE_COLOR="1", TERM="xterm")
     assert done.returncode == 0
@@ -283,7 +293,7 @@ def test_progress_never_reaches_stdout(store: Path) -> None:
     assert done.stdout.count("\n") == 1
 
 
-def test_cat_ends_quietly_if_its_output_pipe_closes(store: Path) -> None:
+def test_store_cat_ends_quietly_if_its_output_pipe_closes(store: Path) -> None:
     """``flintmq store cat STORE | head -1``."""
     words = f"{shlex.join([sys.executable, '-m', 'flintmq', 'store', 'cat', str(store)])} | head -1"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60, check=False)
@@ -291,7 +301,7 @@ def test_cat_ends_quietly_if_its_output_pipe_closes(store: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_verify_finds_a_log_in_several_folders_by_the_setting(cli: RunCommand, tmp_path: Path) -> None:
+def test_store_verify_finds_a_log_in_several_folders_by_the_setting(cli: RunCommand, tmp_path: Path) -> None:
     """As the broker is told of them."""
     folders = [tmp_path / "a", tmp_path / "b"]
     root = tmp_path / "store"
@@ -309,7 +319,7 @@ SCALE_COMMANDS = (("rebuild",), ("export", "OUT"), ("compact", "OUT"), ("audit",
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_commands_for_large_stores_print_json_and_name_the_engines(
+def test_store_commands_with_engines_print_json_and_list_the_valid_engines(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """Each says in JSON what it did, and names the engines when asked for another one."""
@@ -326,7 +336,7 @@ def test_commands_for_large_stores_print_json_and_name_the_engines(
     assert "inline, process, spark" in outcome.err
 
 
-def test_audit_exits_with_1_if_it_finds_damage(cli: RunCommand, store: Path) -> None:
+def test_store_audit_exits_with_1_if_it_finds_damage(cli: RunCommand, store: Path) -> None:
     """Exit code 1, and the places."""
     pytest.importorskip("pyarrow", reason="needs pyarrow")
     path = store / "commitlog" / f"{0:020d}"
@@ -339,7 +349,7 @@ def test_audit_exits_with_1_if_it_finds_damage(cli: RunCommand, store: Path) -> 
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_commands_for_large_stores_name_missing_packages_in_one_line(
+def test_store_commands_with_engines_name_missing_packages_in_one_line(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has not installed numpy and pyarrow is told what to install, and sees no traceback."""
@@ -354,7 +364,7 @@ def test_commands_for_large_stores_name_missing_packages_in_one_line(
     assert "pip install '.[spark]'" in outcome.err
 
 
-def test_verify_and_repair_use_the_delay_levels_noted_in_the_store(cli: RunCommand, tmp_path: Path) -> None:
+def test_store_verify_and_store_repair_use_the_delay_levels_noted_in_the_store(cli: RunCommand, tmp_path: Path) -> None:
     """Without a word about them verify said NOT sound, and repair changed when messages are due."""
     root = tmp_path / "own"
     levels = "delay.levels=3s 7s 1h"

@@ -74,13 +74,13 @@ def test_an_invalid_time_is_refused(
 
 
 @pytest.mark.parametrize("text", ["20251125115418", "2025-11-25#11:54:18:000", "2025-11-25T10:54:18Z", str(STORED_MS)])
-def test_a_time_selects_messages_from_that_moment_on(cli: RunCommand, store: Path, text: str) -> None:
+def test_a_start_time_selects_messages_stored_at_this_time_or_later(cli: RunCommand, store: Path, text: str) -> None:
     """Stored at it, and not before it."""
     assert "one" in cli("store", "cat", store, "--from", text).out
     assert cli("store", "cat", store, "--until", text).out == ""
 
 
-def test_a_date_means_its_first_moment_in_local_time(cli: RunCommand, store: Path) -> None:
+def test_a_date_without_a_time_means_the_start_of_the_day_in_local_time(cli: RunCommand, store: Path) -> None:
     """Here, and not in Greenwich."""
     for text in ("20251125", "2025-11-25"):
         assert "one" in cli("store", "cat", store, "--from", text).out
@@ -95,7 +95,7 @@ def test_an_ambiguous_local_time_causes_a_warning(cli: RunCommand, store: Path) 
 
 
 @pytest.mark.usefixtures("in_berlin")
-def test_spark_options_accept_the_same_times() -> None:
+def test_spark_options_accept_the_times_that_commands_accept() -> None:
     """And so do pipelines, whose files name these options."""
 
     def options(**given: Any) -> ReadOptions:

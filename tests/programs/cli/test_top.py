@@ -9,7 +9,7 @@ import pytest
 from .conftest import RunCommand
 
 
-def test_top_json_prints_one_snapshot(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_the_top_command_with_json_prints_one_snapshot(cli: RunCommand, name_server: str, topic: str) -> None:
     """A message that was sent is seen, and names are whole."""
     assert cli("send", topic, "hello", "-n", name_server).code == 0
     outcome = cli("top", "--json", "-n", name_server)
@@ -22,7 +22,7 @@ def test_top_json_prints_one_snapshot(cli: RunCommand, name_server: str, topic: 
     assert found["brokers"][0]["is_flintmq"]
 
 
-def test_top_once_prints_tables(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_the_top_command_with_once_prints_tables(cli: RunCommand, name_server: str, topic: str) -> None:
     outcome = cli("top", "--once", "-n", name_server)
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith("DefaultCluster  now  put ")
@@ -30,20 +30,20 @@ def test_top_once_prints_tables(cli: RunCommand, name_server: str, topic: str) -
     assert "groups by lag" in outcome.out
 
 
-def test_top_exits_with_4_without_a_server(cli: RunCommand) -> None:
+def test_the_top_command_exits_with_4_if_no_server_answers(cli: RunCommand) -> None:
     """A script must not take an empty look for an idle cluster."""
     outcome = cli("top", "--json", "-n", "127.0.0.1:1")
     assert (outcome.code, outcome.out) == (4, "")
     assert "nobody answers" in outcome.err
 
 
-def test_top_without_a_terminal_names_the_options(cli: RunCommand, name_server: str) -> None:
+def test_the_top_command_without_a_terminal_names_the_options_once_and_json(cli: RunCommand, name_server: str) -> None:
     outcome = cli("top", "-n", name_server)
     assert (outcome.code, outcome.out) == (2, "")
     assert "--once and --json" in outcome.err
 
 
-def test_top_without_textual_names_the_extra(
+def test_the_top_command_without_textual_names_the_extra_to_install(
     cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

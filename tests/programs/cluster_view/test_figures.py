@@ -8,11 +8,11 @@ from flintmq.programs.cluster_view import figures
 
 
 @pytest.mark.parametrize(("text", "value"), [("1.239 2.0 3.0", 1.24), ("", 0.0), ("much", 0.0)])
-def test_the_rate_over_the_shortest_time_is_used(text: str, value: float) -> None:
+def test_the_rate_over_the_shortest_time_of_several_reported_rates_is_used(text: str, value: float) -> None:
     assert figures.first(text) == value
 
 
-def test_missing_or_malformed_numbers_are_read_as_0() -> None:
+def test_missing_or_malformed_numbers_in_runtime_info_are_read_as_0() -> None:
     assert [figures.number({"a": text}, "a") for text in (" 12 ", "-3", "x", "")] == [12, -3, 0, 0]
     assert figures.number({}, "a") == 0
 
@@ -31,7 +31,7 @@ def test_the_put_latency_is_none_if_the_broker_does_not_report_it() -> None:
     assert figures.put_latency_99_ms({"putLatency99": "0.00"}) is None
 
 
-def test_conflicting_groups_are_read_from_the_figures() -> None:
+def test_groups_with_conflicting_subscriptions_are_read_from_the_brokers_runtime_info() -> None:
     told = {"contradictorySubscriptions": "g: a@1, b@2; h: c@3"}
     assert figures.odd_groups(told) == {"g": "a@1, b@2", "h": "c@3"}
     assert figures.odd_groups({}) == {}

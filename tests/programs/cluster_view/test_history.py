@@ -27,7 +27,7 @@ def broker(name: str, broker_id: int = 0, *, put: float = 0.0, latency: str = ""
     return made
 
 
-def test_history_sums_rates_of_masters_and_keeps_the_highest_latency() -> None:
+def test_the_history_sums_the_rates_of_all_masters_and_keeps_the_highest_latency() -> None:
     """A slave sends what its master counted already, and a broker that is away tells nothing new."""
     history, away = History(), broker("c", put=99.0, lag=99)
     away.error = "gone"

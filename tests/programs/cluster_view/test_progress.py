@@ -20,7 +20,7 @@ def look(known: GroupProgress | None, now_s: float, **ends_and_offsets: tuple[in
     return advance(known, [ConsumeStats(1.5, table)], now_s)
 
 
-def test_a_rate_needs_two_totals() -> None:
+def test_a_rate_is_computed_only_from_two_message_totals() -> None:
     meters = Meters()
     meters.note("T", 10, 100.0)
     assert meters.per_s("T") is None
@@ -67,7 +67,7 @@ def test_the_lag_of_retry_topics_is_counted_separately() -> None:
     assert (seen.lag, seen.retry_lag, seen.topics) == (2, 2, ("%RETRY%g", "T"))
 
 
-def test_queue_ends_are_counted_once_for_several_groups() -> None:
+def test_messages_of_a_topic_that_several_groups_consume_are_counted_once() -> None:
     """Two groups that consume a topic do not double its rate."""
     groups = {"g": look(None, 0.0, q0=(5, 0), q1=(6, 0)), "h": look(None, 0.0, q0=(5, 5))}
     assert ends_by_topic(groups) == {"T": 11}

@@ -98,7 +98,7 @@ def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
         json.dumps(decode(ORDER, body))
 
 
-def test_bytes_written_by_fastavro_are_decoded() -> None:
+def test_avro_bodies_written_by_the_library_fastavro_are_decoded() -> None:
     """Another hand's bytes, where the library is installed."""
     fastavro = pytest.importorskip("fastavro", reason="the extra 'avro' is not installed")
     file = io.BytesIO()

@@ -26,13 +26,13 @@ from flintmq.programs.console.bodies import FORMS, shown_body
         (b"", "text", ""),
     ],
 )
-def test_the_form_of_a_body_is_detected(body: bytes, form: str, text: str | None) -> None:
+def test_the_format_of_a_message_body_is_detected(body: bytes, form: str, text: str | None) -> None:
     found = shown_body(body)
     assert found.form == form
     assert text is None or found.text == text
 
 
-def test_a_large_body_is_shortened_in_every_form() -> None:
+def test_a_large_message_body_is_shortened_in_every_display_format() -> None:
     """In every form: the page stays small, and says that there is more."""
     for body in (b"x" * 2**22, b"[" + b"1," * 2**21 + b"1]", bytes(2**22), "ü".encode() * 2**21 + b"x"):
         for form in FORMS:
@@ -42,12 +42,12 @@ def test_a_large_body_is_shortened_in_every_form() -> None:
             assert found.size_bytes == len(body)
 
 
-def test_a_partial_character_at_the_cut_is_omitted() -> None:
+def test_a_character_cut_in_half_at_the_end_of_a_shortened_body_is_omitted() -> None:
     found = shown_body(b"x" * (bodies.SHOWN_MAX_BYTES - 1) + "ü".encode() * 10, "text")
     assert (found.form, len(found.text)) == ("text", bodies.SHOWN_MAX_BYTES - 1)
 
 
-def test_a_body_shown_in_another_form_has_a_reason() -> None:
+def test_a_body_that_cannot_be_shown_in_the_chosen_format_has_a_reason() -> None:
     assert shown_body(b"hello", "json").problem.startswith("it is not JSON")
     assert shown_body(b"\xff", "text").problem == "it is not text in UTF-8"
     assert shown_body(b"\x02", "avro").problem.startswith("give the Avro schema")
@@ -74,7 +74,7 @@ def test_deeply_nested_json_is_shown_as_text() -> None:
     assert (found.form, found.is_cut) == ("json", False)
 
 
-def test_a_body_that_expands_when_shown_is_shortened() -> None:
+def test_a_body_whose_displayed_text_is_much_longer_is_shortened() -> None:
     """A body of marks or of deep lists makes many times as much text."""
     for body in ("\u202e".encode() * 80_000, b"[" * 60 + b"0," * 100_000 + b"0" + b"]" * 60):
         found = shown_body(body)

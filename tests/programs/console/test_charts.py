@@ -71,7 +71,7 @@ values = st.none() | st.floats(0, 1e12)
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), values, values), max_size=40))
-def test_every_point_lies_within_the_frame(steps: list[tuple[float, float | None, float | None]]) -> None:
+def test_every_point_of_a_chart_lies_within_its_frame(steps: list[tuple[float, float | None, float | None]]) -> None:
     """Whatever the figures are, and however long nobody looked."""
     samples, now_s = [], 1_000.0
     for step_s, put, got in steps:

@@ -62,7 +62,7 @@ def test_silent_connections_do_not_delay_other_requests(sent: bytes) -> None:
     asyncio.run(run())
 
 
-def test_the_longest_silent_connection_is_closed_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_silent_connection_is_closed_at_the_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "CONNECTIONS_MAX", 10)
 
     async def run() -> None:
@@ -89,7 +89,9 @@ def test_a_request_that_does_not_end_in_time_is_closed(sent: bytes, monkeypatch:
     asyncio.run(run())
 
 
-def test_a_byte_after_an_answer_starts_the_read_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_byte_of_a_second_request_on_a_connection_starts_the_read_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It ends the time that a connection may be kept between requests, and so must begin another."""
     monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.2)
 

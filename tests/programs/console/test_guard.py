@@ -52,7 +52,7 @@ def test_requests_from_other_origins_are_recognized(headers: dict[str, str], our
     assert is_same_origin(Headers(headers), "http", "localhost:9880") is ours
 
 
-def test_configured_host_names_are_accepted() -> None:
+def test_host_names_from_the_configuration_are_accepted() -> None:
     """Behind a proxy browsers use the proxy's name."""
     guard = Guard(app=lambda *_: None, host_names=["Console.Example."])  # type: ignore[arg-type,return-value]
     assert guard._is_ours("console.example:443")

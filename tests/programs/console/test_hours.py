@@ -29,7 +29,7 @@ def filled(clock: ManualClock, file: Path | None, minutes: int) -> Hours:
     return hours
 
 
-def test_the_hours_file_is_read_after_a_restart(tmp_path: Path) -> None:
+def test_saved_samples_of_the_last_hours_are_read_after_a_restart(tmp_path: Path) -> None:
     """What is not known stays unknown, and figures come back as they were."""
     clock, file = ManualClock(), tmp_path / "deep" / "hours.ring"
     hours = Hours(clock, file)
@@ -40,7 +40,7 @@ def test_the_hours_file_is_read_after_a_restart(tmp_path: Path) -> None:
     assert again.at_s == clock.now_ms() / 1000
 
 
-def test_the_hours_file_holds_one_day(tmp_path: Path) -> None:
+def test_the_file_of_saved_samples_holds_the_samples_of_one_day(tmp_path: Path) -> None:
     """However long the console runs."""
     clock, file = ManualClock(), tmp_path / "hours.ring"
     hours = filled(clock, file, KEPT + 100)
@@ -52,7 +52,7 @@ def test_the_hours_file_holds_one_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "torn", "zeros", "text", "longer"])
-def test_damage_of_the_hours_file_loses_only_damaged_samples(tmp_path: Path, damage: str) -> None:
+def test_damage_to_the_file_of_saved_samples_loses_only_the_damaged_samples(tmp_path: Path, damage: str) -> None:
     """A power cut may leave any of it; the console starts, and the rest is there."""
     clock, file = ManualClock(), tmp_path / "hours.ring"
     filled(clock, file, 10)
@@ -73,7 +73,9 @@ def test_damage_of_the_hours_file_loses_only_damaged_samples(tmp_path: Path, dam
     assert found == {"text": [], "longer": list(range(10))}.get(damage, list(range(9)))
 
 
-def test_a_failed_write_of_the_hours_file_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_write_of_the_file_of_saved_samples_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The page goes on from memory."""
     clock, file = ManualClock(), tmp_path / "hours.ring"
     file.mkdir()
@@ -84,7 +86,7 @@ def test_a_failed_write_of_the_hours_file_is_logged_once(tmp_path: Path, caplog:
     assert sum("is not written" in line for line in told) == 1
 
 
-def test_hours_are_sampled_without_visitors(tmp_path: Path) -> None:
+def test_cluster_figures_are_sampled_and_saved_without_visitors(tmp_path: Path) -> None:
     """Charts that begin when somebody looks show nothing of what brought them here."""
 
     async def run(cluster: EmbeddedCluster) -> None:

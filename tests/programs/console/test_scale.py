@@ -40,7 +40,7 @@ PAGES = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_pages_answer_within_200_ms(tmp_path: Path) -> None:
+def test_console_pages_of_a_large_cluster_are_answered_within_200_ms(tmp_path: Path) -> None:
     async def run() -> dict[str, float]:
         address = cluster.name_server.address
         async with AdminClient(address) as admin, visiting(address) as browser:

@@ -71,7 +71,7 @@ def test_all_sessions_of_an_account_end_together() -> None:
     assert (access.holders, other.holders) == (0, 1)
 
 
-def test_a_token_is_valid_only_for_its_browser() -> None:
+def test_a_form_token_is_valid_only_for_the_browser_it_was_made_for() -> None:
     """And only in this process: a token of before a restart is refused."""
     table = Sessions(ManualClock())
     token = table.token("one")
@@ -82,7 +82,7 @@ def test_a_token_is_valid_only_for_its_browser() -> None:
     assert not Sessions(ManualClock()).token_fits("one", token)
 
 
-def test_failed_logins_from_an_address_wait_longer_each_time() -> None:
+def test_each_failed_login_from_an_address_makes_the_next_login_wait_longer() -> None:
     clock = ManualClock()
     throttle = Throttle(clock)
     waits = []
@@ -97,7 +97,7 @@ def test_failed_logins_from_an_address_wait_longer_each_time() -> None:
     assert throttle.wait_s("a") == 0
 
 
-def test_failed_logins_are_bounded_for_all_addresses_together() -> None:
+def test_the_number_of_failed_logins_is_limited_for_all_addresses_together() -> None:
     """In memory, and for all of them together: a botnet has more addresses than anybody counts."""
     clock = ManualClock()
     throttle = Throttle(clock)

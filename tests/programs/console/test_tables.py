@@ -56,7 +56,7 @@ async def filled(cluster: EmbeddedCluster, browser: Browser) -> None:
     assert (await browser.confirm(preview)).status == 200
 
 
-def test_every_heading_is_aligned_like_its_column(cluster: EmbeddedCluster) -> None:
+def test_every_table_heading_is_aligned_like_its_column(cluster: EmbeddedCluster) -> None:
     """The times of "Last message" began at the left of a heading that stood at the right, a screen's width away."""
 
     async def run() -> None:

@@ -28,7 +28,7 @@ def test_a_copied_store_compares_as_equal(small: Small, other: Small) -> None:
     assert found["first_difference"] is None
 
 
-def test_a_store_that_is_behind_compares_as_a_prefix(small: Small, other: Small) -> None:
+def test_a_store_with_fewer_messages_is_reported_as_a_prefix_of_the_longer_store(small: Small, other: Small) -> None:
     """Its first difference is where it ends."""
     last = small.records[-1]
     store = open_store(other.root, config=config_of(other.root))
@@ -59,7 +59,7 @@ def test_a_record_missing_in_one_store_does_not_affect_later_records(small: Smal
     assert (found["common_records"], found["records_only_left"], found["records_only_right"]) == (65, 1, 0)
 
 
-def test_stores_are_compared_from_the_first_common_offset(small: Small, other: Small) -> None:
+def test_stores_are_compared_from_their_first_common_log_offset(small: Small, other: Small) -> None:
     """The one deleted earlier than the other."""
     (other.root / "commitlog" / "00000000000000000000").unlink()
     found = compare(small.files, other.files)
@@ -103,7 +103,7 @@ def test_messages_are_selected_by_topic_queue_tag_and_time(small: Small, wanted:
     )
 
 
-def test_reading_the_log_ends_at_the_limit(small: Small) -> None:
+def test_an_export_stops_reading_the_log_at_its_message_limit(small: Small) -> None:
     """The first message of a terabyte must not cost a terabyte."""
     told: list[int] = []
     assert len(list(messages(small.files, Wanted(limit=1), told.append))) == 1

@@ -85,7 +85,7 @@ def test_delay_levels_noted_in_the_store_win_over_the_configuration(store: Path)
 
 
 @pytest.mark.parametrize("bit", [0, 5, 12, 33])
-def test_a_damaged_delivery_time_is_found_without_knowing_the_levels(store: Path, bit: int) -> None:
+def test_a_damaged_delivery_time_is_found_even_if_the_delay_levels_are_unknown(store: Path, bit: int) -> None:
     raw = bytearray((store / QUEUE).read_bytes())
     raw[2 * UNIT_BYTES + 19 - bit // 8] ^= 1 << bit % 8
     (store / QUEUE).write_bytes(raw)
@@ -94,7 +94,7 @@ def test_a_damaged_delivery_time_is_found_without_knowing_the_levels(store: Path
 
 
 @pytest.mark.parametrize("what", ["nothing", "a damaged unit", "lost units"])
-def test_repair_keeps_delivery_times(store: Path, what: str) -> None:
+def test_repair_keeps_the_delivery_times_of_delayed_messages(store: Path, what: str) -> None:
     """Also those of messages whose units are lost: what their neighbours tell is kept before the queues are replaced."""
     before = snapshot(store, "consumequeue")
     raw = bytearray((store / QUEUE).read_bytes())
@@ -109,7 +109,7 @@ def test_repair_keeps_delivery_times(store: Path, what: str) -> None:
     assert verify(StoreFiles(store)).findings == []
 
 
-def test_repair_needs_no_queues_if_the_delay_levels_are_noted(store: Path) -> None:
+def test_repair_needs_no_consume_queues_if_the_delay_levels_are_noted_in_the_store(store: Path) -> None:
     before = snapshot(store, "consumequeue")
     noted = is_noted(store)
     shutil.rmtree(store / "consumequeue" / SCHEDULE_TOPIC)
@@ -120,7 +120,7 @@ def test_repair_needs_no_queues_if_the_delay_levels_are_noted(store: Path) -> No
         assert after == before
 
 
-def test_repair_with_unknown_delay_levels_logs_rocketmqs_defaults(
+def test_repair_with_unknown_delay_levels_logs_that_it_uses_rocketmqs_defaults(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither a note nor a queue nor an operator: RocketMQ's own levels are taken, and somebody hears of it."""
@@ -132,7 +132,7 @@ def test_repair_with_unknown_delay_levels_logs_rocketmqs_defaults(
     assert verify(StoreFiles(tmp_path)).is_sound
 
 
-def test_salvage_keeps_delivery_times(store: Path, tmp_path: Path) -> None:
+def test_salvage_keeps_the_delivery_times_of_delayed_messages(store: Path, tmp_path: Path) -> None:
     """Places in the log move, and with them what is known of them."""
     first = store / "commitlog" / f"{0:020d}"
     raw = bytearray(first.read_bytes())
@@ -148,7 +148,7 @@ def test_salvage_keeps_delivery_times(store: Path, tmp_path: Path) -> None:
     assert verify(StoreFiles(target)).is_sound
 
 
-def test_an_unreadable_delay_level_note_is_only_a_warning(store: Path) -> None:
+def test_unreadable_delay_levels_noted_in_the_store_are_only_a_warning(store: Path) -> None:
     delay_times_path(store).parent.mkdir(exist_ok=True)
     for path in (delay_times_path(store), delay_times_path(store).with_suffix(".json.bak")):
         path.write_text("?")

@@ -28,7 +28,7 @@ def at(queue_offset: int, position: int, **changes: object) -> DispatchRequest:
     return msgspec.structs.replace(FIRST, queue_offset=queue_offset, commit_log_offset_bytes=position, **changes)
 
 
-def test_a_record_is_expected_with_its_unit_and_keys() -> None:
+def test_a_log_record_requires_its_queue_unit_and_its_index_keys() -> None:
     """The unique key first, as the broker writes them."""
     found = taken(FIRST, at(1, 100))
     assert bytes(found.units["T", 0]) == UNIT.pack(0, 100, 7) + UNIT.pack(100, 100, 7)
@@ -38,7 +38,7 @@ def test_a_record_is_expected_with_its_unit_and_keys() -> None:
     assert not found.gaps
 
 
-def test_half_messages_have_no_unit_and_rollbacks_no_keys() -> None:
+def test_half_messages_require_no_queue_unit_and_rollback_records_no_index_keys() -> None:
     """RocketMQ's rules, which a broker's own dispatchers follow."""
     assert taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_PREPARED)).units == {}
     rolled_back = taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_ROLLBACK))
@@ -46,7 +46,7 @@ def test_half_messages_have_no_unit_and_rollbacks_no_keys() -> None:
     assert not rolled_back.key_hashes
 
 
-def test_a_gap_is_explained_only_by_damage_of_sufficient_size() -> None:
+def test_a_gap_in_queue_offsets_is_explained_only_by_enough_damaged_bytes_in_the_log() -> None:
     """And not by less of it: then messages have vanished from a log that looks whole."""
     explained = taken(FIRST, at(3, 500), lost_bytes=2 * RECORD_MIN_BYTES)
     assert explained.gaps == [Gap("T", 0, wanted=1, found=3, position=500, lost=True)]
@@ -55,7 +55,7 @@ def test_a_gap_is_explained_only_by_damage_of_sufficient_size() -> None:
     assert [gap.lost for gap in unexplained.gaps] == [False]
 
 
-def test_a_topic_created_again_restarts_at_queue_offset_0() -> None:
+def test_the_queue_of_a_topic_created_again_restarts_at_queue_offset_0() -> None:
     """Its older units are gone with the old queue."""
     found = taken(at(4, 0), at(5, 100), at(0, 200), at(1, 300))
     assert found.begun_anew == {("T", 0): 200}

@@ -113,13 +113,13 @@ def test_a_key_is_explained_with_its_collisions(small: Small) -> None:
             assert explain_position(small.files, position)["record"]["properties"]["KEYS"] == other
 
 
-def test_an_unknown_key_has_no_matching_entry(small: Small) -> None:
+def test_an_unknown_key_has_no_matching_index_entry(small: Small) -> None:
     """Its slot may hold others."""
     found = explain_key(small.files, "Orders", "no such key")
     assert all(not entry["same_hash"] for file in found["files"] for entry in file["chain"])
 
 
-def test_an_index_chain_with_a_cycle_ends(small: Small) -> None:
+def test_explaining_a_key_ends_although_its_index_chain_has_a_cycle(small: Small) -> None:
     """An entry that follows itself must not become a circle; a count beyond the file must not be followed."""
     entries_at = 40 + 16 * 4
     for number in range(1, 40):

@@ -95,7 +95,7 @@ def planned(plan: RecoveryPlan, epoch_start_offset_bytes: int) -> tuple[object, 
 
 @settings(deadline=None, max_examples=examples(100))
 @given(seed=st.integers(0, 2**32))
-def test_a_start_follows_the_plan_made_on_a_read_only_disk(original: Path, seed: int) -> None:
+def test_a_broker_start_does_what_a_dry_run_on_a_read_only_disk_predicted(original: Path, seed: int) -> None:
     """On stores with random damage; where it is refused, the plan is refused for the same reason."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "store"
@@ -120,7 +120,7 @@ def test_a_start_follows_the_plan_made_on_a_read_only_disk(original: Path, seed:
             assert said["refuses"] == []
 
 
-def test_a_file_removed_on_the_read_only_disk_is_hidden(small: Small) -> None:
+def test_a_file_removed_by_a_dry_run_start_stays_on_disk_but_is_hidden_from_the_dry_run(small: Small) -> None:
     """Else a checkpoint that a crash left empty would be refused by the plan, where a start makes a new one."""
     (small.root / "checkpoint").write_bytes(b"")
     plan = plan_of(spec_of(small.root, looks=True))

@@ -67,13 +67,13 @@ def test_repair_rebuilds_queues_and_index_with_the_same_bytes(small: Small, what
     assert small.verify().findings == []
 
 
-def test_repairs_within_one_second_keep_all_former_files(small: Small) -> None:
+def test_repairs_within_the_same_second_keep_all_files_they_replace(small: Small) -> None:
     """What was set aside is never overwritten."""
     kept = {repair(small.root)[1] for _ in range(3)}
     assert len(kept) == 3
 
 
-def test_repair_keeps_records_after_damage(small: Small) -> None:
+def test_repair_keeps_the_records_after_damage_in_the_log(small: Small) -> None:
     """Also in a file that a start after a clean stop does not look at; with compat strict it refuses beforehand."""
     bad = small.records[3]
     small.flip_log(bad.start + 6)

@@ -48,7 +48,7 @@ PLACES = {
 
 @pytest.mark.parametrize("number", [0, 17, 65])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_flipped_bit_of_a_record_is_found(small: Small, place: str, number: int) -> None:
+def test_verify_finds_a_flipped_bit_of_a_record(small: Small, place: str, number: int) -> None:
     """Any kind of field, in the first record of the log, in the middle, and near its end."""
     at, bit = PLACES[place]
     wanted = [piece for piece in small.records if piece.record is not None and piece.record.body][number * 52 // 66]
@@ -63,7 +63,7 @@ def test_a_flipped_bit_of_a_record_is_found(small: Small, place: str, number: in
 
 
 @pytest.mark.parametrize("what", ["topic length", "topic", "topic, illegal", "properties length", "a key", "a tag"])
-def test_a_flipped_bit_in_topic_or_properties_is_found(small: Small, what: str) -> None:
+def test_verify_finds_a_flipped_bit_in_the_topic_or_properties_of_a_record(small: Small, what: str) -> None:
     """Topic and properties have no checksum: queues and index tell what they were."""
     piece = next(
         p
@@ -88,13 +88,15 @@ def test_a_flipped_bit_in_topic_or_properties_is_found(small: Small, what: str) 
 
 
 @pytest.mark.parametrize(("at", "is_error"), [(3, True), (5, True), (0, True)])
-def test_a_flipped_bit_of_a_blank_is_found(small: Small, at: int, is_error: bool) -> None:
+def test_verify_finds_a_flipped_bit_of_the_blank_record_that_ends_a_log_file(
+    small: Small, at: int, is_error: bool
+) -> None:
     """Size and magic; with the magic a start would not find the next file."""
     small.flip_log(small.blanks[0].start + at)
     assert not small.verify().is_sound
 
 
-def test_bytes_after_the_head_of_a_blank_are_ignored(small: Small) -> None:
+def test_verify_ignores_bytes_after_the_header_of_the_blank_record_of_a_log_file(small: Small) -> None:
     """RocketMQ leaves anything there."""
     blank = small.blanks[0]
     small.edit_log(blank.start + 8, b"x" * (blank.end - blank.start - 8))
@@ -120,7 +122,7 @@ def test_a_torn_tail_is_a_warning(small: Small) -> None:
     assert any("bytes behind the last whole record: magic" in found.what for found in report.findings)
 
 
-def test_verify_reports_stale_records_after_the_end_as_a_note(small: Small) -> None:
+def test_verify_reports_stale_records_after_the_end_of_the_log_as_a_note(small: Small) -> None:
     """RocketMQ leaves what it cut in the file, whole records and all; they are older than what it stored since."""
     last = small.records[-1]
     assert last.record is not None
@@ -135,7 +137,7 @@ def test_verify_reports_stale_records_after_the_end_as_a_note(small: Small) -> N
     ]
 
 
-def test_records_with_earlier_times_after_damage_are_not_stale(small: Small) -> None:
+def test_records_with_earlier_times_after_damage_are_not_reported_as_stale(small: Small) -> None:
     """Records behind damage that are older than those before it are only stale when nothing younger follows."""
     records = small.records
     bad, older = records[20], records[21]
@@ -152,7 +154,7 @@ def test_records_with_earlier_times_after_damage_are_not_stale(small: Small) -> 
 # files
 
 
-def test_files_that_stop_a_start_are_errors(small: Small) -> None:
+def test_files_that_make_a_broker_start_fail_are_errors(small: Small) -> None:
     """Foreign names, a gap, another size, in log and queues."""
     (small.root / "commitlog" / "notes.txt").write_text("x")
     (small.root / "consumequeue" / "Orders" / "0" / "x").write_text("x")
@@ -170,7 +172,7 @@ def test_files_that_stop_a_start_are_errors(small: Small) -> None:
         assert part in text, part
 
 
-def test_an_empty_last_file_is_no_damage(small: Small) -> None:
+def test_an_empty_last_log_file_is_no_damage(small: Small) -> None:
     """A crash while it was made leaves one: a start makes it anew."""
     (small.root / "commitlog" / f"{len(small.files.log) * FILE_BYTES:020d}").touch()
     assert small.verify().is_sound
@@ -179,7 +181,7 @@ def test_an_empty_last_file_is_no_damage(small: Small) -> None:
 # other sound stores
 
 
-def test_a_store_after_retention_is_sound(tmp_path: Path) -> None:
+def test_a_store_whose_old_files_were_deleted_by_retention_is_sound(tmp_path: Path) -> None:
     """After retention the first log file, its units and its keys are gone; fillers and units of deleted messages remain."""
     clock = ManualClock(START_MS)
     arguments = {"clock": clock, "commit_log_file_bytes": 4096, "max_hash_slot_num": 4, "max_index_num": 16}
@@ -269,7 +271,7 @@ def test_verify_reports_a_deleted_topic_as_a_note(small: Small) -> None:
     assert small.verify().is_sound
 
 
-def test_records_of_version_2_are_read(small: Small) -> None:
+def test_log_records_of_format_version_2_are_read(small: Small) -> None:
     """A 5.x broker writes them for topics of more than 127 bytes; its topic length has two bytes."""
     end = small.records[-1].end
     last = small.records[-1].record

@@ -49,14 +49,14 @@ def test_impossible_consumer_offsets_are_found(small: Small, text: str, part: st
 
 
 @pytest.mark.parametrize("text", ['{"offsetTable":5}', '{"offsetTable":{}}', "{}"])
-def test_an_offsets_file_without_offsets_is_sound(small: Small, text: str) -> None:
+def test_a_consumer_offsets_file_without_offsets_is_sound(small: Small, text: str) -> None:
     """Another shape must not raise."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     assert small.verify().is_sound
 
 
 @pytest.mark.parametrize("text", ["5", "[]", "null", "", "\0\0\0"])
-def test_a_malformed_offsets_file_is_an_error(small: Small, text: str) -> None:
+def test_a_malformed_consumer_offsets_file_is_an_error(small: Small, text: str) -> None:
     """A start refuses it, or takes its backup: no group may begin anew."""
     (small.root / "config" / "consumerOffset.json").write_text(text)
     assert not small.verify().is_sound
@@ -71,7 +71,7 @@ def test_impossible_delay_offsets_are_found(small: Small) -> None:
 
 
 @pytest.mark.parametrize("odd", [2**31, 2**70, 1.5, "x", [], True], ids=repr)
-def test_an_out_of_range_number_in_a_table_is_found(small: Small, odd: object) -> None:
+def test_an_out_of_range_number_in_a_configuration_table_is_found(small: Small, odd: object) -> None:
     """A start ends with it, so a store that has one is not sound; the field and the value are named."""
     table = {"topicConfigTable": {"Orders": {"topicName": "Orders", "perm": odd}}}
     (small.root / "config" / "topics.json").write_text(json.dumps(table))

@@ -19,7 +19,7 @@ def test_a_flipped_bit_in_a_queue_unit_is_found(small: Small, at: int) -> None:
     assert not small.verify().is_sound
 
 
-def test_extra_units_are_found(small: Small) -> None:
+def test_extra_queue_units_are_found(small: Small) -> None:
     """One that points behind the log, one that repeats a message; after a crash the first is only a warning."""
     path = max((small.root / "consumequeue" / "Orders" / "0").iterdir())
     used = -(-len(path.read_bytes().rstrip(b"\0")) // 20)
@@ -32,7 +32,7 @@ def test_extra_units_are_found(small: Small) -> None:
     assert not small.verify().is_sound
 
 
-def test_missing_units_are_found(small: Small) -> None:
+def test_missing_queue_units_are_found(small: Small) -> None:
     """A start adds what lies behind the newest message any queue knows; what is missing before it stays missing."""
     path = max((small.root / "consumequeue" / "Bills" / "0").iterdir())
     used = -(-len(path.read_bytes().rstrip(b"\0")) // 20)
@@ -43,7 +43,7 @@ def test_missing_units_are_found(small: Small) -> None:
     assert small.verify().is_sound
 
 
-def test_a_missing_queue_is_found(small: Small) -> None:
+def test_a_missing_consume_queue_is_found(small: Small) -> None:
     """And its committed offsets are named."""
     for path in (small.root / "consumequeue" / "Orders" / "1").iterdir():
         path.unlink()
@@ -55,7 +55,7 @@ def test_a_missing_queue_is_found(small: Small) -> None:
     ]
 
 
-def test_a_hole_between_a_queues_files_is_found(small: Small) -> None:
+def test_a_missing_file_between_the_files_of_a_consume_queue_is_found(small: Small) -> None:
     """A start refuses, and units behind the hole are not taken for others."""
     (small.root / "consumequeue" / "Orders" / "0" / "00000000000000000200").unlink()
     found = [what for level, what in small.findings if level is Level.ERROR]

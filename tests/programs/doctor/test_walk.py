@@ -70,7 +70,7 @@ def test_a_record_inside_a_damaged_records_body_is_not_accepted(tmp_path: Path, 
     ]
 
 
-def test_a_forged_record_in_damage_is_not_accepted(tmp_path: Path) -> None:
+def test_a_forged_record_in_a_damaged_region_of_the_log_is_not_accepted(tmp_path: Path) -> None:
     """Nothing whole follows it within the body, and its queue offset is none that could be next."""
     first, _second, _third = with_forged(1)
     at = len(first) + 200
@@ -81,7 +81,7 @@ def test_a_forged_record_in_damage_is_not_accepted(tmp_path: Path) -> None:
     assert kinds(files)[1] == (Kind.DAMAGE, len(first), len(first) + len(damaged))
 
 
-def test_a_record_between_two_damages_is_kept_if_its_queue_offset_fits(tmp_path: Path) -> None:
+def test_a_record_between_two_damaged_regions_is_kept_if_its_queue_offset_fits(tmp_path: Path) -> None:
     """Nothing whole follows it, but it is the next of its queue but one."""
     parts = [record(0, b"a"), b"\xff" * 100]
     at = sum(map(len, parts))
@@ -98,7 +98,7 @@ def test_a_record_between_two_damages_is_kept_if_its_queue_offset_fits(tmp_path:
     ]
 
 
-def test_pieces_cover_every_byte_of_the_log(small: Small) -> None:
+def test_the_walked_pieces_cover_every_byte_of_the_log_without_overlap(small: Small) -> None:
     """Every byte belongs to one piece, also with damage."""
     for position in (0, 700, 4095, 4096, 6000):
         small.flip_log(position, 4)
@@ -132,7 +132,7 @@ def test_a_large_damaged_region_is_searched_in_linear_time(tmp_path: Path, what:
     assert found[1:3] == [(Kind.DAMAGE, len(first), at), (Kind.RECORD, at, at + len(last))]
 
 
-def test_many_damages_after_a_clock_change_are_searched_in_linear_time(tmp_path: Path) -> None:
+def test_many_damaged_regions_after_a_clock_change_are_searched_in_linear_time(tmp_path: Path) -> None:
     """Behind each of them records are older than the last good one, and it must be known whether younger ones follow."""
     parts: list[bytes] = []
     at = 0
@@ -151,7 +151,7 @@ def test_many_damages_after_a_clock_change_are_searched_in_linear_time(tmp_path:
     assert found.count(Kind.RECORD) == 4_001
 
 
-def test_progress_ends_at_the_size_of_the_log(small: Small) -> None:
+def test_the_reported_progress_of_a_walk_ends_at_the_size_of_the_log(small: Small) -> None:
     """A bar that stops at 97 % looks like a failure."""
     told: list[int] = []
     files = small.files
@@ -200,7 +200,7 @@ def _use(one: Small, target: Path) -> None:
     assert [found for found in after.findings if "/config/" not in found.where and found.level.value != "note"] == []
 
 
-def test_walk_reads_the_log_lazily(small: Small) -> None:
+def test_walking_the_log_reads_only_as_far_as_its_caller_iterates(small: Small) -> None:
     """Explaining one place does not read the rest."""
     pieces = walk(small.files)
     first = next(pieces)
@@ -208,7 +208,7 @@ def test_walk_reads_the_log_lazily(small: Small) -> None:
     assert first.start == 0
 
 
-def test_a_search_for_data_ends_at_the_mapped_part_of_a_file(tmp_path: Path) -> None:
+def test_the_search_for_data_in_a_sparse_file_ends_at_the_mapped_part_of_the_file(tmp_path: Path) -> None:
     """A backup keeps the file's size at its end, while the broker writes on."""
     path = tmp_path / "0"
     with path.open("wb") as file:

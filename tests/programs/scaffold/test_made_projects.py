@@ -104,14 +104,16 @@ def test_tests_of_every_kind_of_new_plugin_pass(projects: dict[str, Path], check
 
 
 @needs_the_page
-def test_the_plugins_page_shows_every_kind_of_plugin_once() -> None:
+def test_the_plugins_page_of_the_documentation_shows_every_kind_of_plugin_once() -> None:
     """In the order in which the command lists them."""
     assert [kind for _name, kind, _diff in SHOWN.findall(PAGE.read_text("utf-8"))] == [*KINDS]
 
 
 @pytest.mark.slow
 @needs_the_page
-def test_the_changes_on_the_plugins_page_apply_and_pass(changed: dict[str, Path], checkout: Path) -> None:
+def test_the_code_changes_on_the_plugins_page_apply_and_their_tests_pass(
+    changed: dict[str, Path], checkout: Path
+) -> None:
     """Each shows the code and its test."""
     assert run_tests([*changed.values()], checkout) >= 2 * len(KINDS)
 

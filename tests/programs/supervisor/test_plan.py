@@ -33,7 +33,7 @@ def test_each_broker_has_a_separate_name_folder_and_ports(tmp_path: Path) -> Non
     assert second.store == tmp_path / "broker-b"
 
 
-def test_every_configured_port_is_shifted_for_each_broker(tmp_path: Path) -> None:
+def test_every_configured_port_is_increased_for_each_further_broker(tmp_path: Path) -> None:
     """Two brokers with one replication port, or one advertised port, could not both be reached."""
     settings = ("listen.port=20000", "listen.advertised_port=30000", "listen.ha_port=25000")
     _, second = planned(tmp_path, *settings)
@@ -53,7 +53,7 @@ def test_configured_folders_are_separate_for_each_broker(tmp_path: Path) -> None
     assert given == []
 
 
-def test_ports_in_advertised_addresses_are_shifted_for_each_broker(tmp_path: Path) -> None:
+def test_ports_in_advertised_addresses_are_increased_for_each_further_broker(tmp_path: Path) -> None:
     """Clients outside would reach the first broker for every one's messages."""
     _, second = planned(tmp_path, "listen.advertised=outside=mq.example.com:20911,lab=[::1]:30911")
     assert "listen.advertised=outside=mq.example.com:20921,lab=[::1]:30921" in second.settings
@@ -61,7 +61,9 @@ def test_ports_in_advertised_addresses_are_shifted_for_each_broker(tmp_path: Pat
         planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
 
 
-def test_the_metrics_port_is_shifted_or_stays_free(tmp_path: Path) -> None:
+def test_a_configured_metrics_port_is_increased_for_each_further_broker_and_an_unset_port_is_free(
+    tmp_path: Path,
+) -> None:
     """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""
     first, second = planned(tmp_path, "metrics.enable=true", "metrics.port=5557")
     assert ("metrics.port=5557" in first.settings, "metrics.port=5567" in second.settings) == (True, True)
@@ -107,7 +109,7 @@ def test_ports_above_65535_are_refused(tmp_path: Path) -> None:
         planned(tmp_path, "listen.port=65530")
 
 
-def test_several_brokers_in_a_single_brokers_store_are_refused(tmp_path: Path) -> None:
+def test_several_brokers_in_the_store_of_a_single_broker_are_refused(tmp_path: Path) -> None:
     """Its messages would be out of reach beside new folders; the refusal says how to take them along."""
     (tmp_path / "commitlog").mkdir()
     with pytest.raises(StoreError, match="broker-a"):
@@ -128,7 +130,7 @@ def test_several_brokers_in_a_single_brokers_store_are_refused(tmp_path: Path) -
         (["", "broker-b/"], "broker-a", r"into broker-a/, and start with --brokers 2"),
     ],
 )
-def test_a_single_broker_in_the_folder_of_several_is_refused(
+def test_a_single_broker_in_the_folder_of_several_brokers_is_refused(
     tmp_path: Path, stores: list[str], name: str, said: str
 ) -> None:
     """A third store would begin at the top, and topics would be unknown there; no advice leads into a folder with a log."""
@@ -151,7 +153,7 @@ def test_a_single_broker_in_its_own_folder_is_accepted(tmp_path: Path, stores: l
     check_single(tmp_path, "broker-a")
 
 
-def test_stores_of_omitted_brokers_are_found(tmp_path: Path) -> None:
+def test_stores_of_brokers_that_are_no_longer_started_are_found(tmp_path: Path) -> None:
     """Fewer brokers than last time: what lies in the other folders is not delivered, and somebody should know."""
     for name in ("broker-a", "broker-c", "broker-b"):
         (tmp_path / name / "commitlog").mkdir(parents=True)

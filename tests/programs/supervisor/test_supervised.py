@@ -6,12 +6,12 @@ from flintmq.programs.supervisor.supervised import Supervised
 from flintmq.testing.service_kit import check_service
 
 
-def test_the_supervised_service_passes_the_service_kit() -> None:
+def test_the_supervised_service_passes_the_conformance_checks_for_services() -> None:
     """It is a service like any other."""
     check_service(lambda _timers: Supervised(1, "was ended by SIGKILL"))
 
 
-def test_other_brokers_that_are_down_have_alarms_until_they_return() -> None:
+def test_a_supervised_broker_has_alarms_about_brokers_that_are_down_until_they_return() -> None:
     """A broker that is down tells nothing, and its name server has forgotten it."""
     supervised = Supervised.parse("0:")
     supervised.told(b'{"broker-b": "was ended by SIGKILL"}')
@@ -22,7 +22,7 @@ def test_other_brokers_that_are_down_have_alarms_until_they_return() -> None:
     assert supervised.alarms() == []
 
 
-def test_restarts_and_their_reason_are_runtime_figures() -> None:
+def test_the_number_of_restarts_and_their_reason_are_in_the_runtime_info() -> None:
     """A reason may hold anything, colons among it; the first process has none."""
     assert Supervised.parse("0:").runtime_info() == {"supervisorRestarts": "0"}
     assert Supervised.parse("2:was: ended").runtime_info() == {

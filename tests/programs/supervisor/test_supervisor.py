@@ -140,7 +140,7 @@ def test_a_serving_broker_is_notified_of_brokers_that_are_down(tmp_path: Path, p
     assert {line for line in told(tmp_path) if not line.startswith("broker-a")} <= {"broker-b {}", "broker-c {}"}
 
 
-def test_the_next_broker_is_notified_if_the_first_is_down(tmp_path: Path) -> None:
+def test_the_second_broker_is_notified_of_brokers_that_are_down_if_the_first_is_down(tmp_path: Path) -> None:
     """Somebody has to say it, as long as anybody serves."""
     program = DOWN_FOR_GOOD.replace("broker.name=broker-b'", "broker.name=broker-a'")
 
@@ -152,7 +152,7 @@ def test_the_next_broker_is_notified_if_the_first_is_down(tmp_path: Path) -> Non
     asyncio.run(work())
 
 
-def test_a_failed_restart_is_tried_again(tmp_path: Path) -> None:
+def test_a_failed_restart_of_a_broker_is_tried_again(tmp_path: Path) -> None:
     """A port that is still taken, a disk that is full: what keeps a broker down for a moment does not keep it down for good."""
 
     async def work() -> int:
@@ -164,7 +164,7 @@ def test_a_failed_restart_is_tried_again(tmp_path: Path) -> None:
     assert asyncio.run(work()) == 2
 
 
-def test_a_restarted_broker_keeps_its_free_port(tmp_path: Path) -> None:
+def test_a_restarted_broker_keeps_the_free_port_it_first_chose(tmp_path: Path) -> None:
     """Clients know the address by now, and name servers may tell it for two minutes more."""
 
     async def work() -> None:
@@ -178,7 +178,7 @@ def test_a_restarted_broker_keeps_its_free_port(tmp_path: Path) -> None:
     assert "--set listen.port=4711" in after
 
 
-def test_a_first_start_that_fails_stops_the_others(tmp_path: Path) -> None:
+def test_a_broker_that_fails_at_its_first_start_stops_the_other_brokers(tmp_path: Path) -> None:
     """Half a cluster is no cluster: the command ends, with the exit code of the broker that failed."""
     program = SERVES.replace("signal.pthread", "if 'broker.name=broker-b' in words: sys.exit(3)\nsignal.pthread", 1)
     both = supervisor(tmp_path, "broker-a", "broker-b", program=program)
@@ -194,7 +194,7 @@ def test_a_first_start_that_fails_stops_the_others(tmp_path: Path) -> None:
     assert pid is None or is_gone(pid)
 
 
-def test_a_process_that_ignores_the_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_process_that_ignores_its_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command must end; the store of that broker recovers at its next start."""
     monkeypatch.setattr("flintmq.programs.supervisor.supervisor.STOP_TIMEOUT_S", 0.05)
     program = SERVES.replace("lambda *_: sys.exit(0)", "signal.SIG_IGN")
@@ -213,7 +213,7 @@ def test_the_end_of_a_broker_is_described_in_words() -> None:
     assert how_it_ended(77) == "ended with exit code 77"
 
 
-def test_ready_words_of_services_are_collected_and_kept(tmp_path: Path) -> None:
+def test_service_addresses_in_ready_lines_are_collected_and_kept_after_a_restart(tmp_path: Path) -> None:
     """Metrics of each broker are read at an address of its own, which it keeps when it is started again."""
 
     async def work() -> None:

@@ -93,7 +93,7 @@ def test_escape_closes_a_detail_screen_and_a_filter(view: Any) -> None:
     drive(view, test)
 
 
-def test_a_paused_screen_is_not_updated(view: Any) -> None:
+def test_a_paused_screen_is_not_updated_with_new_figures(view: Any) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, "p")
         assert "PAUSED" in screen_text(app)
@@ -144,7 +144,7 @@ def test_an_unreachable_cluster_is_reported_on_the_screen(view: Any) -> None:
     drive(view, test)
 
 
-def test_the_app_can_be_closed_during_a_poll(view: Any) -> None:
+def test_the_top_screen_can_be_closed_during_a_poll_of_the_brokers(view: Any) -> None:
     """The answer comes when there is no screen any more to show it on."""
     asked, answers, overview = asyncio.Event(), asyncio.Event(), view.overview
 
@@ -168,7 +168,7 @@ def test_the_app_can_be_closed_during_a_poll(view: Any) -> None:
     asyncio.run(run())
 
 
-def test_a_detail_screen_can_be_closed_during_a_poll(view: Any) -> None:
+def test_a_detail_screen_can_be_closed_during_a_poll_of_the_brokers(view: Any) -> None:
     asked, answers = asyncio.Event(), asyncio.Event()
 
     async def slow() -> list[Part]:

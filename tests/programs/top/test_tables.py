@@ -34,7 +34,7 @@ def test_topics_are_sorted_by_rate_and_system_topics_hidden(view: Any) -> None:
     assert names(chosen(TOPICS, view.all_topics, sorted_by="topic"))[0] == "%DLQ%billing"
 
 
-def test_groups_without_consumers_are_named_if_there_is_no_alarm(view: Any) -> None:
+def test_groups_with_lag_but_without_consumers_are_named_if_no_alarm_is_active(view: Any) -> None:
     calm = attrs.evolve(asyncio.run(view.overview()), alarms=(), errors=())
     assert alarm_lines(calm, 3) == ["no alarms"]
     behind = attrs.evolve(calm, offline_behind=(("audit", 4_200), ("old", 3)))
@@ -53,7 +53,7 @@ def test_a_filter_matches_part_of_a_name_literally(view: Any, wanted: str, found
     assert names(chosen(TOPICS, view.all_topics, wanted=wanted)) == found
 
 
-def test_brokers_are_filtered_by_name_and_shown_as_missing(view: Any) -> None:
+def test_brokers_are_filtered_by_name_and_missing_brokers_are_shown_as_missing(view: Any) -> None:
     shown = chosen(BROKERS, view.all_brokers, wanted="broker")
     assert [[column.text(one) for column in BROKERS.columns] for one in shown] == [
         ["broker-a:0", "20,480", "19,999", "0.5", "3.0 GiB", "61%", "master"],
@@ -71,20 +71,20 @@ def test_every_table_has_a_valid_default_order(kind: Any, view: Any) -> None:
         assert len(chosen(kind, values, sorted_by=by, with_system=True)) == len(values)
 
 
-def test_numbers_are_formatted_for_people() -> None:
+def test_numbers_are_formatted_with_separators_and_units() -> None:
     assert [count_text(one) for one in (None, 0, 1234567)] == ["-", "0", "1,234,567"]
     assert [rate_text(one) for one in (None, 0.0, 3.25, 1234.5)] == ["-", "0", "3.2", "1,234"]
     assert [size_text(one) for one in (0, 2048, 3 << 20, 5 << 40)] == ["0 B", "2.0 KiB", "3.0 MiB", "5.0 TiB"]
     assert [age_text(one) for one in (None, 1.4, 300.0)] == ["-", "1 s", "5 min"]
 
 
-def test_names_are_escaped_and_shortened() -> None:
+def test_names_in_tables_are_escaped_and_shortened() -> None:
     """A client may call its group anything."""
     assert name_text("a\x1b[2Jb\nc") == "a\\x1b[2Jb\\nc"
     assert name_text("x" * 31) == "x" * 29 + "…"
 
 
-def test_the_overview_and_alarm_lines_are_formatted(view: Any) -> None:
+def test_the_overview_and_the_alarms_are_each_formatted_as_one_line(view: Any) -> None:
     overview = asyncio.run(view.overview())
     assert overview_text(overview, "1 s ago") == (
         "Shop  1 s ago  put 20,480/s  get 19,999/s  lag 12,352  p99 0.5 ms  brokers 2 (1 away)"

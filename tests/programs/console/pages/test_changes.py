@@ -44,7 +44,7 @@ async def last_audit(browser: Browser) -> str:
 
 
 @pytest.mark.parametrize(("to", "again", "skipped", "then"), [("first", 4, 0, 0), ("last", 0, 6, 10)])
-def test_an_offline_group_is_reset_as_previewed(
+def test_a_group_without_members_is_reset_as_its_preview_shows(
     cluster: EmbeddedCluster, to: str, again: int, skipped: int, then: int
 ) -> None:
     async def run() -> None:
@@ -92,7 +92,7 @@ def test_a_group_without_offsets_in_some_queues_is_reset(cluster: EmbeddedCluste
     asyncio.run(run())
 
 
-def test_a_change_that_fails_after_its_preview_is_shown_and_audited(cluster: EmbeddedCluster) -> None:
+def test_a_change_that_fails_after_its_confirmation_is_shown_and_audited(cluster: EmbeddedCluster) -> None:
     """The preview promised it: a page says which part was not done and why, and the audit has it; no error of the server."""
 
     async def run() -> None:
@@ -109,7 +109,7 @@ def test_a_change_that_fails_after_its_preview_is_shown_and_audited(cluster: Emb
     asyncio.run(run())
 
 
-def test_an_online_group_is_reset(cluster: EmbeddedCluster) -> None:
+def test_the_offsets_of_a_group_with_connected_members_are_reset(cluster: EmbeddedCluster) -> None:
     """Its members are told, and get again what they had."""
 
     async def run() -> None:
@@ -278,7 +278,7 @@ def test_dead_letters_are_redelivered_only_to_their_group(cluster: EmbeddedClust
     asyncio.run(run())
 
 
-def test_waiting_delayed_messages_are_counted(cluster: EmbeddedCluster) -> None:
+def test_the_backlog_page_counts_the_waiting_delayed_messages(cluster: EmbeddedCluster) -> None:
     async def run() -> None:
         address = cluster.name_server.address
         async with Producer("p", address) as producer, visiting(address) as browser:
@@ -382,7 +382,7 @@ def test_a_reset_of_one_queue_reaches_an_online_member(cluster: EmbeddedCluster)
     asyncio.run(run())
 
 
-def test_a_confirmation_is_valid_once_and_only_for_its_preview(cluster: EmbeddedCluster) -> None:
+def test_the_confirmation_of_a_change_is_valid_once_and_only_for_its_preview(cluster: EmbeddedCluster) -> None:
     """Sent twice it does nothing the second time; nor for another group, queue, page or browser, nor too late."""
 
     async def run() -> None:

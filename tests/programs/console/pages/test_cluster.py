@@ -177,7 +177,9 @@ def test_a_broadcasting_member_of_a_clustering_group_is_shown_as_a_conflict(clus
 
 @pytest.mark.parametrize("path", ["/topic", "/group", "/broker"])
 @pytest.mark.parametrize("name", ["", "<script>alert(1)</script>", "a\nb\x00", "ü" * 2_000, "%s{{7*7}}"])
-def test_pages_of_unknown_names_return_404_with_escaped_names(cluster: EmbeddedCluster, path: str, name: str) -> None:
+def test_pages_of_unknown_topics_groups_and_brokers_return_404_with_escaped_names(
+    cluster: EmbeddedCluster, path: str, name: str
+) -> None:
     """And are shown as text where they are shown."""
 
     async def run() -> None:
