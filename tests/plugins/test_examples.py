@@ -120,7 +120,7 @@ def test_all_example_plugins_are_found_by_their_entry_points() -> None:
     assert kernel.registries.dispatchers.pick("audit").name == "audit"
 
 
-def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
+def test_the_audit_dispatcher_example_is_loaded_and_called_by_the_broker(installed: Path) -> None:
     """From its section of the configuration to its lines: nothing of it is known to the broker beforehand."""
     kernel = Kernel.assemble((), BUILTIN_PLUGINS, disabled=["adaptive-flush"])
     registered = kernel.registries.dispatchers.pick("audit")
@@ -141,7 +141,7 @@ def test_the_audit_dispatcher_works_through_the_kernel(installed: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_adaptive_flush_strategy_passes_the_flush_kit() -> None:
+def test_the_example_strategy_adaptive_flush_passes_the_conformance_checks_for_flush_strategies() -> None:
     strategy = Kernel.assemble((), BUILTIN_PLUGINS).registries.flush_strategies.pick("adaptive_group_commit").value
     assert strategy.synchronous
     assert strategy.settings_model is not None
@@ -166,7 +166,7 @@ def test_the_example_flush_strategy_direct_flush_runs_in_a_broker(tmp_path: Path
 
 
 @pytest.mark.usefixtures("installed")
-def test_queues_and_index_in_sqlite_survive_a_kill(tmp_path: Path) -> None:
+def test_queues_and_index_of_the_sqlite_example_survive_a_kill_of_the_broker(tmp_path: Path) -> None:
     """Messages are read, found by key and numbered on after a start, and the built-in folders stay empty."""
 
     def broker(name: str) -> flintmq.Broker:

@@ -88,7 +88,7 @@ def test_default_permissions_do_not_cover_the_brokers_internal_topics(tmp_path: 
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o620, 0o604, 0o640])
-def test_an_account_file_readable_by_others_is_refused(
+def test_an_account_file_that_other_users_can_read_is_refused(
     tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A secret key that the whole machine reads is none; the operator may insist."""

@@ -120,7 +120,7 @@ def test_lags_of_system_groups_and_topics_raise_no_alarm(alarms: Alarms) -> None
         assert alarms(broker) == {}
 
 
-def test_lags_of_many_groups_are_measured_in_several_loop_turns(alarms: Alarms) -> None:
+def test_measuring_the_lags_of_many_groups_is_split_into_several_event_loop_iterations(alarms: Alarms) -> None:
     """Three thousand groups that lag: clients are served in between, the memory is bounded, and so is what is told."""
     clock = VirtualClock()
     with EmbeddedBroker(settings=SETTINGS, clock=clock) as broker:

@@ -22,7 +22,7 @@ ASKED = [(source, metric, labels) for source, metrics in USES.items() for metric
 
 
 @pytest.mark.parametrize(("source", "metric", "labels"), ASKED)
-def test_each_dashboard_query_finds_its_metric_and_labels(
+def test_each_dashboard_query_uses_a_metric_and_labels_that_a_scrape_contains(
     told: dict[str, list[Any]], source: str, metric: str, labels: list[str]
 ) -> None:
     """A panel without data, or a variable without values, is what an operator sees of a wrong name."""
@@ -57,7 +57,7 @@ def test_metric_values_match_the_traffic(told: dict[str, list[Any]]) -> None:
     )
 
 
-def test_every_sample_has_the_labels_of_its_definition(told: dict[str, list[Any]]) -> None:
+def test_every_metric_sample_has_the_labels_of_the_metrics_definition(told: dict[str, list[Any]]) -> None:
     """Its labels are those that docs/metric-names.md says, so that the page is true."""
     for name, samples in told.items():
         family = FAMILIES.get(name) or FAMILIES.get(name.rpartition("_")[0])

@@ -128,7 +128,7 @@ def test_the_exposition_text_equals_that_of_the_prometheus_library(
     assert {name: told for name, told in parsed(b"".join(again).decode(), accept).items() if name in theirs} == theirs
 
 
-def test_series_above_the_limit_are_omitted_and_counted() -> None:
+def test_time_series_above_the_limit_are_omitted_and_counted() -> None:
     """A broker with a million queues answers all the same."""
     samples = Samples(limit=2)
     for number in range(5):

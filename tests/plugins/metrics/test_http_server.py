@@ -85,7 +85,7 @@ def test_a_request_with_bare_line_feeds_is_answered() -> None:
         (b"GET /broken HTTP/1.1\r\n\r\n", 500),
     ],
 )
-def test_requests_other_than_small_gets_are_refused(sent: bytes, code: int) -> None:
+def test_http_requests_other_than_small_get_requests_are_refused(sent: bytes, code: int) -> None:
     """With a status and a sentence, and what failed inside is not shown outside."""
     with served() as address:
         found, _headers, body = exchange(address, sent)

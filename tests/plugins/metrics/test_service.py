@@ -89,7 +89,7 @@ def test_a_scrape_has_current_figures_and_labels(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_each_series_occurs_once_in_a_scrape(tmp_path: Path) -> None:
+def test_each_time_series_occurs_once_in_a_scrape(tmp_path: Path) -> None:
     """Prometheus drops a sample that comes again in a scrape, and says so for each scrape."""
 
     async def work(broker: Broker) -> None:

@@ -90,7 +90,7 @@ def test_a_slave_above_the_max_slaves_setting_is_refused_until_a_slave_disconnec
         asyncio.run(run(master, first, second))
 
 
-def test_a_silent_replication_peer_is_closed(tmp_path: Path) -> None:
+def test_the_connection_of_a_silent_replication_peer_is_closed(tmp_path: Path) -> None:
     """Half-open connections hold a descriptor each."""
 
     async def run(master: MessageStore) -> None:

@@ -216,6 +216,6 @@ def histories() -> Iterator[list[tuple[object, ...]]]:
 
 
 @pytest.mark.parametrize("steps", [*histories()])
-def test_a_topic_created_again_has_only_its_new_messages(steps: list[tuple[object, ...]]) -> None:
+def test_a_topic_created_again_has_only_its_new_messages_on_master_and_slave(steps: list[tuple[object, ...]]) -> None:
     """The slave that followed both lives, the recovery and the repair gave the deleted messages."""
     run(steps)

@@ -220,7 +220,9 @@ def test_a_full_disk_refuses_writes_until_space_is_free(make: Any) -> None:
     bench.fill(1)
 
 
-def test_an_unmeasurable_disk_causes_no_deletion_and_no_refusal(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_cannot_be_measured_causes_no_deletion_and_no_refused_send(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is said once, and neither deletes nor refuses."""
     bench = make()
     bench.fill(12)
@@ -381,7 +383,7 @@ def test_the_hold_until_consumed_setting_keeps_unread_files_up_to_hold_max_bytes
     assert "store.hold_max_bytes" in [r.message for r in caplog.records if "has not consumed" in r.message][-1]
 
 
-def test_queues_without_messages_are_removed_on_request(make: Any) -> None:
+def test_consume_queues_without_messages_are_removed_on_request(make: Any) -> None:
     """Code 306: a queue nobody has written to since; one with messages stays, and so do the delayed ones."""
     bench = make()
     for topic in ("old", "SCHEDULE_TOPIC_XXXX"):
@@ -453,7 +455,7 @@ def test_log_files_are_spread_over_folders_as_in_rocketmq(tmp_path: Path) -> Non
         assert sum(store.reader.get_message("T", 0, first, 10, None).message_count for first in (0, 10, 20)) == 28
 
 
-def test_a_full_log_folder_is_skipped(tmp_path: Path) -> None:
+def test_a_full_log_folder_is_skipped_for_new_log_files(tmp_path: Path) -> None:
     """The disk may fill up between two looks at it: the next folder takes the file."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 

@@ -358,7 +358,9 @@ def test_a_planned_batch_keeps_its_rows_after_options_changed(cluster: Cluster, 
     assert same([row["body"] for row in one.sink[0]], expected[:20])
 
 
-def test_batch_bytes_bound_the_decompressed_bodies(cluster: Cluster, address: dict[str, str]) -> None:
+def test_the_option_batch_bytes_limits_batches_by_their_decompressed_bodies(
+    cluster: Cluster, address: dict[str, str]
+) -> None:
     """Thirty bodies of a megabyte which zlib makes a kilobyte."""
     cluster.make_topic(TOPIC, 1)
     cluster.put(TOPIC, [bytes(1 << 20)] * 30, compress_over_bytes=1024)

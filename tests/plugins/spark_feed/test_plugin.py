@@ -146,7 +146,7 @@ def _wrote(broker: Broker) -> int:
     return broker.state.store.watermarks.wrote
 
 
-def test_feed_positions_follow_dispatch_flush_and_replication(
+def test_positions_in_the_feed_file_follow_dispatch_flush_and_replication(
     fed: tuple[MessageStore, FeedPublisher], tmp_path: Path
 ) -> None:
     """Each position is the store's own at the moment of writing; with a slave to wait for, confirmed is the slave's."""
@@ -170,7 +170,7 @@ def test_feed_positions_follow_dispatch_flush_and_replication(
 
 
 @pytest.mark.parametrize("strategy", ["group_commit", "flush_real_time", "commit_real_time"])
-def test_a_stopped_broker_leaves_the_final_positions_in_the_feed(tmp_path: Path, strategy: str) -> None:
+def test_a_stopped_broker_leaves_its_final_log_positions_in_the_feed_file(tmp_path: Path, strategy: str) -> None:
     """For each flush strategy: what was acknowledged is in the feed when the broker has stopped, and while it runs soon."""
     store = tmp_path / "store"
     config = config_of(store, f"flush.strategy={strategy}", "flush.commit_real_time.pool_size=2")
@@ -191,7 +191,7 @@ def test_a_stopped_broker_leaves_the_final_positions_in_the_feed(tmp_path: Path,
         assert marks_of(store).end_offset_bytes() == closed.end_offset_bytes()
 
 
-def test_a_broker_without_the_feed_removes_the_feed_file(tmp_path: Path) -> None:
+def test_a_broker_without_the_spark_feed_removes_an_old_feed_file(tmp_path: Path) -> None:
     """A feed that nobody keeps true would have readers stop where they were for ever."""
     store = tmp_path / "store"
     with Broker(config_of(store)):

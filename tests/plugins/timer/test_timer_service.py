@@ -136,7 +136,7 @@ def test_a_timer_message_is_delivered_at_its_exact_time(bench: Bench) -> None:
     assert (bench.service.delivered, bench.service.discarded, len(bench.service.wheel)) == (1, 0, 0)
 
 
-def test_timer_messages_are_at_most_a_second_late(bench: Bench) -> None:
+def test_timer_messages_are_delivered_at_most_a_second_late(bench: Bench) -> None:
     """Times drawn at random over an hour, sent in no order, some of them while others come."""
     choose = random.Random(2)
     wanted = {}

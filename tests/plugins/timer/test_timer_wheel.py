@@ -55,7 +55,7 @@ def test_a_hundred_thousand_entries_are_returned_in_order(wheel: TimerWheel, tmp
     assert list((tmp_path / "wheel").iterdir()) == []
 
 
-def test_no_entry_is_returned_before_its_time(wheel: TimerWheel) -> None:
+def test_no_timer_entry_is_returned_before_its_delivery_time(wheel: TimerWheel) -> None:
     """Not by a millisecond, in memory or from a file."""
     wheel.put([entry(NOW + 500, 1), entry(NOW + 5 * SLOT_MS + 500, 2)])
     assert wheel.next_ms() == NOW + 500
@@ -82,7 +82,7 @@ def test_entries_put_back_after_they_were_due_are_returned_again(wheel: TimerWhe
     assert taken(wheel, NOW + 5) == [(NOW + 1, 1), (NOW + 2, 2)]
 
 
-def test_a_long_pause_loads_overdue_entries_in_bounded_parts(wheel: TimerWheel) -> None:
+def test_overdue_timer_entries_are_loaded_in_bounded_parts_after_a_long_pause(wheel: TimerWheel) -> None:
     """After a week's standstill all of it is overdue: minutes are loaded as they are taken."""
     wanted = [(NOW + SLOT_MS + 30 * offset, offset) for offset in range(100_000)]
     wheel.put(entry(due, offset) for due, offset in wanted)
@@ -118,7 +118,7 @@ def test_clear_deletes_the_timer_wheel_files_of_a_former_run_and_no_other_file(
     TimerWheel(tmp_path / "none").clear()
 
 
-def test_entries_are_counted_per_minute(wheel: TimerWheel) -> None:
+def test_timer_entries_are_counted_per_minute(wheel: TimerWheel) -> None:
     """So that too many for one minute can be refused."""
     wheel.put([entry(NOW + 1, 1), entry(NOW + 3 * SLOT_MS, 2), entry(NOW + 3 * SLOT_MS + 59_999, 3)])
     assert [wheel.count_at(NOW + minute * SLOT_MS) for minute in range(5)] == [1, 0, 0, 2, 0]

@@ -171,7 +171,7 @@ def test_a_backup_without_the_log_folder_is_refused(live: Live) -> None:
     live.open()
 
 
-def test_a_damaged_log_end_after_a_clean_stop_is_refused(live: Live) -> None:
+def test_a_backup_of_a_log_with_a_damaged_end_after_a_clean_stop_is_refused(live: Live) -> None:
     """After a crash it is a torn tail, which nobody was promised; after a clean stop it is damage."""
     live.put(20)
     live.store.close()
@@ -242,7 +242,7 @@ def test_a_backup_of_a_log_that_was_truncated_before_the_end_of_the_last_backup_
     live.back_up(target=live.folder / "second")
 
 
-def test_a_stopped_store_is_copied_to_its_end(live: Live) -> None:
+def test_a_backup_of_a_stopped_store_contains_the_log_to_its_end(live: Live) -> None:
     """What no queue names yet is in the log all the same."""
     live.put(10)
     live.put(3, dispatch=False)
@@ -303,7 +303,7 @@ def test_a_log_file_deleted_during_a_backup_is_an_error(live: Live) -> None:
 
 
 @pytest.mark.parametrize("where", ["in", "around", "file", "foreign"])
-def test_an_unsuitable_backup_folder_is_refused(live: Live, where: str) -> None:
+def test_a_folder_that_cannot_hold_a_backup_is_refused(live: Live, where: str) -> None:
     """Nothing of anybody is overwritten."""
     live.put(3)
     target = {"in": live.root / "b", "around": live.folder, "file": live.folder / "f", "foreign": live.folder / "x"}[

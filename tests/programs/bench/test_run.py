@@ -18,7 +18,9 @@ def flintmq_layout() -> dict[str, int]:
 
 
 @pytest.mark.parametrize("batch", [1, 32])
-def test_a_bench_run_loads_every_broker_of_its_topic(flintmq_cluster: EmbeddedCluster, batch: int) -> None:
+def test_a_benchmark_run_sends_to_and_consumes_from_every_broker_of_its_topic(
+    flintmq_cluster: EmbeddedCluster, batch: int
+) -> None:
     """One of two that got nothing, or was not drained, would halve what they are said to do."""
     bench = BenchSettings(bench="send", topic="Load", count=1_600, warmup_s=0.0, connections=2, inflight=2, batch=batch)
 

@@ -178,7 +178,7 @@ def test_an_offset_reset_is_refused_while_members_have_not_returned_after_a_rest
 
 
 @pytest.mark.parametrize("content", [b"", bytes(500), b'{"version":1,"groups":1}\n', b"x" * (17 << 20)])
-def test_a_damaged_consumers_file_is_reported_and_ignored(
+def test_a_damaged_file_of_consumer_registrations_is_reported_and_ignored(
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     """The consumers register again by themselves."""
@@ -200,7 +200,7 @@ def test_a_damaged_consumers_file_is_reported_and_ignored(
         assert members(one) == ["one"]
 
 
-def test_the_consumers_file_is_written_only_after_a_change(
+def test_the_file_of_consumer_registrations_is_written_only_after_a_change(
     broker: EmbeddedBroker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Heartbeats that say what is known cost the disk nothing; a disk that refuses is told once, and tried again."""
@@ -227,7 +227,7 @@ def test_the_consumers_file_is_written_only_after_a_change(
         assert len(written) == 2
 
 
-def test_failed_writes_of_the_consumers_file_are_logged_once(
+def test_failed_writes_of_the_file_of_consumer_registrations_are_logged_once(
     broker: EmbeddedBroker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A full disk must not fill the log, too."""

@@ -226,7 +226,7 @@ def test_status_shows_the_state_of_a_landing_zone(cli: RunCommand, tmp_path: Pat
         assert "landing zones" in text
 
 
-def test_status_shows_the_bytes_cut_at_the_last_start(cli: RunCommand, tmp_path: Path) -> None:
+def test_status_shows_the_bytes_cut_from_the_log_at_the_last_start(cli: RunCommand, tmp_path: Path) -> None:
     """The store was not left in order, and bytes lie behind its end: nobody would look for them in flint/quarantine."""
     loaded = flintmq.load_config(None, [*SMALL, f"store.path={tmp_path / 'store'}"], {})
     with flintmq.Broker(loaded) as broker:

@@ -11,7 +11,9 @@ from .conftest import RunCommand
 
 
 @pytest.mark.slow
-def test_bench_feed_measures_three_brokers_in_turn(cli: RunCommand, tmp_path: Path) -> None:
+def test_bench_feed_measures_brokers_without_feed_with_feed_and_with_landing_in_turn(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """Every run has its line, the last one has the ratios; nothing is left where it worked."""
     has_arrow = importlib.util.find_spec("pyarrow") is not None
     outcome = cli(

@@ -60,7 +60,7 @@ def test_log_records_of_libraries_are_written_to_the_log(tmp_path: Path) -> None
     assert (found["logger"], found["level"], found["message"]) == ("somebody.else", "WARNING", "no luck")
 
 
-def test_a_missing_log_folder_loses_lines_but_raises_nothing(
+def test_log_lines_are_dropped_without_an_error_while_the_log_folder_is_missing(
     tmp_path: Path, handler: LogFile, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Who logs must not get an error for it; and when the folder is there again, so is the log."""

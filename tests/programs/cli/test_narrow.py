@@ -40,7 +40,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
 @pytest.mark.parametrize("columns", [40, COLUMNS, 200, None])
 @pytest.mark.parametrize("count", [2, 5, 12])
-def test_tables_and_cards_break_lines_only_between_words(
+def test_tables_and_cards_for_narrow_terminals_break_lines_only_between_words(
     terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str], columns: int | None, count: int
 ) -> None:
     """A table where it fits, else cards; ids stay in one piece, and text is broken between words."""
@@ -60,7 +60,9 @@ def test_tables_and_cards_break_lines_only_between_words(
         assert any(TEXT in line for line in lines[1:]), "a pipe takes a row as one line"
 
 
-def test_cards_omit_empty_fields(terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_shown_as_cards_in_a_narrow_terminal_omit_empty_fields(
+    terminal: Callable[[int | None], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     terminal(COLUMNS)
     headings = ("broker", *(f"heading{number}" for number in range(9)))
     print_table(headings, [("broker-a:0", "DefaultCluster", "", *(["127.0.0.1:10911"] * 7))])

@@ -48,7 +48,7 @@ def output() -> Iterator[Output]:
     made.thread.end()
 
 
-def test_waiting_lines_are_written_in_order_and_together(output: Output) -> None:
+def test_waiting_log_lines_are_written_in_order_with_few_writes(output: Output) -> None:
     """A write for each line would be one wait for the interpreter lock each, beside a loop that works."""
     output.thread.put(b"first\n")
     assert output.begun.wait(20)
@@ -91,7 +91,7 @@ def test_a_single_line_larger_than_the_limit_is_written_if_no_other_line_waits(o
     assert len(output.lines[0]) == 2 * WAITING_BYTES_MAX
 
 
-def test_failing_writes_are_reported_once_and_their_lines_counted(output: Output) -> None:
+def test_failing_writes_are_reported_once_and_the_lost_lines_are_counted(output: Output) -> None:
     """A disk that is full refuses every line: the reason is said with the first one."""
     output.error = OSError(28, "No space left on device")
     output.let.set()
@@ -107,7 +107,7 @@ def test_failing_writes_are_reported_once_and_their_lines_counted(output: Output
     assert (lost, "No space left" in reason) == (3, True)
 
 
-def test_a_forked_process_writes_lines_directly() -> None:
+def test_a_forked_process_writes_log_lines_without_the_output_thread() -> None:
     """It has a copy of the queue, and nobody who takes from it."""
     reading, writing = os.pipe()
     thread = OutputThread("pipe", lambda data: write_all(writing, data))

@@ -92,7 +92,7 @@ def test_invalid_avro_schemas_and_bodies_are_refused(schema: str, body: bytes, s
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
+def test_any_bytes_are_decoded_as_avro_or_refused(body: bytes) -> None:
     """Messages of another schema are looked at by mistake all the time."""
     with contextlib.suppress(AvroError):
         json.dumps(decode(ORDER, body))

@@ -30,7 +30,7 @@ from .conftest import COLLIDING, FILE_BYTES, Small
 QUEUE = "consumequeue/Orders/0/00000000000000000000"
 
 
-def test_any_position_in_a_record_is_explained(small: Small) -> None:
+def test_any_log_position_in_a_record_is_explained(small: Small) -> None:
     """Its first byte, one in the middle, its last."""
     piece = small.records[20]
     assert piece.record is not None
@@ -46,7 +46,7 @@ def test_any_position_in_a_record_is_explained(small: Small) -> None:
         assert found["at_in_file"] == position % FILE_BYTES
 
 
-def test_positions_without_a_record_are_explained(small: Small) -> None:
+def test_log_positions_without_a_record_are_explained(small: Small) -> None:
     """In a blank, in damage, behind the end, outside."""
     blank = small.blanks[0]
     assert explain_position(small.files, blank.start + 3)["is"] == "blank"

@@ -21,7 +21,7 @@ from flintmq.testing.store import BY_HAND, message, opened
 from .conftest import FILE_BYTES, START_MS, Small
 
 
-def test_a_sound_store_gives_no_finding(small: Small) -> None:
+def test_verify_reports_no_finding_for_a_sound_store(small: Small) -> None:
     """A check that cries wolf is not read."""
     report = small.verify()
     assert report.findings == []
@@ -112,7 +112,7 @@ def test_a_whole_log_file_of_zeros_is_damage(small: Small) -> None:
     assert any("was next" in found.what and found.level is Level.WARNING for found in report.findings)
 
 
-def test_a_torn_tail_is_a_warning(small: Small) -> None:
+def test_a_torn_last_record_of_the_log_is_a_warning(small: Small) -> None:
     """The ordinary end of a crash: nothing whole lies behind it."""
     last = small.records[-1]
     (small.root / "abort").touch()
@@ -221,7 +221,7 @@ def test_a_store_with_a_topic_created_again_is_sound(tmp_path: Path) -> None:
     assert "begin at 0 again" in found[0][1]
 
 
-def test_a_queue_with_units_of_a_deleted_topic_is_an_error(tmp_path: Path) -> None:
+def test_a_queue_with_units_of_messages_of_a_deleted_topic_is_an_error(tmp_path: Path) -> None:
     """So slaves and repairs left them once: new messages behind those that were deleted."""
     with opened(tmp_path, clock=ManualClock(START_MS)) as store:
         store.put([message("Orders", 0) for _ in range(3)])

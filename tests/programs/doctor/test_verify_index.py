@@ -10,7 +10,7 @@ from flintmq.programs.doctor.report import Level
 from .conftest import Small
 
 
-def test_a_change_in_any_part_of_the_index_is_found(
+def test_verify_finds_a_change_in_any_part_of_the_index(
     small: Small, copy_small: Callable[[Path], Small], tmp_path: Path
 ) -> None:
     """Header counters, positions and times; a slot; hash, position, time and link of an entry."""

@@ -206,7 +206,7 @@ def test_a_broker_process_that_ignores_its_stop_is_killed(tmp_path: Path, monkey
     assert is_gone(asyncio.run(work()))
 
 
-def test_the_end_of_a_broker_is_described_in_words() -> None:
+def test_the_exit_status_of_a_broker_process_is_described_in_words() -> None:
     """What an operator reads in the log and in flintmq status."""
     assert how_it_ended(-9) == "was ended by SIGKILL"
     assert how_it_ended(5) == "ended with exit code 5 (its store is fenced)"

@@ -74,7 +74,7 @@ def test_the_main_screen_shows_the_cluster(view: Any) -> None:
         ("with-system", ("i",)),
     ],
 )
-def test_each_key_opens_its_screen(view: Any, name: str, keys: tuple[str, ...]) -> None:
+def test_each_navigation_key_opens_its_screen(view: Any, name: str, keys: tuple[str, ...]) -> None:
     async def test(app: TopApp, pilot: Pilot[None]) -> None:
         await press(app, pilot, *keys)
         compare(app, name)

@@ -218,7 +218,7 @@ def test_messages_deleted_before_they_are_landed_are_an_error_or_a_gap_in_the_ma
     assert [c.lost_to_bytes for c in Manifest(OS_DISK, zone).commits() if c.lost_to_bytes is not None] == [low]
 
 
-def test_a_damaged_log_is_an_error_with_file_and_position(tmp_path: Path, little_log: LittleLog) -> None:
+def test_landing_a_damaged_log_is_an_error_with_file_and_position(tmp_path: Path, little_log: LittleLog) -> None:
     """A landing zone never passes over bytes it cannot read."""
     store = tmp_path / "store"
     shutil.copytree(little_log.root / "commitlog", store)
@@ -258,7 +258,7 @@ def test_a_manifest_with_a_missing_or_damaged_commit_is_refused(tmp_path: Path, 
         Lander(little_log.task(zone), 0)
 
 
-def test_a_topic_name_becomes_a_folder_name_inside_the_zone() -> None:
+def test_any_topic_name_becomes_a_folder_name_inside_the_landing_zone() -> None:
     """A topic is a client's text (or another maker's store's): it becomes one folder's name, never a path."""
     assert topic_folder("Orders-1_x") == "topic=Orders-1_x"
     assert topic_folder("%RETRY%g|1") == "topic=%25RETRY%25g%7C1"
@@ -273,7 +273,9 @@ def test_a_topic_name_becomes_a_folder_name_inside_the_zone() -> None:
     assert date_folder(None) == "date=__HIVE_DEFAULT_PARTITION__"
 
 
-def test_a_record_larger_than_a_landing_step_is_landed(tmp_path: Path, little_log: LittleLog) -> None:
+def test_a_record_larger_than_one_landing_step_is_written_to_the_landing_zone(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """roll_bytes is a wish; a message of 4 MiB lands with one of 64 KiB."""
     lander = Lander(little_log.task(tmp_path / "zone"), 0)
     try:

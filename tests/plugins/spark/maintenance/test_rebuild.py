@@ -72,7 +72,9 @@ def test_a_rebuild_into_another_folder_does_not_change_the_store(tmp_path: Path,
         rebuilt(store, out=tmp_path / "new")
 
 
-def test_pieces_of_a_log_file_begin_at_records(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pieces_of_a_log_file_that_tasks_rebuild_begin_at_records(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One large file would be one task: the cuts are records, however many pieces are wanted, forged records or not."""
     monkeypatch.setattr(pieces, "PIECE_BYTES", 2_000)
     files = StoreFiles(store)
@@ -87,7 +89,9 @@ def test_pieces_of_a_log_file_begin_at_records(tmp_path: Path, store: Path, monk
     assert queues_of(store) == before
 
 
-def test_no_piece_begins_at_a_forged_record_inside_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_piece_of_a_log_file_begins_at_a_forged_record_inside_a_body(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A producer can put whole records, with their positions, into a body."""
     root = tmp_path / "store"
     fill(root, 5)
@@ -155,7 +159,7 @@ def test_a_deleted_topic_has_no_rebuilt_queue(tmp_path: Path, store: Path) -> No
     assert not any("Orders" in str(name) for name in queues_of(store))
 
 
-def test_a_hole_in_a_queue_is_filled_as_the_broker_does(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_fills_a_hole_in_a_queue_as_the_broker_does(tmp_path: Path, store: Path) -> None:
     """Condition 1 again: messages lost with damage leave fillers, as the broker's own code decides."""
     first = store / "commitlog" / f"{0:020d}"
     raw = bytearray(first.read_bytes())
@@ -223,7 +227,7 @@ def test_a_rebuild_of_a_running_or_crashed_store_is_refused(tmp_path: Path, stor
     assert queues_of(store) == before
 
 
-def test_a_rebuild_refuses_damage_and_names_its_position(tmp_path: Path, store: Path) -> None:
+def test_a_rebuild_of_a_damaged_log_is_refused_with_the_position_of_the_damage(tmp_path: Path, store: Path) -> None:
     """Only the start of a broker may quarantine or cut damaged bytes, so the store stays unchanged."""
     before = queues_of(store)
     third = sorted((store / "commitlog").iterdir())[2]
@@ -238,7 +242,7 @@ def test_a_rebuild_refuses_damage_and_names_its_position(tmp_path: Path, store: 
         rebuilt(store)
 
 
-def test_a_preallocated_log_file_is_the_end_of_the_log(tmp_path: Path) -> None:
+def test_a_rebuild_ends_at_a_preallocated_log_file_without_records(tmp_path: Path) -> None:
     """A broker makes the next file before it is needed: zeros behind the last record, in two files; records there are not
     passed over."""
     root = tmp_path / "store"

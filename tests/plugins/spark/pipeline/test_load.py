@@ -91,7 +91,9 @@ def test_all_sections_of_a_pipeline_file_are_read() -> None:
         ("name: orders", "name: or/ders", 1, "letters, digits"),
     ],
 )
-def test_the_error_about_a_wrong_key_names_its_line(old: str, new: str, line: int, says: str) -> None:
+def test_the_error_about_an_invalid_key_names_its_line_in_the_pipeline_file(
+    old: str, new: str, line: int, says: str
+) -> None:
     """Somebody who mistypes a key must not have to search: the line, and the nearest name there is."""
     assert old in WHOLE
     with pytest.raises(ConfigError) as failure:

@@ -40,7 +40,7 @@ def check(served: Served, source: str, sinks: str, stream: str = "") -> None:
         ("nameServer: '127.0.0.1:1', subscribe: orders", r"source\.nameServer.*127\.0\.0\.1:1"),
     ],
 )
-def test_the_error_about_a_missing_source_names_its_cause(served: Served, source: str, says: str) -> None:
+def test_the_error_about_a_missing_pipeline_source_names_its_cause(served: Served, source: str, says: str) -> None:
     """A wrong path must not be reported as a missing topic."""
     with pytest.raises(ConfigError, match=says) as raised:
         check(served, source, "{format: console}")

@@ -179,7 +179,7 @@ def test_a_starting_time_after_the_last_message_is_an_error_by_default(filled: P
         batch(filled, startingTimestamp="1900000000000")
 
 
-def test_each_queue_is_read_between_its_own_offsets(filled: Path) -> None:
+def test_each_queue_is_read_between_the_offsets_given_for_this_queue(filled: Path) -> None:
     """rocketmq-spark's JSON; queues that are not named are read in full."""
     start = '{"orders": {"broker-a": {"0": 5, "1": -1, "2": -2}}}'
     end = '{"orders": {"broker-a": {"0": 20, "2": 7}}, "payments": {"broker-a": {"0": -2}}}'

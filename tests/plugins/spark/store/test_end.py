@@ -159,7 +159,7 @@ def test_a_crashed_store_is_read_to_its_last_whole_record(killed: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["second half", "size only", "body", "garbage behind"])
-def test_the_error_about_a_torn_tail_names_the_remedy(killed: Path, damage: str) -> None:
+def test_the_error_about_a_torn_last_record_of_the_log_names_the_remedy(killed: Path, damage: str) -> None:
     """A start of the broker would cut it; badRecords=skip reads up to there."""
     file, start, size = last_record(killed)
     raw = bytearray(file.read_bytes())

@@ -36,7 +36,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_columns_are_pruned_by_schema_and_by_option(spark: Any, filled: Path) -> None:
+def test_a_read_returns_only_the_columns_of_its_schema_or_of_the_option_columns(spark: Any, filled: Path) -> None:
     """Pruning saves the cost of decoding; another type of a column is an error of the driver."""
     read = spark.read.format("flintmq")
     assert read.load(str(filled)).count() == COUNT

@@ -157,7 +157,7 @@ def test_an_invalid_reset_preview_is_refused(cluster: EmbeddedCluster, query: di
     asyncio.run(run())
 
 
-def test_a_message_copy_is_sent_to_its_topic(cluster: EmbeddedCluster) -> None:
+def test_a_copy_of_a_message_is_sent_to_the_topic_of_the_message(cluster: EmbeddedCluster) -> None:
     """With body, tag, keys and properties, and an id of its own."""
 
     async def run() -> None:
@@ -314,7 +314,7 @@ async def far_apart(cluster: EmbeddedCluster, topic: str, group: str) -> None:
         ({"to": "time", "time": "2000-01-01"}, 0, "3 messages would be consumed again, 0 would never"),
     ],
 )
-def test_a_reset_of_one_queue_keeps_the_other_offsets(
+def test_an_offset_reset_of_one_queue_keeps_the_offsets_of_the_other_queues(
     cluster: EmbeddedCluster, target: dict[str, str], then: int, said: str
 ) -> None:
     """After a preview of it alone; the audit names the queue."""
@@ -351,7 +351,7 @@ def test_a_reset_of_one_queue_keeps_the_other_offsets(
     asyncio.run(run())
 
 
-def test_a_reset_of_one_queue_reaches_an_online_member(cluster: EmbeddedCluster) -> None:
+def test_an_offset_reset_of_one_queue_reaches_a_connected_consumer(cluster: EmbeddedCluster) -> None:
     """It gets again what it had of that queue, and keeps its place in the other one, whatever it would have committed."""
 
     async def run() -> None:

@@ -111,7 +111,7 @@ def test_an_invalid_message_id_never_returns_500(cluster: EmbeddedCluster, text:
     asyncio.run(run())
 
 
-def test_a_message_id_does_not_make_the_console_connect_to_its_address(cluster: EmbeddedCluster) -> None:
+def test_the_console_does_not_connect_to_the_broker_address_in_a_message_id(cluster: EmbeddedCluster) -> None:
     """It holds an address, which whoever typed it chose: only registered brokers are asked."""
 
     async def run() -> None:
