@@ -35,7 +35,7 @@ async def ask(broker: flintmq.Broker, code: RequestCode) -> Any:
         await client.close()
 
 
-def test_a_delayed_message_waits_and_delay_offsets_are_returned_on_request(tmp_path: Path) -> None:
+def test_delayed_messages_wait_in_the_schedule_topic_and_delay_offsets_are_returned_on_request(tmp_path: Path) -> None:
     """A slave reads the positions of its master by request 45."""
 
     async def live() -> None:

@@ -96,7 +96,7 @@ def test_a_broker_is_read_without_a_name_server(served: Served) -> None:
     assert len(rows(one, one.initial("earliest"), one.final())) == 157
 
 
-def test_only_the_exact_tag_is_selected(served: Served) -> None:
+def test_the_option_tags_omits_messages_whose_different_tag_has_the_same_hash(served: Served) -> None:
     """Brokers compare hashes: 'AaAa' and 'BBBB' have one, and only one of them was asked for."""
     served.send(TOPIC, bodies(2, 5), 2, tags="AaAa")
     served.send(TOPIC, bodies(2, 5, 5), 2, tags="BBBB")
@@ -123,7 +123,7 @@ def test_a_read_begins_at_the_offsets_of_the_options(served: Served) -> None:
                 failing.initial("latest")
 
 
-def test_time_bounds_of_a_wire_read_are_exact(served: Served) -> None:
+def test_a_read_over_the_wire_protocol_keeps_its_time_bounds_exactly(served: Served) -> None:
     """Brokers find the nearest message to a time; what is read must be those at or after it, and before the other."""
     one = transport(served)
     stored = [
@@ -141,7 +141,7 @@ def test_time_bounds_of_a_wire_read_are_exact(served: Served) -> None:
         assert found == expected
 
 
-def test_a_read_begins_a_number_of_messages_or_a_time_before_the_latest(
+def test_a_read_begins_a_number_of_messages_or_a_time_before_the_latest_message(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last messages of each queue, or what came since; files and wire say the same."""
@@ -164,7 +164,7 @@ def test_a_read_begins_a_number_of_messages_or_a_time_before_the_latest(
         assert len(rows(late, late.initial("latest"), late.final())) == sum(at >= at_ms for at in stored)
 
 
-def test_a_start_in_the_future_is_an_error_by_default(served: Served) -> None:
+def test_a_starting_time_in_the_future_is_an_error_by_default(served: Served) -> None:
     """A mistyped time must not silently read nothing, unless that is what was asked for."""
     late = str(int(time.time() * 1000) + 3_600_000)
     with contextlib.closing(transport(served, startingTimestamp=late)) as one:  # noqa: SIM117

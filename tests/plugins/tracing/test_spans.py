@@ -13,7 +13,7 @@ def about(topic: str = "T", *, is_held: bool = False, **properties: str) -> dict
     return {**message_attributes(topic, 3, 10, stored, is_held=is_held)}
 
 
-def test_client_texts_in_spans_are_shortened() -> None:
+def test_long_texts_of_clients_are_shortened_in_spans() -> None:
     """A collector refuses what is too long, and then everything that was pushed with it."""
     said = about(
         TAGS="t" * 9_000, KEYS=" ".join("k" * 300 for _ in range(90)), UNIQ_KEY="u" * 9_000, RETRY_TOPIC="r" * 900

@@ -71,7 +71,7 @@ def test_a_transaction_check_waits_while_no_producer_is_connected(bench: Any) ->
     assert len(bench.round()) == 1
 
 
-def test_a_half_message_is_given_up_after_check_max_checks(make_bench: Any) -> None:
+def test_a_half_message_is_given_up_after_the_number_of_checks_in_check_max(make_bench: Any) -> None:
     bench = make_bench(check_max=3)
     made = bench.send("A")
     assert [len(bench.round()) for _ in range(5)] == [1, 1, 1, 0, 0]

@@ -23,7 +23,7 @@ def test_a_single_round_has_an_infinite_confidence_interval() -> None:
     assert found.as_json()["high"] == -1
 
 
-def test_ratios_are_computed_within_each_round() -> None:
+def test_ratios_of_benchmark_results_are_computed_within_each_round() -> None:
     """A machine that is twice as slow in one round says nothing about the ratio."""
     found = ratio([20, 10, 40], [10, 5, 20])
     assert found is not None

@@ -168,7 +168,9 @@ def test_wrong_usage_of_message_commands_is_refused(
     assert outcome.err.count("\n") == 1
 
 
-def test_an_unknown_queue_or_topic_is_named(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_a_command_for_an_unknown_queue_or_topic_fails_and_lists_existing_queues(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """A place that is not there is named, with those that are."""
     outcome = cli("send", topic, "x", "--queue", 7, "-n", name_server)
     assert outcome.code == 2

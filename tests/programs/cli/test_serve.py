@@ -308,7 +308,7 @@ def test_the_run_command_stores_the_key_values_of_its_name_server(tmp_path: Path
     assert '"v"' in (tmp_path / "s" / "flint" / "kvConfig.json").read_text()
 
 
-def test_a_port_in_use_is_named(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_the_error_about_a_port_in_use_names_the_address(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """The commonest failure of all names the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -321,7 +321,7 @@ def test_a_port_in_use_is_named(tmp_path: Path, cli: RunCommand, small: list[str
     assert outcome.out == "", "READY is a promise"
 
 
-def test_a_second_broker_on_a_store_is_refused(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
+def test_a_second_broker_on_the_same_store_is_refused(tmp_path: Path, cli: RunCommand, small: list[str]) -> None:
     """Two writers of one log would destroy it."""
     loaded = flintmq.load_config(None, [*small[1::2], f"store.path={tmp_path / 's'}"], {})
     with flintmq.Broker(loaded):

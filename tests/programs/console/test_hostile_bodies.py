@@ -110,7 +110,7 @@ def test_a_download_is_decompressed_while_it_is_sent(cluster: EmbeddedCluster, h
     assert measured(cluster, work, is_memory=False) < TURN_MAX_MS
 
 
-def test_the_page_of_a_topic_with_many_queues_is_bounded(cluster: EmbeddedCluster) -> None:
+def test_the_page_of_a_topic_with_many_queues_lists_a_bounded_number_of_queues(cluster: EmbeddedCluster) -> None:
     """It is made in one turn of the loop, and who creates a topic chooses how many queues it has."""
     cluster["broker-a"].create_topic("Wide", 3_000)
 

@@ -141,7 +141,7 @@ def test_rows_between_two_offsets_are_counted_only_for_the_chosen_topics(stopped
     assert reader.rows_between(end, end, 5) == 0
 
 
-def test_start_offsets_of_queues_hold_after_a_restart(tmp_path: Path) -> None:
+def test_starting_offsets_given_for_queues_still_apply_after_a_restart_of_the_query(tmp_path: Path) -> None:
     """ "latest" of a queue is what it was when the query began, not when it was restarted."""
     store = open_store(tmp_path)
     try:
@@ -179,7 +179,7 @@ def epochs_of(root: Path) -> Epochs:
     return Epochs.from_bytes(epochs_path(root).read_bytes())
 
 
-def test_a_checkpoint_of_another_store_or_history_is_refused(stopped: Path) -> None:
+def test_a_checkpoint_of_another_store_or_of_a_truncated_part_of_the_log_is_refused(stopped: Path) -> None:
     """Another id; a log that was cut below the checkpoint and written anew; an epoch that was cut off altogether."""
     reader = transport(stopped)
     latest = reader.latest()

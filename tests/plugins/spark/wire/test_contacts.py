@@ -208,7 +208,7 @@ def test_an_available_now_query_waits_for_a_restarting_broker(first: Served) -> 
         assert len(bodies(one, start, found[0])) == 10
 
 
-def test_the_progress_shows_the_lag_in_messages_bytes_and_time(first: Served) -> None:
+def test_the_progress_of_a_stream_shows_the_lag_in_messages_bytes_and_time(first: Served) -> None:
     """Operators see it in the query's progress without asking a broker."""
     with contextlib.closing(stream(first)) as one:
         start, end = one.initial("earliest"), one.latest()
