@@ -101,9 +101,7 @@ def test_groups_are_created_shown_and_deleted(cli: RunCommand, name_server: str,
     assert cli("groups", "delete", "Readers", *where).code == 1
 
 
-def test_the_command_groups_show_warns_of_conflicting_subscriptions(
-    cli: RunCommand, name_server: str, topic: str
-) -> None:
+def test_groups_show_warns_of_conflicting_subscriptions(cli: RunCommand, name_server: str, topic: str) -> None:
     """Half a group that filters otherwise makes all of it miss messages: in RocketMQ nobody ever learns of it."""
 
     async def look() -> tuple[Any, Any, Any, str]:

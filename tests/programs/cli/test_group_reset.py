@@ -118,7 +118,7 @@ def test_a_single_queue_of_a_group_is_reset(
         (("--offset", 99, "--queue", "broker-a:0"), 1, "the queue has the offsets from 0 to 5, not 99"),
     ],
 )
-def test_a_group_reset_with_invalid_options_or_offsets_is_refused(
+def test_an_invalid_group_reset_is_refused(
     cli: RunCommand, name_server: str, topic: str, given: tuple[Any, ...], code: int, said: str
 ) -> None:
     asyncio.run(fill(name_server, topic, "refused", {}))
@@ -135,7 +135,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("answer", "code", "then"), [("y\n", 0, [0, 0]), ("n\n", 1, [3, 4]), ("", 1, [3, 4])])
-def test_a_group_reset_shows_a_preview_and_asks_for_confirmation(
+def test_a_group_reset_asks_for_confirmation(
     cli: RunCommand,
     name_server: str,
     topic: str,

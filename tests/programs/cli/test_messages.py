@@ -168,9 +168,7 @@ def test_wrong_usage_of_message_commands_is_refused(
     assert outcome.err.count("\n") == 1
 
 
-def test_a_command_for_an_unknown_queue_or_topic_fails_and_lists_existing_queues(
-    cli: RunCommand, name_server: str, topic: str
-) -> None:
+def test_commands_fail_for_an_unknown_queue_or_topic(cli: RunCommand, name_server: str, topic: str) -> None:
     """A place that is not there is named, with those that are."""
     outcome = cli("send", topic, "x", "--queue", 7, "-n", name_server)
     assert outcome.code == 2
@@ -179,7 +177,7 @@ def test_a_command_for_an_unknown_queue_or_topic_fails_and_lists_existing_queues
     assert cli("consume", "no_such_topic", "-g", "g", "-n", name_server).code == 1
 
 
-def test_the_environment_variable_namesrv_addr_sets_the_name_server(
+def test_the_variable_namesrv_addr_sets_the_name_server(
     cli: RunCommand, name_server: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RocketMQ's tools take NAMESRV_ADDR: so do these."""

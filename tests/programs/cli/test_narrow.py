@@ -126,7 +126,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_tables_about_a_cluster_fit_the_width_of_the_terminal(
+def test_cluster_tables_fit(
     cli: RunCommand,
     name_server: str,
     topic: str,
@@ -236,7 +236,7 @@ def test_the_output_of_store_commands_fits_the_width_of_the_terminal(
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-def test_a_message_is_printed_as_one_line_even_in_a_narrow_terminal(
+def test_a_message_is_one_line_in_a_narrow_terminal(
     cli: RunCommand, name_server: str, topic: str, terminal: Callable[[int | None], None], columns: int | None
 ) -> None:
     """Else a body could pass for a message of its own; the terminal breaks the line where it has to."""

@@ -28,9 +28,7 @@ def wide(cli: RunCommand, topic: str, name_server: str) -> str:
     return topic
 
 
-def test_queues_of_a_topic_are_removed_in_two_steps_after_they_are_consumed(
-    cli: RunCommand, wide: str, name_server: str
-) -> None:
+def test_queues_are_removed_in_two_steps_after_they_are_consumed(cli: RunCommand, wide: str, name_server: str) -> None:
     """The first run ends the writing and says what waits; the second, after the group has consumed it, the reading."""
     where = ("-n", name_server)
     assert cli("consume", wide, "-g", "Early", "--count", 1, "--from", "first", *where).code == 0

@@ -9,7 +9,7 @@ import pytest
 from .conftest import RunCommand
 
 
-def test_the_top_command_with_json_prints_one_snapshot(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_top_prints_one_snapshot_with_json(cli: RunCommand, name_server: str, topic: str) -> None:
     """A message that was sent is seen, and names are whole."""
     assert cli("send", topic, "hello", "-n", name_server).code == 0
     outcome = cli("top", "--json", "-n", name_server)
@@ -22,7 +22,7 @@ def test_the_top_command_with_json_prints_one_snapshot(cli: RunCommand, name_ser
     assert found["brokers"][0]["is_flintmq"]
 
 
-def test_the_top_command_with_once_prints_tables(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_top_prints_tables_with_once(cli: RunCommand, name_server: str, topic: str) -> None:
     outcome = cli("top", "--once", "-n", name_server)
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith("DefaultCluster  now  put ")
