@@ -74,8 +74,9 @@ def check_end(
         last_stop: how the last broker ended.
         trusted_ms: the store time up to which the checkpoint covers the log.
         newest_ms: the latest store time in the log; 0 if it has no records.
-        noted: the recorded ends; None if no ends were recorded.
-        files_end_offset_bytes: the physical end of the log's last file, used or not; 0 if there are no files.
+        noted: the ends of the store's files from the file ``flint/ends``; None if the store has no such file.
+        files_end_offset_bytes: the physical offset at which the log's last file ends, even if its end has no records; 0
+            without files.
         described_to_offset_bytes: the physical end of the newest message in any consume queue; -1 if no queue has a message.
 
     Raises:

@@ -1,7 +1,7 @@
 """Keeps filters of groups that do not subscribe by tags, in ``consumerFilter.json`` (docs/internals/algorithms.md, Filters).
 
-A filter is *dead* while its group has no members. Dead filters are kept for a day, so that older bit maps can be used when a
-group comes back.
+The broker stores for each message a bit map of the filters that accept the message. A filter is *dead* while its group has no
+members. Dead filters are kept for a day, so that a group that reconnects within a day can use the stored bit maps.
 
 Every heartbeat may bring filters, so their number is limited per topic, group and broker. The bytes of all expressions, and the
 bytes of the expressions that are compiled in a second, are limited as well. At a limit, a new filter replaces a dead filter. If

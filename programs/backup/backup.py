@@ -103,7 +103,7 @@ def make_backup(
 
     Args:
         plan: the settings of the backup.
-        writer: makes all changes.
+        writer: makes all changes in the folder of the backup.
         pace: limits the speed of copying the log.
         progress: called with the number of copied bytes of the log and the total.
 

@@ -1,7 +1,7 @@
 """Removes queues from a topic without losing messages.
 
-First the queues become read-only, then their messages are consumed, and then they are no longer read. No consumer would find a
-message in a queue that is not read.
+First the queues become read-only, then consumers consume the remaining messages, and then the queues are removed. The removal
+waits for the consumers, because no consumer reads a removed queue.
 """
 
 from __future__ import annotations

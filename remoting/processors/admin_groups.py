@@ -224,8 +224,8 @@ class AdminGroupProcessor(StateProcessor):
     def correction_offsets(self, request: Request) -> Response:
         """Return the smallest consumer offset in each queue of a topic, over all groups except those that the request excludes.
 
-        The request also names a group to compare with. The group may be among the excluded ones. If the group's offset in a
-        queue is less than the smallest offset of the others, the answer has ``Long.MAX_VALUE`` for the queue.
+        The request also names a group to compare. In queues in which the compared group's offset is less than this smallest
+        offset, the answer has ``Long.MAX_VALUE`` instead.
         """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)

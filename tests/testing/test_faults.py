@@ -198,7 +198,9 @@ def test_clients_cannot_reach_a_broker_until_its_network_cut_is_undone(
     assert found[-1] == b"after"
 
 
-def test_a_restarted_broker_keeps_its_address_messages_and_clients(broker: EmbeddedBroker, producer: Producer) -> None:
+def test_a_restarted_broker_keeps_its_messages_its_address_and_its_clients(
+    broker: EmbeddedBroker, producer: Producer
+) -> None:
     """A deployment restarts brokers in this way."""
     address = broker.address
     producer.send(Message("T", b"before"))

@@ -1,12 +1,13 @@
 """Rebuilds queues and index of a large store in parallel, with the same bytes that the broker writes.
 
 A consume queue file is a function of the log: a message's unit lies at 20 times its queue offset. Each task therefore writes
-the units of its piece at their places, without sorting or exchanging them (docs/large-stores.md, "Rebuild and repair").
+the units of one piece of the log at their places, without sorting or exchanging them (docs/large-stores.md, "Rebuild and
+repair").
 
 The rebuild checks these conditions:
 
-1. The queue offsets of each queue form one run, without repeats or gaps, and its topic was not deleted. Otherwise the broker's
-   own code makes the queue, in the log's order.
+1. The queue offsets of a queue have neither repeats nor gaps, and the queue's topic was not deleted. Otherwise the broker's own
+   code makes the queue, in the log's order.
 2. No message belongs to several queues (INNER_MULTI_DISPATCH). Otherwise the rebuild is refused.
 3. There are no extension files, whose content depends on past filters. Otherwise the rebuild is refused.
 4. No broker runs on the store. Otherwise the rebuild is refused.

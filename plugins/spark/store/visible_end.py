@@ -67,7 +67,7 @@ class VisibleEnd:
     units_complete_to: int
     """Physical offset up to which every message has its consume queue unit."""
     epoch_number: int | None = None
-    """Number of the log's epoch in the broker's feed file; None if there is no feed file."""
+    """Number of the log's epoch (``flint/epochs``) from the file ``flint/feed`` of the broker; None without this file."""
 
 
 def visible_end(

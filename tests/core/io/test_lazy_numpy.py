@@ -31,7 +31,7 @@ print(first, len(loader), lazy_numpy.ready(), lazy_numpy.numpy.int64(3) + 4)
     assert said_by(program) == "False 1 True 7"
 
 
-def test_lazy_numpy_load_imports_numpy_at_once() -> None:
+def test_the_function_load_of_lazy_numpy_imports_numpy_immediately() -> None:
     assert said_by("from flintmq.core.io.lazy_numpy import load, numpy, ready; load(); print(ready(), numpy.pi)") == (
         "True 3.141592653589793"
     )

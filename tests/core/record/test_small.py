@@ -214,7 +214,7 @@ def test_properties_of_a_batch_are_appended_to_the_properties_of_each_message(te
         assert not has_nul(joined)
 
 
-def test_a_nul_byte_in_property_text_common_to_all_messages_is_found() -> None:
+def test_a_nul_byte_in_the_properties_shared_by_a_batch_is_found() -> None:
     """Alike are only messages whose ids are proven to have none, so that nobody looks at each id again."""
     keys = [b"A\0", b"AB"]
     assert AlikeProperties.of(b"UNIQ_KEY\x01", keys, b"") is None
