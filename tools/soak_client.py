@@ -183,7 +183,7 @@ async def troubled_broker(folder: Path, seed: int) -> AsyncIterator[Broker]:
         async with asyncio.timeout(60):
             ready = (await process.stdout.readline()).decode().split()
         if not ready:
-            raise CommandError("the troubled broker did not start")
+            raise CommandError("the broker of the soak did not start")
         yield Broker(process, ready[1].partition("=")[2])
     finally:
         process.stdin.close()

@@ -38,11 +38,11 @@ class Shape(msgspec.Struct, frozen=True):
     hook: str
     """Name of the hook in which plugins register objects of the kind :attr:`kind`."""
     methods: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """Methods of a port that the made object must have, keyed by name. If the port's method is annotated to return an
+    """Methods of a port that a plugin's object must have, keyed by name. If the port's method is annotated to return an
     ``Awaitable``, the object's method may be ``async def``; if the port's method returns an ``Iterable``, the object's method
     may be a generator."""
     optional: Mapping[str, FunctionType] = msgspec.field(default_factory=dict)
-    """Methods of ports that the made object may have, keyed by name."""
+    """Methods of ports that a plugin's object may have, keyed by name."""
     results: Mapping[str, Callable[[Any], str]] = msgspec.field(default_factory=dict)
     """Checks of the results of methods, keyed by method name. A check returns a text that names the expected result; the text
     is empty if the result is valid."""

@@ -333,8 +333,8 @@ class ConsumerFilterManager:
     def load(self) -> bool:
         """Read ``consumerFilter.json``; return False if the file does not exist, or its positions are those of another bloom
         filter. With another bloom filter, bit maps in the store cannot be used, so all filters are ignored, like in RocketMQ.
-        The last members of all groups count as having left half a minute ago. Filters of the file that exceed the limits are
-        ignored.
+        All filters of the file are dead: the table assumes that the last member of each group left half a minute ago. Filters
+        that exceed the limits are ignored.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read.

@@ -167,7 +167,7 @@ class TimerWheel:
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror or error}") from error
         if len(data) < size:
-            raise StoreFormatError(f"{path}: {len(data)} bytes where {size} were written")
+            raise StoreFormatError(f"{path}: the file has {len(data)} bytes, but {size} bytes were written")
         try:
             self._disk.discard(path)
         except OSError as error:

@@ -89,7 +89,8 @@ class RequestChannel(Channel, Protocol):
         ...
 
     def gave(self, count: int) -> None:
-        """Count answers to requests that :meth:`took` counted. After enough answers, the server reads the connection again."""
+        """Count answers to requests that :meth:`took` counted. If too many requests wait, the server reads nothing of the
+        connection until enough answers have been counted."""
         ...
 
 

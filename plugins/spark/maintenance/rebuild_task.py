@@ -78,7 +78,7 @@ class PieceDone:
     """Whether zeros follow the last record of the piece. After such a piece, no later piece may contain a record."""
     queues: dict[QueueKey, QueueRun]
     deleted: frozenset[str]
-    """Topics whose deletion is recorded in the piece."""
+    """Topics that a record in this piece of the log deletes."""
 
 
 def rebuild_piece(task: RebuildTask) -> PieceDone:

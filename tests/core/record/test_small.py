@@ -395,7 +395,7 @@ def test_a_batch_with_a_delayed_message_is_recognized(name: str, alike: bool) ->
     assert may_wait(stored if alike else list(stored))
 
 
-def test_batch_items_of_different_sizes_are_decoded_if_their_mean_size_is_whole() -> None:
+def test_batch_items_of_different_sizes_are_decoded_if_their_mean_size_is_an_integer() -> None:
     """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
     properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
     alone = BatchItem(0, b"x", properties % 2).size_bytes
