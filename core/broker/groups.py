@@ -140,7 +140,7 @@ class SubscriptionGroupManager(VersionedTable[SubscriptionGroupConfig]):
             try:
                 self._change({group: config})
             except StoreError as error:
-                # Consumers must be able to pull although the disk is full. A later write saves the group.
+                # A group that cannot be saved is still created, so that consumers can pull. A later write saves the group.
                 _log.warning(
                     "group.not_on_disk",
                     "consumer group %(group)s is not on disk yet: %(error)s",

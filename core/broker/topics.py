@@ -257,7 +257,7 @@ class TopicConfigManager(VersionedTable[TopicConfig]):
             try:
                 self.put(existing)
             except StoreError as error:
-                # Consumers must be able to join although the disk is full. A later write saves the topic.
+                # If the topic cannot be saved, it is still created, so that consumers can join. A later write saves the topic.
                 _log.warning(
                     "topic.not_on_disk", "topic %(topic)s is not on disk yet: %(error)s", topic=topic, error=error
                 )

@@ -35,13 +35,13 @@ class OsDisk:
                 unnamed.append(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 created = True
-                # Set the new file's size first: a process killed during the creation leaves an empty file or one of full size.
+                # The size is set first, so that a process killed before the next calls leaves an empty or a full-size file.
                 os.ftruncate(fd, size)
                 backed = min(allocate, size)
                 if backed:
                     os.posix_fallocate(fd, 0, backed)
             else:
-                # A file of another program may be sparse, so ``backed`` stays 0, and every part of the file is allocated again.
+                # The existing file may be sparse, so the region counts none of the file's bytes as allocated on the disk.
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             region = OsRegion(path, fd, size, backed, unnamed, holds=holds)
             if not holds:
@@ -54,7 +54,7 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # The folders that were just created are removed: a later call would find them and not make their names durable.
+                # After a failure, new folders are removed: a later call makes durable only folders that it creates itself.
                 self._unmake(path.parent, unnamed[0])
             kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
             if kind is StoreFullError:
@@ -211,7 +211,7 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._fd = -1
         if _identity(path) in _held:
-            # Held locks are checked before a file is opened: closing any descriptor of it releases this process's lock.
+            # A file that this process has locked is not opened, because closing any of its descriptors releases the lock.
             raise BlockingIOError(errno.EAGAIN, "is locked", str(path))
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         stat = os.fstat(self._fd)
@@ -255,7 +255,7 @@ def is_file_locked(path: Path) -> bool:
     """Return whether any process, including this one, has locked a file. The function itself does not lock the file. Raises
     OSError."""
     if _identity(path) in _held:
-        # The file is not opened: closing any descriptor of it would release this process's lock.
+        # The locked file is not opened, because closing any of its descriptors would release this process's lock.
         return True
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -188,7 +188,7 @@ class Kernel:
             if owner.built_in or isinstance(error, (PluginError, ConfigError)):
                 raise
             raise PluginError(f"{owner}: {shape.hook}: '{registered.name}' cannot be made: {brief(error)}") from error
-        # A factory of intake steps or services may return None. The filters that a factory makes are checked later.
+        # A factory of intake steps or services may return None.
         if (made is None and shape in (INTAKE_STEP, SERVICE)) or shape is FILTER:
             return made
         if not owner.built_in and (shape.methods or shape.optional):  # mypy and the kits check those built in

@@ -211,7 +211,7 @@ class EpochFile:
         Raises StoreError if the write fails; the epochs are then unchanged.
         """
         current = self.epochs.current
-        # An epoch that a recovery began at the log's end keeps its cause, because slaves must learn of the recovery.
+        # If a recovery began an epoch at this position, the cause stays RECOVERED, because slaves must learn of the recovery.
         recovered = current.start_offset_bytes == end_offset_bytes and current.cause == RECOVERED
         self.begin(end_offset_bytes, RECOVERED if recovered else MASTER, min_offset_bytes)
 

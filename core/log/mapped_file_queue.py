@@ -124,7 +124,7 @@ class MappedFile:
     def commit(self, write: FileWriter | None = None) -> None:
         """Copy the uncommitted bytes of the transient pool's buffer into the file's pages, or write them with ``write``."""
         wrote = self.wrote
-        # Bytes beyond ``grown`` are unused and have no allocated disk space: writing those bytes could kill the process.
+        # Bytes beyond ``grown`` have no allocated disk space. On a full disk, writing those bytes would kill the process.
         end = min(wrote, self.grown)
         if self.buffer is None or end <= self.committed:
             self.committed = wrote
@@ -342,7 +342,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                # The new file is deleted. When a record needs the file, the log creates it again, without writing zeros.
+                # After an error, the new file is deleted. The log creates the file again when a record needs it.
                 self._give_up(file)
                 raise
         return file

@@ -138,7 +138,7 @@ def falling_powers(length: int) -> Column:
 
 @functools.cache
 def _all_falling() -> Column:
-    # The copy stores the factors in falling order, so that each slice is contiguous in memory.
+    # The reversed factors are copied, because a reversed view is not contiguous in memory.
     factors: Column = powers(_LENGTH_MAX)[::-1].copy()
     return factors
 

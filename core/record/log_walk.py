@@ -343,7 +343,7 @@ class LogWalk:
         stored_ms = record.store_timestamp_ms
         if known is None:
             if 0 < part.start + at - max(bad, part.start) < rec.RECORD_MIN_BYTES:
-                return None  # the damaged part of the log has no room for a record
+                return None  # the damaged bytes before this record are too few to be a lost record
             fits = stored_ms >= self.last_ms
         else:
             lost = (part.start + at - bad) // rec.RECORD_MIN_BYTES

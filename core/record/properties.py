@@ -226,7 +226,7 @@ def has_nul(all_stored: Sequence[bytes]) -> bool:
 
 def nul_error() -> ValueError:
     """Return the error for properties that contain the character NUL."""
-    # NUL is refused because no checksum covers properties: NUL is the only sign that a crash left them incomplete.
+    # NUL is refused, because it is the only sign of properties that a crash left incomplete: no checksum covers properties.
     return ValueError("properties cannot hold the character NUL")
 
 
@@ -315,14 +315,14 @@ def stored_value(padded: bytes, name: bytes) -> str:
     begin = found + len(mark)
     end = padded.index(b"\x02", begin)
     if begin == end:
-        # The last entry of the property has no value, so an earlier entry counts.
+        # The property occurs several times, and its last occurrence has no value, so an earlier occurrence counts.
         found = padded.rfind(mark, 0, begin - 1)
         if found < 0:
             return ""
         begin = found + len(mark)
         end = padded.index(b"\x02", begin)
     if begin == end:
-        # All entries of the property are searched at once, because a client can send thousands of entries without a value.
+        # A regular expression finds all occurrences of the property, because a client can send thousands without a value.
         values = _VALUES_OF[name].findall(padded)
         return str(values[-1], "utf-8", "replace") if values else ""
     return str(padded[begin:end], "utf-8", "replace")

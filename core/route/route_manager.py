@@ -138,9 +138,9 @@ class RouteInfoManager:
         self._check_room(broker_name, broker_address, channel, 0 if topics is None else len(topics))
         before = self._live.get(broker_address)
         if before is not None and before.broker_name != broker_name:
-            # No expiry would ever remove the old name of a renamed broker.
+            # The old name of a renamed broker is removed here, because an expiry removes only the new name.
             self._remove_address(before.broker_name, broker_address)
-            self._left.pop(before.broker_name, None)  # A renamed broker does not count as removed.
+            self._left.pop(before.broker_name, None)  # a renamed broker did not leave the cluster
         self._clusters.setdefault(cluster, {})[broker_name] = None
         addresses, is_new = self._enter_address(cluster, broker_name, broker_id, broker_address)
         self._left.pop(broker_name, None)
@@ -154,7 +154,7 @@ class RouteInfoManager:
                 broker_id=broker_id,
             )
         if broker_id == MASTER_ID and (is_new or live is None):
-            # If write permission at the broker was wiped, the registration of a master that was absent restores the permission.
+            # A master that registers after an absence gets write permission again, even if an operator has wiped it.
             self.topics.end_wipe(broker_name)
         is_same_channel = live is not None and live.channel is channel
         if live is not None and is_same_channel and _is_older(data_version, live.data_version):

@@ -203,7 +203,7 @@ class MessageStore:
         ends = None
         with store_errors(self.root), self._opened.lock:
             with self._opened.files:
-                # No client can read any more, so records that no slave has are dispatched, too.
+                # At the close, clients no longer read, so records that no slave has yet are dispatched, too.
                 self.watermarks.replicated = None
                 self.services.flush_service.stop()
                 if self._settle():
