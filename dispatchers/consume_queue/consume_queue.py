@@ -229,7 +229,7 @@ class ConsumeQueue:
         files = self.files.files
         file = self.files.find(end) or files[-1]
         if end == file.start and file is not files[0]:
-            return  # A file that begins at the queue's new end is later deleted as a whole.
+            return  # the whole file lies after the queue's new end, and is deleted later
         begin = min(end - file.start, file.size)
         used = max((at + len(data) for at, data in data_in(file, begin, file.size)), default=begin)
         if used > begin:

@@ -160,7 +160,7 @@ class ConsumeQueueExt:
             end = position + self._unit_bytes(position)
         last = self.files.last()
         if last is None or end > last.start + last.size:
-            # The last unit's file was lost: begin with a later file, so that no existing address refers to a new unit.
+            # The last unit's file was lost. New units go to a later file, so that no old address refers to a new unit.
             self.destroy()
             self._begin = -(-end // self.files.file_bytes) * self.files.file_bytes
             return

@@ -215,10 +215,10 @@ class ConsumeQueueTable:
         if self._fills_gaps and 0 < group[0].queue_offset < queue.max_queue_offset:
             unit = queue.unit(group[0].queue_offset)
             if known < 0:
-                # The queue's first files were lost, so the other files are deleted, and the units are written again.
+                # The queue's first files were lost, so its other files are deleted, and all its units are written again.
                 queue.files.destroy()
             elif known <= self._gone_below_bytes and unit is not None and unit[0] < self._gone_below_bytes:
-                # The unit is incomplete, because it refers to a position before the log's begin, and is removed.
+                # The unit refers to a position before the log's begin, so the queue is cut at this unit.
                 queue.cut(group[0].queue_offset)
                 known = queue.max_physical_offset_bytes
         expected = queue.max_queue_offset if queue.files.files else group[0].queue_offset
@@ -255,7 +255,7 @@ class ConsumeQueueTable:
         queue = ConsumeQueue(self._disk, self.root, topic, queue_id, self._file_bytes)
         if self._writes_ext:
             self._load_ext(queue)
-            queue.end_ext()  # Extension units that exist before their queue belong to a deleted queue.
+            queue.end_ext()  # Extension units that a new queue already has belong to a deleted queue of this name.
         return queue
 
     def _load_ext(self, queue: ConsumeQueue, *, crashed: bool = False) -> None:
@@ -407,7 +407,7 @@ def _units_of(appended: AppendUnit) -> bytes:
         return UNIT.pack(appended.commit_log_offset_bytes, appended.message_size_bytes, appended.tags_code)
     count, sizes, tags_codes = len(appended), appended.sizes, appended.tags_codes
     if sizes.count(sizes[0]) == tags_codes.count(tags_codes[0]) == count:
-        # In a batch of one sender, records usually have the same size and the same tag.
+        # If all records of the batch have the same size and tag, their units differ only in the position.
         alike: list[bytes | int] = [0, UNIT.pack(0, sizes[0], tags_codes[0])[8:]] * count
         alike[0::2] = appended.positions
         return rows_struct(count, "q12s").pack(*alike)

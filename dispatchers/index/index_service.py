@@ -105,7 +105,7 @@ class IndexService:
         requests and of appended units lead to the same bytes in the index files."""
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
-            # The batch is dispatched again because another dispatcher failed. build() skips entries that the files have.
+            # Records of a batch that is dispatched again, because another dispatcher failed, are not gathered twice.
             batch = RecordBatch.of_requests([r for r in batch.requests() if r.commit_log_offset_bytes >= known])
         if batch.has_columns:
             self._gather_columns(batch)
@@ -163,7 +163,7 @@ class IndexService:
         taken_until = self._end()
         entries = self._entries_of(waiting, taken_until)
         if entries and entries[0][1] == taken_until:
-            # The last indexed record may lack some entries, because an index file was deleted or was full.
+            # The index may lack some entries of the last indexed record, because an index file was deleted or was full.
             have = self._count_at_end(taken_until)
             entries = [entry for at, entry in enumerate(entries) if at >= have or entry[1] != taken_until]
         while entries:
@@ -232,7 +232,7 @@ class IndexService:
             file.sync()
         except OSError as error:
             if is_exhausted(error):
-                # No sync was attempted, so the file's sync is retried when waiting entries are written.
+                # No sync was attempted. The next write of waiting entries syncs the file.
                 raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms

@@ -166,7 +166,7 @@ def read_feed(path: Path) -> FeedMarks | None:
         for _ in range(_TRIES):
             if len(data) != FEED_BYTES or data[:4] != FEED_MAGIC or not is_torn(data):
                 break
-            time.sleep(0)  # The broker is writing the feed, so give the processor to the broker.
+            time.sleep(0)  # let the broker run, which is writing the feed file, and read the file again
             data = os.pread(fd, FEED_BYTES + 1, 0)
     finally:
         os.close(fd)

@@ -205,7 +205,7 @@ class FeedPublisher:
 
     def _marks(self, state: FeedState) -> FeedMarks:
         marks = self._store.watermarks
-        # The position ``dispatched`` is read first. All positions only grow, so no other position is older than ``dispatched``.
+        # ``dispatched`` is read first: all positions only grow, so ``flushed`` and ``replicated`` are at least as new.
         dispatched = marks.dispatched
         flushed, replicated = marks.flushed, marks.replicated
         return FeedMarks(
