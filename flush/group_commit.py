@@ -60,7 +60,7 @@ class GroupCommit(ServiceThread):
         super().__init__("flintmq-group-commit", context.clock)
         settings = context.settings
         self._log = context.log
-        # With an interval of 0 the thread would never pause, so rounds without requests come at most once a millisecond.
+        # The interval is at least 1 ms: with an interval of 0, the thread would never pause.
         self._interval_s = max(settings.interval_ms, 1) / 1000
         self._timeout_s = settings.sync_flush_timeout_ms / 1000
         self._waiters = PendingWaiters()
@@ -195,7 +195,7 @@ class DeadlineWatcher(ServiceThread):
         self._next_deadline_s = self._waiters.complete_expired(now_s)
         if self._next_deadline_s is None:
             self._armed = False
-            # A waiter may have been added while ``_armed`` was still set, without a wakeup: check again.
+            # A waiter that was added before ``_armed`` was cleared did not wake the thread, so the waiters are checked again.
             if len(self._waiters):
                 self._armed = True
                 self._next_deadline_s = self._waiters.complete_expired(now_s)

@@ -92,7 +92,7 @@ class ServiceThread:
             try:
                 self._signal.release()
             except RuntimeError:
-                # Another thread has just released the lock, so the service's thread is already woken.
+                # Another thread released the lock first, and so woke the service's thread.
                 return
 
     def pause(self, seconds: float) -> None:
