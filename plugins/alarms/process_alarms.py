@@ -58,7 +58,7 @@ def _lines(path: Path) -> int:
         with path.open("rb", buffering=0) as file:
             return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""))
     except OSError:
-        # The system is not Linux, or the process has no descriptor left, which raises the alarm about descriptors.
+        # The system is not Linux, or the process has no free descriptor, for which another alarm is raised.
         return 0
 
 

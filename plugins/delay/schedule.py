@@ -108,7 +108,7 @@ class ScheduleMessageService:
             self._offsets[level] = queue_offset + done
         if done < len(batch):
             return now_ms + RETRY_INTERVAL_MS
-        # If the units that were read end at the end of a queue file, the next file is read at once.
+        # If more units remain, for example in the next queue file, the next delivery follows at once.
         return now_ms if not waits and 0 < units < end - queue_offset else next_ms
 
     def _clamped(self, level: int, end: int) -> int:

@@ -92,7 +92,7 @@ class Snapshots:
                 _Gathering(self._loop, self._gather, future, Samples(self._series_max)).step
             )
             if self._closed.is_set():
-                # If close() ran before ``_asked`` was set, close() did not cancel the future.
+                # close() may have looked for futures to cancel before this future was created, so the future is cancelled here.
                 future.cancel()
             return future.result(max(0.0, until_s - self._loop.time()))
         except NotInTime:

@@ -134,7 +134,7 @@ class Registration:
             else:
                 await self._register_with(unsure)
             retry_s = min(retry_s * 2, _RETRY_MAX_S) if self._unsure() else _RETRY_S
-            # For each new topic a broker registers all its topics. The pause leaves the broker time for its clients.
+            # A broker registers all its topics whenever a topic is new. The pause leaves the broker time for its clients.
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
@@ -154,7 +154,7 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # If name servers list different ordered topics, only the first list counts, because each change causes a registration.
+        # Only the first name server's list of ordered topics is used: lists that differ would cause registrations without end.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:

@@ -100,7 +100,7 @@ class MasterLink:
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
             self.slave = LogState.from_bytes(frame.body)
             mine = self._log.state()
-            # The master agrees to any truncation ("always"), because the slave's own setting decides about the slave's tail.
+            # The master agrees to any truncation of the slave's log ("always"), because a setting of the slave limits it.
             agreement = agree(mine, self.slave, "always")
             self._answers += self._encode(FrameType.STATE, 0, 0, mine.to_bytes())
             self.next_offset_bytes = agreement.from_offset_bytes
@@ -166,7 +166,7 @@ class MasterLink:
 
     def is_dead(self, now_s: float) -> bool:
         """Return whether the slave has been silent longer than the limit, so that the connection must be closed."""
-        # Without a secret, the slave may be RocketMQ's, which sends its first report only 5 s after it has connected.
+        # Without a secret, the handshake timeout does not apply, because RocketMQ's slaves send their first report after 5 s.
         greeted = self.stage is Stage.TRANSFER or self._settings.secret is None
         if not greeted and now_s - self._began_s >= HA_HANDSHAKE_TIMEOUT_S:
             return True

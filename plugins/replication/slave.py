@@ -243,7 +243,7 @@ class HaSlaveService:
                 await self._follow_once()
             except (FlintError, ConfigError, OSError, TimeoutError) as error:
                 self.tell(f"{error or type(error).__name__}", is_serious=isinstance(error, NotFollowedError))
-            except Exception as error:  # a defect must not end replication for good
+            except Exception as error:  # replication must continue even after a defect
                 log.exception("replication.failed", "following the master failed")
                 self.tell(f"{type(error).__name__}: {error}", is_serious=True)
             if self._alone_since_s is None:
@@ -268,7 +268,7 @@ class HaSlaveService:
             self.tell("the master's address is unknown (ha.master_address, namesrv.addresses)")
             return
         host, _, port = address.rpartition(":")
-        # A slave reports an offset up to which its log is on disk, so bytes of the last connection are synced first.
+        # The copied log is synced first, because the offset that a slave reports to its master must be on disk.
         if await until_flushed(self.log.copy.flush()) is not FlushStatus.FLUSHED:
             self.tell("the log could not be synced", is_serious=True)
             return

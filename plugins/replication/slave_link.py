@@ -129,7 +129,7 @@ class SlaveLink:
     def _piece(self, offset_bytes: int, body: bytes) -> list[LogChunk]:
         checker = self._checker
         if checker is None:
-            # A slave with an empty log copies the master's log from its begin. RocketMQ's masters send only their last file.
+            # A slave with an empty log copies from the begin of a log file, even if its master is RocketMQ's.
             if offset_bytes % self._log.file_bytes:
                 raise ReplicationError(
                     f"the master begins at position {offset_bytes}, which is not the begin of a file of "
@@ -242,11 +242,11 @@ class RecordChecker:
         at = stored_ms = messages = size_bytes = 0
         while at < len(view):
             if start + at < self._blank_until:
-                at = len(view)  # the blank record and the received bytes both end at the end of the file
+                at = len(view)  # the rest of the received bytes belongs to the blank record at the end of the log file
                 break
             if len(view) - at < BLANK_MIN_BYTES:
                 if room - at < BLANK_MIN_BYTES:
-                    # The last bytes of a log file are taken without a check, because no record fits there.
+                    # The last bytes of a log file are too few for a record, so these bytes are taken without a check.
                     at = len(view)
                 break
             size, magic = SIZE_AND_MAGIC.unpack_from(view, at)

@@ -270,7 +270,7 @@ class SlaveSynchronize:
         if held.offsets is not None:
             self._tables.replace_offsets(held.offsets)
             for topic in self._deleted:
-                # The master may have sent a topic's consumer offsets before it deleted the topic.
+                # Offsets of a deleted topic are removed, because the master may have sent them before it deleted the topic.
                 api.offsets.remove_topic(topic)
         if held.delays is not None:
             for service in api.parts(SupportsFollowing):  # type: ignore[type-abstract]

@@ -261,7 +261,7 @@ class CleanCommitLogService:
         elif kept:
             told, what = named, "it is kept (store.keep_for_groups)"
         else:
-            # note_lost() reports the groups in keep_for_groups.
+            # Groups in keep_for_groups are left out here, because note_lost() logs a warning about them.
             told = [one for one in unread if one.group not in policy.keep_for_groups]
             what = (
                 "it is deleted all the same (store.hold_max_bytes)"

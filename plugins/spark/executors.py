@@ -127,7 +127,7 @@ def _looker(needed: tuple[str, ...]) -> Callable[[int], str]:
             }
         )
 
-    # PySpark warns about annotations that are text, as all annotations of this module are.
+    # The function's annotations are removed, because PySpark would warn about annotations that are text.
     look.__annotations__ = {}
     return look
 

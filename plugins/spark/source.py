@@ -202,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._transport.checked(start)
             self._is_checked = True
             if self._end is not None:
-                # Only since the call of checked(), the transport knows which brokers must answer.
+                # The end of the batch is computed again, because checked() has just found out which brokers must answer.
                 self._end = self._transport.settled()
         # Spark reports a finished batch only once the next batch exists, so the finished batch is committed here.
         self._transport.commit(start)

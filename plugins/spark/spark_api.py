@@ -170,7 +170,7 @@ def register_source(spark: Any, source: type[datasource.DataSource]) -> None:
     try:
         spark.dataSource.register(source)
     except AnalysisException as error:
-        # Spark before 4.2 cannot replace a source that it found installed. An installed source need not be replaced.
+        # Spark before 4.2 refuses to register a source that is already installed. The installed source serves as well.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
@@ -193,7 +193,7 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
         def of_array(values: pyarrow.Array) -> pyarrow.Array:
             return function(values)
 
-        # Spark reads the function's annotations as types, but the annotations of this module are text.
+        # Annotations are set as types, because Spark reads them, and the annotations in this module's code become text.
         of_array.__annotations__ = {"values": pa.Array, "return": pa.Array}
         return sql.arrow_udf(of_array, returnType=result)(column)
 

@@ -116,7 +116,7 @@ class WireTransport:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. The limit in bytes is
         converted to messages by the average size of some records."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
-        # The fetched offsets are used only once, because the queues may have other offsets at the next batch.
+        # The fetched edges are used for one batch only, because the queues' offsets may change until the next batch.
         self._fresh_edges = None
         known = WireOffset.from_json(start)
         first = self._lives.settled(known, edges)
@@ -127,7 +127,7 @@ class WireTransport:
         new = {queue: edge.min_queue_offset for queue, edge in edges.items() if queue not in first.queues}
         ranges = ranges_between({**first.queues, **new}, last, {})
         if not ranges:
-            # No queue has a new message. New queues may be empty, and queues of brokers that are away are in no route.
+            # If no queue has new messages, the start may still change, because a queue may have been recreated.
             return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}
@@ -195,7 +195,7 @@ class WireTransport:
     def plan(self, start: Offset, end: Offset) -> Sequence[tuple[QueueRange, ...]]:
         ranges = self._between(start, end)
         if end != self._planned:
-            # An earlier run of the query planned this batch. Brokers may have deleted messages since then.
+            # An earlier run of the query planned this batch, so brokers may since have deleted some of its messages.
             ranges = self._lives.still_there(ranges, WireOffset.from_json(end))
         ranges = narrowed(ranges, self.bounds)
         if not ranges or (self.bounds.tags is not None and not self._tags()):
@@ -276,7 +276,7 @@ class WireTransport:
             try:
                 pulled = list(puller.pull(sample))
             except SparkPluginError:
-                # A broker has just stopped. The tasks wait for the broker or report the error.
+                # A broker has just stopped, so an average size is assumed. The tasks wait for the broker or report the error.
                 return ASSUMED_BYTES
             rows = sum(len(one.starts) for one in pulled)
             self._average_bytes = max(1, sum(len(one.records) for one in pulled) // rows) if rows else ASSUMED_BYTES

@@ -42,7 +42,7 @@ def check_worker_python(spark: Any) -> None:
     found = shutil.which(python)
     if found is not None and _is_this_python(Path(found)):
         return
-    # The option --py-files may add FlintMQ to the workers.
+    # FlintMQ need not be installed at the workers if the option --py-files adds packages.
     needed = [name for name in _NEEDED if name != "flintmq" or not context._python_includes]
     problem = _problem(found, needed, context.environment) if found is not None else "which is not there"
     if problem:

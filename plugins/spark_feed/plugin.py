@@ -59,7 +59,7 @@ class SparkFeedPlugin:
         is_synchronous = log.marks.synchronous
         publisher.open(api.work.loop.call_later, None if is_synchronous else log.flush_soon)
         if not is_synchronous:
-            # With synchronous flush, the dispatch after each flush publishes the feed, so no subscription is needed.
+            # With synchronous flush, each flush is followed by a dispatch, which publishes the feed without this subscription.
             log.progressed.subscribe(publisher.publish)
         api.work.every(HEARTBEAT_S, publisher.publish, "feed")
         _write_topics(api)
@@ -91,7 +91,7 @@ def _remove_old(folder: FeatureFolder) -> None:
 
         remove_feed(folder.disk, folder.path)
     except (OSError, StoreError) as error:
-        # The broker starts although the feed file could not be removed. Readers would trust the positions in this old file.
+        # The broker starts even if the old feed file cannot be removed, but readers must not trust the file's positions.
         log.error(
             "feed.not_removed",
             "the feed of an earlier run cannot be removed; readers of the store's files must not trust it: %(error)s",

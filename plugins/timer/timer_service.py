@@ -179,7 +179,7 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # During a restore, the timer wheel writes all entries to files, because turn() has not been called yet.
+            # During a restore, turn() is not called, so the timer wheel writes all entries to files.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -305,7 +305,7 @@ class TimerMessageService:
         done = self._done
         first = self.wheel.first_filed()
         if first is not None:
-            # After the clock was set back, entries in the timer wheel's files must not count as delivered.
+            # Entries in the timer wheel's files are not yet delivered, even if a clock that was set back makes them seem so.
             done = min(done, first)
         positions: dict[str, Any] = {
             "readQueueOffset": self._read,

@@ -153,7 +153,7 @@ class TimerWheel:
                 later.setdefault(slot, []).append(entry)
         for slot, entries in later.items():
             self._write(slot, entries)
-        # If a write fails, entries that were written before stay in memory, too. An entry that exists twice is returned once.
+        # Entries leave the memory after all writes, so a failed write loses none. An entry that exists twice is returned once.
         self._heap = sorted(entry for entry in self._heap if KEY.unpack_from(entry)[0] // SLOT_MS <= current)
         self._loaded = current
 

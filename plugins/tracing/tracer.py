@@ -112,7 +112,7 @@ class MessageTracer:
                 if not self._step.has_batches:
                     continue
             elif message.about is not None:  # type: ignore[union-attr]
-                continue  # none of the message's properties needs handling, so the message has no traceparent
+                continue  # the message has no property that needs handling, so also no traceparent
             now_ns = now_ns or time.time_ns()
             for one in self._traced(message, stored.results[at]):
                 self._places.add(one.position_bytes)
@@ -153,7 +153,7 @@ class MessageTracer:
         for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
-            self._dispatched(begin_ns)  # held pulls are woken before ``on_arrived`` is called
+            self._dispatched(begin_ns)  # for a held pull, ``on_arrived`` would be called too late
             for span in deliveries(handed_out, piece, begin_ns, end_ns, self._api.clock.now_ms()):
                 self._put(span)
 
@@ -212,7 +212,7 @@ class MessageTracer:
             is_held = topic in self._api.topics.holding_topics
             about = message_attributes(topic, queue_id, len(message.body), stored, is_held=is_held)
             about["flintmq.queue_offset"] = result.queue_offset
-            # A message from the program that embeds the broker has the broker as born host, and gets no answer.
+            # A message gets no answer if its born host is the broker, because the embedding program has put it.
             is_answered = noted_one is not None and message.born_host != message.store_host
             yield _Traced(context, noted_one, about, result.commit_log_offset_bytes, is_answered, message.wait)
 

@@ -130,7 +130,7 @@ class TransactionalMessageCheckService:
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
-        self._round_end = None  # ``_round_end`` is cleared first, so that an exception ends the round of checks.
+        self._round_end = None  # if an exception occurs, the round must not continue
         try:
             for _ in range(SLICE_MESSAGES):
                 if table.position >= round_end or not self._step(table.position):

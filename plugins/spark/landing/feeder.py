@@ -208,7 +208,7 @@ class LandingFeeder:
             return _TICK_S
         pause_s = self._retry_at_s - self._clock.monotonic_s()
         if pause_s > 0 and not self._closing:
-            # A batch that wakes the feeder's thread does not shorten the pause after an error.
+            # The pause after an error lasts its full time, even if a new batch wakes the thread earlier.
             return pause_s
         try:
             return self._step()
@@ -286,7 +286,7 @@ class LandingFeeder:
         log.critical("landing.stopped", "landing has stopped: %(reason)s", reason=why)
         self._state = FeederState.STOPPED
         self._error = why
-        # A feeder that is behind takes no more batches from the broker.
+        # ``_behind`` makes the stopped feeder ignore batches from the broker.
         self._behind = True
         self._close_lander()
 

@@ -38,7 +38,7 @@ class LanderProcess:
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
-            # The worker has its own session, because the broker handles an interrupt from the terminal.
+            # The worker gets its own session, so that Ctrl-C at a terminal reaches only the broker, which stops the worker.
             start_new_session=True,
         )
         try:
@@ -139,7 +139,7 @@ def is_final(error: Exception) -> bool:
 if __name__ == "__main__":
     from flintmq.programs.cli.serving_output import SERVING_OUTPUT
 
-    # The landing of acknowledged messages must continue even if nobody reads the log output.
+    # The log is written by a separate thread: if nobody reads the output, a direct write would block the landing.
     SERVING_OUTPUT.begin()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)

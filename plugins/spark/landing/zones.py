@@ -139,7 +139,7 @@ class ParquetZone:
             if self._disk.exists(hidden):
                 self._disk.replace(hidden, path)
             elif not self._disk.exists(path):
-                # A published file has its hidden or its final name. A file that has neither was deleted after its publication.
+                # The file was published, but exists neither under its hidden nor under its final name, so it was deleted later.
                 log.warning(
                     "landing.file_missing", "%(path)s has landed, but was removed afterwards from outside", path=path
                 )

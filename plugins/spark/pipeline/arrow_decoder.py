@@ -72,7 +72,7 @@ def decode_array(bodies: pyarrow.Array, decode: BodyDecoder, arrow_type: pyarrow
     try:
         return pa.array(values, type=arrow_type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        # Some value does not fit its column. Only a conversion of each value alone shows which value.
+        # Values are converted one by one, because pa.array() does not report which value does not fit the type.
         return pa.concat_arrays([_alone(value, arrow_type) for value in values])
 
 

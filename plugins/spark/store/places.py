@@ -366,7 +366,7 @@ def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> 
     epoch = next((one for one in epochs.entries if one.id == offset.epoch_id), None)
     if epoch is None:
         if offset.physical_offset <= epochs.entries[0].start_offset_bytes:
-            # The checkpoint's epoch was deleted with its messages. The caller reports missing messages.
+            # The checkpoint's epoch was deleted together with its messages, which the caller reports as missing.
             return
         raise CheckpointError(
             f"{where}: the checkpoint is at {offset.physical_offset}, in an epoch that the log no longer has: a crash "

@@ -74,7 +74,7 @@ class StoreTransport:
     # methods for the begin and the end of a read
 
     def initial(self, default: Literal["earliest", "latest"]) -> Offset:
-        self._view()  # The view reports an unusable store folder before missing topics are reported.
+        self._view()  # An unusable store folder is reported before missing topics.
         self._check_topics()
         return self.places().start(default).of(Choice.of(self.options)).to_json()
 
@@ -123,14 +123,14 @@ class StoreTransport:
         for part in unread(first.stretches, Choice.of(self.options)):
             told = self._told(view, part.read)
             low = min(max(part.start, view.log.start), part.end)
-            # A batch includes deleted messages, too, because planning the tasks for them reports the loss.
+            # A batch includes the positions of deleted messages, too, so that the plan of the batch reports their loss.
             lacks = self._lacks(part, view)
             if lacks or told.count(low, part.end, 1):
                 place = told.cut(low, part.end, limit)
                 return first.read_up_to(place, history_from=part.start if lacks else low).to_json()
         here = first.physical_offset
         if here >= last:
-            return start  # a broker that restarts may not have published the end of its log yet
+            return start  # after a restart, the broker may not have published the end of its log yet
         told = self._told(view)
         if last - here < QUIET_MAX_BYTES and not told.count(here, last, 1):
             return start
@@ -151,7 +151,7 @@ class StoreTransport:
         check_history(found, view.epochs, self.root)
         check_reached(found, view.end.end, self.root)
         self._check_topics(found)
-        found = found.of(Choice.of(self.options))  # lost messages matter only in topics that the query still reads
+        found = found.of(Choice.of(self.options))  # only losses in topics that the query still reads are reported
         for part in unread(found.stretches, Choice.of(self.options)):
             if self._lacks(part, view):
                 self.options.lost(
@@ -190,7 +190,7 @@ class StoreTransport:
         parts: list[StorePart] = []
         for part in newly_read(first.stretches, last.of(choice).stretches, first.physical_offset):
             rows = self._rows(choice, part.read)
-            # Offsets of an earlier FlintMQ do not record where the history of an added topic began.
+            # Offsets from older versions of FlintMQ have no history_from, so a default is used.
             oldest = 0 if part.start else view.log.start
             low = max(part.start, oldest if last.history_from is None else last.history_from)
             if low < part.end:
@@ -226,7 +226,7 @@ class StoreTransport:
     def _parted(self, view: StoreView, pieces: Sequence[Piece], rows: RowFilter) -> list[tuple[Piece, ...]]:
         wanted = self._target_bytes(pieces)
         several = sum(piece.size for piece in pieces) > wanted
-        # If the whole log is walked, the units of any queue may give positions at which to divide the log.
+        # If the log itself is walked, it can be divided at units of any queue, not only of the wanted queues.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)

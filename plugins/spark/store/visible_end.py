@@ -118,7 +118,7 @@ def _end_by_log(root: Path, log: LogFiles, *, written: bool) -> VisibleEnd | Non
     if tail is None or last is None:
         return None
     if written:
-        # An incomplete record may follow the last record with a consume queue unit.
+        # The readable end is after the last record with a consume queue unit, because a later record may be incomplete.
         return VisibleEnd("written", last[1], tail.before(last[1], IN_FLIGHT))
     if not tail.is_whole or tail.has_bad_body(IN_FLIGHT if (root / "abort").exists() else 0):
         return None
@@ -258,7 +258,7 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
     if end.end > log_files.end:
         log_files = LogFiles(folders)  # A broker added a log file after the files were listed.
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
-        # A broker that has just started has not rewritten its feed. The part of the log that it may have truncated is not read.
+        # The feed is older than the broker's start, at which the log may have been truncated. Only the older part is read.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
         end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
     return StoreView(log_files, end, epochs)

@@ -133,7 +133,7 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # Nothing shows that a name server was given as brokerAddr, or a broker as nameServer.
+            # The server does not have the other role, either, so the caller raises the error of its own request.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 

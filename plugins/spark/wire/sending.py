@@ -116,7 +116,7 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
             f"row {transaction}: the body has {len(body)} bytes, but at most {options.max_message_size_bytes} are sent: "
             "raise the brokers' maxMessageSize and the option maxMessageSize, or set compressOver"
         )
-    # A row that was read from a topic has a column with the topic.
+    # Without the option topic, the topic is in the row, for example in a row that was read from a topic.
     topic = options.topic or row.get("topic")
     if topic is None:
         raise RowError(f"row {transaction}: topic is null, and there is no option topic")
