@@ -103,8 +103,8 @@ class Source:
         for tries_left in reversed(range(_TRIES)):
             found = sorted(_log_files(self.folders), key=lambda file: file.start)
             while found and found[-1].size == 0:
-                found.pop()  # An empty last file is a file that the broker is creating.
-            # The listing is repeated, because a file also seems to be missing if retention deletes files during the listing.
+                found.pop()  # a broker that adds a log file creates the file empty
+            # A file is missing in a listing if retention deleted files during the listing, so the listing is repeated.
             hole = next(((a, b) for a, b in pairwise(found) if b.start != a.end or b.size != found[0].size), None)
             if hole is None:
                 self.files = found
@@ -172,8 +172,8 @@ class Source:
             epochs = self.epochs()
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
-            # The feed of a broker that has just started may name positions that the broker has cut from the log.
-            # The backup ends at the start of the first epoch that is newer than the feed's epoch, if there is any.
+            # The feed of a broker that has just started may name positions that the broker has removed from the log.
+            # If an epoch is newer than the feed, the backup ends where that epoch begins.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()
@@ -188,7 +188,7 @@ class Source:
     def named_end(self) -> int:
         """Return the physical offset of the end of the newest message in any consume queue; 0 if all queues are empty."""
         named = 0
-        # The queues are read again if a queue refers to a file that is new, or to a unit that is half written.
+        # The queues are read again while a queue refers to bytes after the log's end: its newest unit may be half written.
         for _ in range(_TRIES):
             named = max((physical + size for physical, size in newest_units(self.root / "consumequeue")), default=0)
             self.look()
@@ -212,7 +212,7 @@ class Source:
                     return position + size
             if not self._has_anything():
                 return self.begin
-            # A new store may have messages that the broker has not dispatched yet, so the queues are read again later.
+            # The store has messages, but the broker may not have dispatched any of them yet. The queues are read again later.
             time.sleep(_PAUSE_S)
         raise StoreFormatError(
             f"{self.root}: a broker is writing, and the readable end is unknown, because no consume queue has a message. "

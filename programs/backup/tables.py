@@ -81,7 +81,7 @@ def _whole_json(path: Path, sleep: Callable[[float], object]) -> bytes | None:
             else:
                 return content
         sleep(_PAUSE_S)
-    content = _content(backup)  # A broker that starts uses the backup of a table that is damaged.
+    content = _content(backup)  # If a table's file is damaged, a broker that starts reads the table's backup.
     if content is not None and content.strip():
         try:
             fastjson.loads(content)

@@ -133,7 +133,7 @@ class Writers:
             if self._on_acknowledged is not None and not self._on_acknowledged(end):
                 return
             if at_once:
-                # A writer whose messages are acknowledged at once never waits, so it must let the other writers run.
+                # Other writers must run, too, but an acknowledgment at once never suspends this writer.
                 await asyncio.sleep(0)
             now_s = clock()
 

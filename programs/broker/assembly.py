@@ -197,7 +197,7 @@ class Assembly:
         try:
             await in_thread_to_its_end(self.state.store.end_writes)
         except StoreError as error:
-            # If the sync fails, the tables leave out consumer offsets that are past the end of the synced log.
+            # The stop continues after a failed sync: tables are saved without consumer offsets past the end of the synced log.
             log.error("store.not_durable", "the log could not be made durable: %(error)s", error=error)
         self.services.persist()
 

@@ -158,7 +158,7 @@ class InProcessPut:
         now_ms = state.clock.now_ms()
         single = state.intake.single
         select = state.topics.select
-        # All messages of the batch share this header, because a message keeps no reference to the header.
+        # One header serves all messages of the batch, because messages keep no reference to their header.
         header = SendMessageRequestHeader(
             producer_group="",
             topic="",

@@ -71,7 +71,7 @@ class KeptConsumers:
                 try:
                     clients.locks.keep(group.group_name, client_id, queues, KEPT_S)
                 except RefusedError as error:
-                    # A consumer whose lock is not kept renews or requests the lock within 20 s.
+                    # A refused lock is only logged, because its consumer requests the lock again within 20 s.
                     log.warning(
                         "consumers.locks_not_known",
                         "locks of group %(group)s are not known again: %(reason)s",

@@ -142,7 +142,7 @@ class Service(ABC):
         assert self._loop is not None
         assert self._stop_thread is not None
         assert self._thread is not None
-        # RuntimeError: the event loop has ended by itself. Its error is raised at the end of this method.
+        # RuntimeError: the event loop has already ended. The error that ended the loop is raised at the end of this method.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._stop_thread.set)
         self._thread.join()
@@ -308,7 +308,7 @@ class Timers:
             if key in self._handles:
                 self._handles[key] = self._clock.call_later(loop, wait_s, tick, rest_s)
             else:
-                # A timer without a handle was cancelled by its own function.
+                # The timer's own function has cancelled the timer, so its count of failures is no longer needed.
                 self._failures.pop(name, None)
 
         self._handles[key] = self._clock.call_later(loop, first_s, tick, rest_s)

@@ -189,7 +189,7 @@ class Services:
                 done, _ = await asyncio.wait((task,), timeout=LEFT_BEHIND_S)
                 if not done:
                     task.cancel()
-                    # A method of a service may clean up after its cancellation.
+                    # The cancelled method gets time to clean up.
                     await asyncio.wait((task,), timeout=_CANCELLED_S)
                     raise TimeoutError(f"{doing} does not end within {LEFT_BEHIND_S} s")
                 task.result()

@@ -105,7 +105,7 @@ class StoreAssembly:
         for entry in self._named:
             made: CommitLogDispatcher
             name, part = entry.name, self._kernel.part(entry)
-            # The index already exists, because recovery needs the index before other dispatchers are made.
+            # The index is not created here, because recovery has already created it.
             if entry.shape is INDEX_BUILDER:
                 made, name = opened.index, INDEX
             elif entry.name == CONSUME_QUEUE:
@@ -150,7 +150,7 @@ class StoreAssembly:
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
         """Create the consume queues: the dispatcher ``consume_queue`` that the configuration names."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
-        # The consume queues get a FolderContext, because unlike other dispatchers they are made before the store is open.
+        # The consume queues get a FolderContext, because they are created before the store is open.
         make = cast("Callable[[FolderContext[Any]], CommitLogDispatcher]", entry.value)
         made = self._kernel.make(entry, make, self._context(entry, FolderContext, folder))
         CONSUME_QUEUES.check_made(entry.owner, entry.name, made)

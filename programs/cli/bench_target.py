@@ -130,7 +130,7 @@ def measured_options(command: F) -> F:
 def settings_of(bench: Literal["send", "consume"], asked: Measured) -> BenchSettings:
     """Return the settings of the benchmark's load from its command-line options."""
     known: dict[str, Any] = {name: value for name, value in asked.items() if name in attrs.fields_dict(BenchSettings)}
-    # A broker that the benchmark starts takes the credentials of clients from the settings of the broker itself.
+    # For a broker that the benchmark starts, the credentials come from the broker's own settings.
     signing = access() if asked["namesrv"] is not None else access_to_own(asked["settings"])
     return BenchSettings(bench=bench, access=signing, **known)
 

@@ -115,7 +115,7 @@ def show(group: str, topic: str | None, as_json: bool) -> None:
 
     async def work(admin: AdminClient) -> GroupView:
         if topic is not None:
-            await admin.client.routes.route(topic)  # The command fails here if the topic does not exist.
+            await admin.client.routes.route(topic)  # if the topic does not exist, this request makes the command fail
         return await known_group(admin, group, silent, topic or "")
 
     found = with_admin(work)
@@ -178,7 +178,7 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     silent.check()
     found = await find_group(admin, group, brokers, topic)
     if found is None:
-        # Exit is ignored, because the CommandError that follows ends the command.
+        # silent.end() may raise Exit, which is ignored, because the error raised below already ends the command.
         with contextlib.suppress(click.exceptions.Exit):
             silent.end()
         raise CommandError(f"there is no group {group}; flintmq groups lists all groups")

@@ -209,7 +209,7 @@ def make_store(folder: Path, count: int) -> Path:
 async def _send(namesrv: str, bodies: list[bytes]) -> None:
     async with AdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
-        # A name server learns of a new topic later than the broker that creates it, so the request is repeated.
+        # The request is repeated, because a broker registers a new topic at the name server only after its creation.
         for _ in range(100):
             try:
                 await admin.topic_route(TOPIC)

@@ -54,7 +54,7 @@ class PluginCommand(Command):
         names = {parameter.name for parameter in self.params}
         # A plugin's command with the option --namesrv is a client, so it also gets the options to sign and encrypt requests.
         if "namesrv" in names:
-            # Decorators add options in reverse order, so the list is reversed again.
+            # Decorators add a command's options in reverse order, so reversed() restores their order.
             access = options.access(click.Command(None)).params
             self.params += [one for one in reversed(access) if one.name not in names]
 

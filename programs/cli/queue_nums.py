@@ -118,7 +118,7 @@ async def resize(
         waiting = [] if is_forced else await waiting_in(admin, topic, name, address, going)
         if not waiting:
             await put(queue_nums, queue_nums)
-            # A producer with an old route may have written to the removed queues between the check and the change.
+            # The queues are checked again, because a producer with an old route may have written to a queue before its removal.
             waiting = [] if is_forced else await waiting_in(admin, topic, name, address, going)
             if waiting:
                 await put(config.read_queue_nums, queue_nums)

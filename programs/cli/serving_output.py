@@ -129,7 +129,7 @@ class ServingOutput:
         try:
             descriptor = stream.fileno()
         except (AttributeError, OSError, ValueError):
-            # A stream without a descriptor is an object in memory, as in tests.
+            # The stream is an object in memory, as in tests, and has no descriptor.
 
             def write(data: bytes) -> None:
                 stream.write(data.decode(_encoding_of(stream), _errors_of(stream)))

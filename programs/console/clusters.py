@@ -96,7 +96,7 @@ class ClusterAccess:
         failure: RemotingError | None = None
         for address in masters:
             try:
-                # A broker with accounts refuses the request for system topics only if the client has no account.
+                # This request tests the account: with access control, a broker refuses the request if the account is not valid.
                 await self.client.ask(address, request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
             except RemotingError as error:
                 failure = error

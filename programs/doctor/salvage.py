@@ -91,7 +91,7 @@ def _salvage(files: StoreFiles, target: Path, progress: Callable[[int], None] | 
     result = Salvaged()
     moved_delays = DelayTimes()
     (target / "commitlog").mkdir(parents=True)
-    # The file abort keeps a broker from taking the target of an interrupted salvage for a store that has lost its end.
+    # If the salvage is interrupted, the file abort keeps a broker from reading the target as a complete store.
     (target / "abort").touch()
     if (files.root / "config").is_dir():
         shutil.copytree(files.root / "config", target / "config")
@@ -198,7 +198,7 @@ class Renumbering:
         if begins_again(queue_offset, old):
             new = 0
         if queue_offset < old:
-            # The queue begins again because the topic was created again, so stored offsets refer to the new topic.
+            # The topic was created again, so its queue begins again, and stored offsets refer to the new queue.
             steps.clear()
         if queue_offset != old:
             steps.append((queue_offset, new))

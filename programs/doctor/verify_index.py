@@ -175,7 +175,7 @@ class _Keys:
         if not ahead:
             self._repeated += 1
             return same[-1]
-        # Keys before the first entry are not missing, because older index files expire.
+        # If the index lacks keys before its first entry, these keys do not count as missing, because old index files expire.
         if at >= 0 and ahead[0] > at:
             if not self._missing:
                 self._missing_at = self._positions[at]

@@ -51,7 +51,7 @@ def described_end(units: bytes) -> int:
 def check_queues(files: StoreFiles, expected: Expected, report: Report) -> None:
     """Check every existing consume queue of a store, and report queues that are missing."""
     queues = {(topic, queue_id): (parts, used_units(parts)) for topic, queue_id, parts in files.queues()}
-    # A broker that starts dispatches all messages that come after the newest message in any queue.
+    # A message after the newest message in any queue may lack its unit, because a broker that starts dispatches it.
     described = max((described_end(units) for _parts, units in queues.values()), default=-1)
     for key, (parts, units) in queues.items():
         report.queues += 1

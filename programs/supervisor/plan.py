@@ -85,7 +85,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
             moved = [_moved(entry, number * PORTS_APART, name) for entry in config.listen.advertised]
             settings.append(f"listen.advertised={','.join(moved)}")
         if has_free_port and config.listen.ha_port is None:
-            # The default HA port is the port after the broker's own port, which another broker may use.
+            # The HA port is a free port, because the default, the broker's port plus 1, may be the port of another broker.
             settings.append("listen.ha_port=0")
         plans.append(BrokerPlan(name, folder / name, tuple(settings), has_free_port, free_ports))
     return plans
@@ -141,7 +141,7 @@ def check_single(folder: Path, name: str) -> None:
         StoreError: several brokers have their stores in the folder; the error says how to start these brokers.
     """
     found = stores_in(folder)
-    # A folder that is itself a store may also contain other folders of the operator.
+    # If the folder itself is a store, only folders with names of brokers count as other brokers' stores.
     if (folder / LOG).is_dir():
         found = [one for one in found if one in broker_names(name, len(string.ascii_lowercase))]
         if found:

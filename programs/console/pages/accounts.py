@@ -58,7 +58,7 @@ async def _listed(visitor: Visitor) -> tuple[list[Account] | None, str]:
                 raise
             return None, "The brokers do not list accounts: access control is off, or acl.list_accounts is."
         except RemotingError:
-            # RocketMQ 4.9 may not answer the request for accounts, because Apache removed that request.
+            # A broker that does not answer is skipped: some versions of RocketMQ 4.9 do not know the request for accounts.
             continue
         except msgspec.MsgspecError:
             return None, "The broker's list of accounts cannot be read."

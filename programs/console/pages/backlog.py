@@ -69,7 +69,7 @@ async def _delayed(visitor: Visitor) -> tuple[list[Waiting], list[str]]:
             errors.append(f"{broker.name}: {error}")
             continue
         for queue, end in sorted(ends.items()):
-            # Delay level 1 is in queue 0 of its topic, as in RocketMQ.
+            # Delay level N is in queue N - 1 of the topic for delayed messages, as in RocketMQ.
             level = queue.queue_id + 1
             waits = end.max_queue_offset - max(positions.get(level, 0), end.min_queue_offset)
             if waits > 0:
