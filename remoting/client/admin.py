@@ -225,8 +225,8 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         await _ask_all(self.client, await self._targets(address, cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
         if address is None:
             for topic in (retry_topic(group), dlq_topic(group)):
-                # A retry or dead-letter topic with a name longer than TOPIC_MAX_BYTES exists only if a broker created it.
-                # Brokers refuse to delete a topic that does not exist.
+                # A retry or dead-letter topic whose name is too long is deleted only if it exists.
+                # Brokers refuse to delete a topic whose name is longer than TOPIC_MAX_BYTES if the topic does not exist.
                 if len(topic) <= TOPIC_MAX_BYTES or topic in await self.topic_list():
                     await self.delete_topic(topic, cluster=cluster)
 
@@ -291,7 +291,7 @@ class AdminClient(BrokerQuestions, QueueOffsets, InstanceUser):
         kept: dict[str, MessageExt] = {}
         for answer in await self._ask_topic(topic, RequestCode.QUERY_MESSAGE, header, ResponseCode.QUERY_NOT_FOUND):
             for message in await unpacked_messages(answer.body, packed=self.client.bodies_stay_packed):
-                # UNKNOWN_PLACE marks a damaged record, which the broker found by its key.
+                # A message with UNKNOWN_PLACE as queue offset is a damaged record that the broker found by its key.
                 if message.queue_offset == UNKNOWN_PLACE:
                     found[f"damaged {len(kept)} {len(found)}"] = message
                 elif message.topic == topic and _has_key(message, key, unique=unique):  # brokers compare hashes

@@ -74,7 +74,7 @@ class LoopThread:
         except BaseException:
             # RuntimeError: the event loop is closed, and has already cancelled the coroutine.
             with contextlib.suppress(RuntimeError):
-                # If the coroutine itself raised the exception, abandon() has no effect.
+                # abandon() has no effect if the coroutine has already ended, for example with this exception.
                 self._loop.call_soon_threadsafe(abandon)
             raise
 

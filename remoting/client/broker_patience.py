@@ -83,7 +83,7 @@ class BrokerPatience:
                 if not self._away[queue.broker_name].waiting:
                     return
                 try:
-                    # A broker that refuses the request for the maximum offset has answered. The next pull reports a refusal.
+                    # The broker is available again even if it refuses this request. The next pull will report a refusal.
                     with contextlib.suppress(RefusedError):
                         await self._member.api.max_offset(queue)
                 except RemotingError as failure:

@@ -170,7 +170,7 @@ class ClientConnection(asyncio.Protocol):
             self.loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
-        # The frames are written now, so that a sender that never awaits finds the transport's buffer full.
+        # A long queue is written at once, so that even a sender that never awaits notices a full buffer of the transport.
         if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 

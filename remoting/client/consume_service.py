@@ -124,7 +124,7 @@ class ConsumeService:
         """Start the workers, the tasks that consume messages. An orderly consumer has no workers, because its tasks that pull
         messages also consume them."""
         self._is_ending = False
-        # Messages that an earlier close() abandoned are delivered again by their brokers, so their entries are removed.
+        # Entries of messages that an earlier close() abandoned are removed, because brokers deliver these messages again.
         self._begun.clear()
         self.iteration.begin()
         self._brokers.begin()
@@ -310,14 +310,14 @@ class ConsumeService:
         try:
             consumed = submit(self._threads, context.run, called, self._call, argument)
         except RuntimeError as ending:
-            # The process is ending, so its threads call no function any more.
+            # The messages are left to other consumers, because a process that is ending starts no calls in threads.
             log.info(
                 "client.left_to_others",
                 "%(message)s is left to others, this process ends: %(reason)s",
                 message=messages[0].msg_id,
                 reason=ending,
             )
-            consumed = loop.create_future()  # The future is never done, so the task waits until the task is cancelled.
+            consumed = loop.create_future()  # The future is never done, so this task waits until it is cancelled.
         return result_of(await consumed)
 
     @property
@@ -380,7 +380,7 @@ class ConsumeService:
                 except NotTakenError:
                     pass  # NotTakenError means that the consumer was closed.
                 except asyncio.CancelledError:
-                    # close() may not be the cause of the cancellation: a listener can cancel its own task.
+                    # The messages are tried again later if the listener has cancelled its own task.
                     self._try_later(held, messages)
                     raise
                 except Exception:
@@ -413,7 +413,7 @@ class ConsumeService:
         self._begun[number] = (self._member.client.clock.monotonic_s(), (held, messages))
         consumed = await self._tried(held, messages)
         if self._begun.pop(number, None) is None:
-            # The listener took too long, so its messages were already sent back to the broker.
+            # The messages were already sent back, because the listener exceeded the consume timeout.
             return
         if consumed < len(messages) and self._member.is_clustering:
             held.done(messages[:consumed])
@@ -443,7 +443,7 @@ class ConsumeService:
         try:
             await self._member.api.send_back(message, self._settings.delay_level, 16 if limit is None else limit)
         except Exception as failure:
-            # Exceptions of hooks are caught, too, so that the message is retried after any exception.
+            # Exceptions of every type, including those of hooks, lead to another attempt at the message.
             if self._unreadable.is_passed_over(held, message, failure):
                 return
             if message.body_error:

@@ -145,7 +145,7 @@ class ProduceAccumulator:
         if alone and queue is None and sharding_key is None:
             return None
         if len(message.body) > self._preparer.max_message_bytes:
-            return None  # The caller sends a message that is too long alone, and that send raises the error.
+            return None  # A message that is too long goes into no batch. The caller sends it alone, which raises the error.
         if self.is_closed:
             raise RemotingConnectError("this producer is closed")
         loop = self._loop
@@ -170,7 +170,7 @@ class ProduceAccumulator:
                 for lane in list(self._lanes.values()):
                     self._leave(lane)
                 await asyncio.gather(*self._tasks, return_exceptions=True)
-                # Since Python 3.12 gather() does not suspend if all tasks are finished. This sleep lets their callbacks run.
+                # Since Python 3.12 gather() does not suspend if all tasks are finished. The sleep lets their callbacks run.
                 await asyncio.sleep(0)
         finally:
             for task in self._tasks:
@@ -187,7 +187,7 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            # If the caller names a queue, _leave() keeps the entry of that queue, which sends several batches in order.
+            # The full batch is no longer in the table, unless the caller named a queue, whose batches are sent in order.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -365,7 +365,7 @@ class ProduceAccumulator:
     async def _send(self, prepared: Prepared, entries: Sequence[_Entry], queue: MessageQueue | None) -> None:
         deadline_s, last_s = entries[0].deadline_s, entries[-1].deadline_s
         if last_s - deadline_s > TOGETHER_S:
-            # The batch is sent until its last deadline. At an earlier message's deadline, a timer fails this message.
+            # The batch is sent until the deadline of its last message. Timers fail messages whose deadlines are earlier.
             deadline_s = last_s
         left_ms = (deadline_s - asyncio.get_running_loop().time()) * 1000
         for entry in entries:

@@ -198,7 +198,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
                 if queue not in self._assigned
             }
             self._check_open()
-            # Positions of queues that stay assigned are read after the last await: a poll during an await can change them.
+            # A poll during an await can change positions, so the positions of kept queues are read after the last await.
             self._replace(
                 {
                     queue: _AssignedQueue(

@@ -42,7 +42,7 @@ def with_timer(
         (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
     )
     for other in TIMERS & properties.keys():
-        # attrs.evolve() passes the properties of the original message, which already include the timer property.
+        # An equal timer property is accepted, because attrs.evolve() passes the properties of the original message.
         if (other, properties[other]) != (name, str(value)):
             raise InvalidArgumentError(
                 f"properties has {other}, and the message has delay or deliver_at, too: a message can have only one time"

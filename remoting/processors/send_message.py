@@ -197,7 +197,7 @@ class FastFailure:
             left: number of sends that arrived later and wait for the next iteration of the loop.
         """
         if sum(count for _, count, _ in self._reads) != len(pending) + left:
-            # Fast failure was switched on after some sends were read, and the times of their reads are unknown.
+            # Some of the sends were read while fast failure was off, so the times at which they were read are unknown.
             self._reads.clear()
             return []
         found: list[tuple[Request, RefusedError]] = []
@@ -280,7 +280,7 @@ class SendAnswers:
             began_s: start of the latency measurement for sends that were read in an earlier iteration of the event loop; 0 for
                 sends read in this iteration.
         """
-        # The broker's settings were changed while the broker runs.
+        # The encoders are made again if the broker's settings were changed while the broker runs.
         if self._api.settings.current.broker is not self._broker:
             self._broker = self._api.settings.current.broker
             self._make_encoders()
@@ -442,7 +442,7 @@ class SendMessageProcessor:
                 continue
             messages.append(message)
             queue_id = message.queue_id
-            # A delayed or half message, which is never in a batch, keeps the client's queue in the property REAL_QUEUE_ID.
+            # The answer has the client's queue, which a delayed or half message keeps in the property REAL_QUEUE_ID.
             if message.topic in self._holding and isinstance(message, MessageExtBrokerInner):
                 queue_id = number_or(message.properties.get(REAL_QUEUE_ID), queue_id)
             owners.append((request, queue_id))

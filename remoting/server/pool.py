@@ -110,7 +110,7 @@ class HandlerThreads:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             handler, request, future = job
-            # A future is cancelled when the broker stops. No client waits for the answer.
+            # The stop of the broker has cancelled the future, so no client waits for the answer.
             if future.cancelled():
                 self._tell(future, None, None)
                 continue
@@ -131,7 +131,7 @@ class HandlerThreads:
             if asyncio.iscoroutine(result):
                 result.close()
             return
-        # A future must not raise SystemExit or StopIteration.
+        # SystemExit would end the event loop, and futures reject StopIteration, so both are wrapped in a RuntimeError.
         if isinstance(error, (SystemExit, StopIteration)):
             named = RuntimeError(f"a handler raised {type(error).__name__}")
             named.__cause__ = error

@@ -137,7 +137,7 @@ class RequestGate:
                 request.channel.refuse(request, error)
                 return False
             except PLUGIN_FAULTS as error:
-                # An error in a plugin must neither admit this request nor lose other requests that were read with it.
+                # After an error in a plugin, this request is refused, and other requests that were read with it are handled.
                 self._authenticator_failed(authenticator, request, error)
                 refusal = RefusedError(
                     ResponseCode.SYSTEM_ERROR,

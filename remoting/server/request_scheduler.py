@@ -202,7 +202,7 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            # The duration of the last socket reading does not count, because it was in an earlier iteration of the event loop.
+            # The last reading of sockets was in an earlier iteration of the event loop, so its duration does not count.
             took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False
@@ -225,7 +225,7 @@ class RequestScheduler:
             if first:
                 queue.appendleft(first)
         if queue:
-            # A dict keeps the order of insertion, so the peer comes after all peers that wait.
+            # A dict keeps the order of insertion, so this peer's turn comes after those of all other waiting peers.
             self._waiting[peer] = queue
         if isinstance(first, deque):
             peer.take(frames)

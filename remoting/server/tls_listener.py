@@ -99,12 +99,12 @@ class TlsListener:
             try:
                 connection, address = await loop.sock_accept(self._sock)
             except OSError as error:
-                # No file descriptor is free, or the peer has already disconnected.
+                # No descriptor was free, or the peer had already disconnected.
                 log.warning("connection.not_accepted", "a connection could not be accepted: %(error)s", error=error)
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             if not is_below_ceiling(connection.fileno()):
-                # Other code has opened files since _room() found a free descriptor.
+                # The process opened other files after a free descriptor was found, so the connection is closed.
                 connection.close()
                 continue
             host = str(address[0])
