@@ -66,7 +66,7 @@ def sample_requests(count: int = 40) -> list[DispatchRequest]:
                 properties=properties,
             )
         )
-        # The physical offsets have a gap in the middle, like the gap at the end of a log file.
+        # The physical offsets have a gap in the middle of the messages, like the gap at the end of a log file.
         physical += 200 + number + (512 if number == count // 2 else 0)
     return requests
 

@@ -180,7 +180,7 @@ class JournaledFiles:
             try:
                 self.operate("sync", path, "sync", file)
             except OSError as error:
-                # If no file descriptor was free, no sync was attempted.
+                # Without a free file descriptor, no sync is attempted, so the file's earlier writes can still be synced.
                 if not is_exhausted(error):
                     self.keep("failed", file)
                 raise

@@ -206,7 +206,7 @@ class SeededLoop(_LoopSettings):
                 heapq.heappop(self._timers)
             if not self._timers:
                 return False
-            # A timer runs slightly after its time, as on a real event loop, so code that reads the clock finds the time passed.
+            # The clock is set slightly past the timer's time, as on a real event loop.
             self._now_s = max(self._now_s, self._timers[0][0]) + CLOCK_STEP_S
             self._moved_at_step = self.steps
             self._take_due()
@@ -258,7 +258,7 @@ class SeededLoop(_LoopSettings):
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()
-        # The garbage collection deletes dropped tasks and futures, which report exceptions that nobody has retrieved.
+        # Garbage collection deletes dropped tasks and futures, which then report exceptions that were never retrieved.
         gc.collect()
 
     async def shutdown_asyncgens(self) -> None:

@@ -268,7 +268,7 @@ class SimulatedTransport(asyncio.Transport):
         self._network.connections.discard(self)
         if self._is_made:
             self.deliver(lambda: self._protocol.connection_lost(error))
-        # A protocol is not notified if the connection was never made; the caller that connects gets the error.
+        # A connection that was never made has no protocol to notify, so the caller that connects gets the error.
         elif self.connecting is not None and not self.connecting.done():
             self.connecting.set_exception(error or ConnectionResetError(104, "connection reset by peer"))
 

@@ -63,7 +63,7 @@ class ImmediateFlush:
         """Do nothing: the flush service has no thread to start."""
 
     def stop(self) -> None:
-        # StoreFencedError means that the log is fenced; the store already knows this.
+        # StoreFencedError is ignored, because the store has already noticed that the log is fenced.
         with contextlib.suppress(StoreFencedError):
             self.sync(self._log.wrote_offset_bytes)
 
