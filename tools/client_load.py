@@ -67,7 +67,7 @@ async def produce(words: argparse.Namespace) -> dict[str, float]:
             while time.monotonic() < until_s:
                 await send()
                 meter.messages += messages
-                # A one-way send never waits, so the event loop needs an iteration to write the frames.
+                # A one-way send never suspends, so the loop gets an iteration here, in which it writes the frames.
                 if kind == "oneway":
                     await asyncio.sleep(0)
 

@@ -240,7 +240,7 @@ async def use_names(seen: Seen, address: str, worker: int, names: int) -> None:
                 life += 1
                 topic, group = f"Name{worker}-{life % names}", f"group{worker}-{life % names}"
                 with note_errors(seen, "name"):
-                    # The names of topic and group are noted first, because a cancelled call may have created the topic.
+                    # The names are noted before the calls, because a call that is cancelled may still create the topic.
                     kept.append((topic, group))
                     await admin.create_topic(topic, queues=2)
                     await admin.create_group(SubscriptionGroupConfig(group_name=group))

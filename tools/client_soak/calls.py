@@ -120,7 +120,7 @@ def _producer_call(client: Any, world: World, chance: random.Random) -> Call:
     message = ledger.message(chance)
     several = [ledger.message(chance) for _ in range(chance.randint(1, 20))]
     timeout_ms = chance.choice((300, 1_000, 3_000))
-    # The time limit also applies to send_all(), because a single batch contains all of its messages.
+    # The limit is the timeout of one send, even for send_all(), which sends all messages in one batch.
     bound_s = timeout_ms / 1000
 
     def acknowledged(result: Any) -> None:
@@ -170,7 +170,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
     (state,) = chance.choices(states, (7, 2, 1))
 
     def local(given: Message, transaction_id: str) -> TransactionState:
-        # If the state is UNKNOWN, the broker gets no decision. Later the broker asks the producer's check, which commits.
+        # If the state is UNKNOWN, the broker later asks the producer's check, which commits.
         is_rolled_back = state is TransactionState.ROLLBACK
         ledger.decided[word_of(given)] = TransactionState.ROLLBACK if is_rolled_back else TransactionState.COMMIT
         return state
@@ -186,7 +186,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
             ledger.decided.pop(word_of(message), None)
 
     execute = local if isinstance(client, waiting_face.TransactionProducer) else local_later
-    # The timeout limits only the send. The decision is sent without waiting for an answer, but may have to connect.
+    # The timeout limits only the send. Sending the decision may take longer, because it may have to connect.
     bound_s = timeout_ms / 1000 + 2 * ASK_S
     return Call(
         "send_in_transaction",
@@ -317,7 +317,7 @@ def _iterated_call(is_waiting: bool) -> Callable[[Any, World, random.Random], Ca
             except TimeoutError:
                 return
 
-        # A closed consumer raises RuntimeError, because it never receives another message.
+        # RuntimeError is expected, because a closed consumer raises it.
         bound_s = 0.3 * count + 0.5 if is_waiting else 0.5
         return Call("messages", take if is_waiting else take_later, bound_s, expected=(RuntimeError,))
 
