@@ -53,7 +53,7 @@ class SyncedWriter:
             begin -= begin % PAGE_BYTES
             end += -end % PAGE_BYTES
         while begin < end:
-            # The slice is released at once, because a stored exception must not keep the buffer's memory.
+            # Without the with statement, a stored exception's traceback could keep the slice, and so the buffer's memory.
             with buffer[begin:end] as piece:
                 written = os.pwrite(self._fd, piece, begin)
             self.writes += 1
