@@ -127,7 +127,7 @@ class MessageSink:
         if self._followers.all:
             results = stored.results
             if len(results) != len(messages):
-                # Messages that must be appended together were refused with one error for all of them.
+                # The single result is an error that applies to every message, because the messages had to be appended together.
                 results = [results[0]] * len(messages)
             self._followers.stored(StoredMessages(messages, results, put.took_s, put.flushed, put.waiter))
         return stored

@@ -138,7 +138,7 @@ class NotedFile(ABC):
 
     async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
         journal = self._journal
-        # After a failed sync of the journal, a later sync of it proves nothing, so the table's whole file is written instead.
+        # After a failed sync of the journal, later syncs prove nothing about lost data, so the whole table is written.
         work = journal.sync if journal is not None and journal.is_sound else self.write
         try:
             await background(work)

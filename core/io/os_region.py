@@ -172,14 +172,14 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # ``_unnamed`` is cleared after the sync of the folders, so that a concurrent call does not return before the sync.
+            # Cleared earlier, ``_unnamed`` would let a concurrent sync() return before the folders are durable.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
         if length > 0 and not self._is_closed and hasattr(mmap, "MADV_DONTNEED"):
-            # For a shared file map, MADV_DONTNEED only drops page table entries; the kernel keeps which pages are modified.
+            # MADV_DONTNEED loses no data in a shared file map, because the kernel keeps the modified pages.
             self._map.madvise(mmap.MADV_DONTNEED, start, length)
 
     def next_data(self, position: int) -> int:

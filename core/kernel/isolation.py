@@ -46,7 +46,7 @@ class IsolatedFilter:
         try:
             matches = method(*arguments)
             if matches is not True and matches is not False:
-                check_not_awaitable(matches)  # an awaitable is true, so it would count as a match of the filter
+                check_not_awaitable(matches)  # an awaitable is true, so it would count as a match
             return bool(matches)
         except PLUGIN_FAULTS as error:
             self._part.failed(error, name)

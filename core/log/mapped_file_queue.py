@@ -370,7 +370,7 @@ class MappedFileQueue:
             self._give_up(file)
             raise
         if self._pool is not None:
-            # If no buffer is free, borrow() returns None: appends to the file then go to its mapped pages, and nothing is lost.
+            # If no buffer is free, ``buffer`` is None, and appends go directly to the file's mapped pages.
             file.buffer = self._pool.borrow()
         self.files.append(file)
         if self._ahead is not None:

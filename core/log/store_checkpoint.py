@@ -24,7 +24,7 @@ class StoreCheckpoint:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         if disk.exists(path) and disk.size(path) == 0:
-            disk.remove(path)  # A crash interrupted the creation of the checkpoint, so the checkpoint covers no record.
+            disk.remove(path)  # a crash during the creation left an empty checkpoint
         if disk.exists(path) and disk.size(path) != CHECKPOINT_BYTES:
             raise StoreFormatError(f"{path} has {disk.size(path)} bytes, a checkpoint has {CHECKPOINT_BYTES}")
         self._region = disk.map_file(path, CHECKPOINT_BYTES, create=True, allocate=CHECKPOINT_BYTES)

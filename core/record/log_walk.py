@@ -175,7 +175,7 @@ class LogWalk:
                 index, at = index + 1, 0
                 continue
             start, reason = part.start + at, self._reason(part, at)
-            # Check first whether the rest of the log is unused: so gigabytes of zeros are read only once.
+            # If the rest of the log is unused, no later record is searched for, so that gigabytes of zeros are read only once.
             is_unused = self._is_unused(index, at)
             place = None if is_unused else self._behind(index, at)
             if place is None:
@@ -206,7 +206,7 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                # If fewer records than wanted were read in bulk, few records are left, or the next record is invalid.
+                # Bulk reading ends after a run that is too short: few records are left, or the next record is invalid.
                 bulk_from = bulk_from if is_all else never
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)

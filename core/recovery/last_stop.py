@@ -49,7 +49,7 @@ class StoreMarks:
         """Return how the last broker on the store ended; CLEAN for a store that was never used."""
         if not self._disk.exists(self.abort_file):
             return LastStop.CLEAN
-        # After a kill, all writes of the process are still in the files, because the machine did not stop.
+        # If only the process was killed, the files contain all its writes. After a crash of the machine, writes may be lost.
         return LastStop.KILLED if is_same_boot(self._disk, self._root) else LastStop.CRASHED
 
     def mark_abort(self) -> None:

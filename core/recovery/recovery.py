@@ -68,10 +68,10 @@ class Recovery(msgspec.Struct, frozen=True):
             _write_again(self.commit_log, plan.rewritten_from_offset_bytes, end)
         if plan.last_stop is not LastStop.CLEAN:
             for file in self.commit_log.queue.files:
-                # The files contain all writes of a killed process, but the writes may not be durable.
+                # The writes of a killed process are in the files, but may not be durable, so the files are synced.
                 if file.start >= plan.walked_from_offset_bytes:
                     file.region.sync()
-        # Pass 3: rewind the checkpoint, which must not cover removed units. Then truncate queues to their valid units.
+        # Pass 3: rewind the checkpoint, so that it does not cover units to be removed. Then remove the queues' invalid units.
         if plan.rewinds_checkpoint_to_ms is not None:
             self.checkpoint.rewind(plan.rewinds_checkpoint_to_ms)
         self._end_queues(plan)

@@ -206,7 +206,7 @@ class MessageReader:
         answer. For other pulls, the result is not changed. A pull with a filler unit is not ordinary, because the size in a
         filler unit is greater than every limit of an answer.
         """
-        # _collect() could also read the messages, but examines one unit at a time, which takes several times as long.
+        # _collect() would give the same result for an ordinary pull, but takes several times as long.
         settings = self.settings
         count = min(max_num, settings.max_transfer_count_in_memory, len(units) // UNIT_BYTES)
         if count <= 0:

@@ -73,7 +73,7 @@ class MessageWriter:
         except StoreFencedError as error:
             raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, str(error), reason="store.fenced") from error
         except Exception as error:
-            # After a failed append, only a recovery can find out which records were written and which queue offsets were used.
+            # The store is fenced, because only a recovery can find out which records a failed append has written.
             self._fence(f"an append failed: {type(error).__name__}: {error}; restart the broker to recover")
             raise
         took_s = self._clock.monotonic_s() - began_s

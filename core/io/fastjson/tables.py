@@ -62,7 +62,7 @@ def _pretty(rows: dict[str, msgspec.Struct]) -> bytes:
     """Return a table's rows as JSON text, indented as in the object of a configuration file."""
     plain = _compact(rows)
     if b'\\"' in plain or b'": ' in plain:
-        # In JSON, removing the space after each colon could change strings that contain a quote or begin with a colon.
+        # Removing the space after each colon could change a string that contains a quote or begins with a colon.
         return dumps_pretty({"": rows}).encode("utf-8", "replace")[len('{\n\t"":{') : -len("\n\t}\n}")]
     lines = msgspec.json.format(plain, indent=1)[1:-2]
     lines = lines.replace(b'\n  "', b'\n\t\t\t"').replace(b"\n }", b"\n\t\t}").replace(b'\n "', b'\n\t\t"')
