@@ -148,7 +148,7 @@ def _value(hint: Any, spec: FieldSpec, plain: Unit | None = None, depth: int = 0
         made = parts[0] if len(parts) == 1 else {"anyOf": parts}
         return _or_null(made) if types.NoneType in arms else made
     if kind in SEQUENCES:
-        checked = kind in (tuple, collections.abc.Sequence)  # The loader checks no items of lists and sets.
+        checked = kind in (tuple, collections.abc.Sequence)  # as in the loader, lists and sets accept any items
         return _list(_value(arms[0] if arms else str, spec if checked else _unchecked(spec), plain, depth), spec)
     if isinstance(kind, type) and attrs.has(kind) and kind is not PluginRef:
         return model_schema(kind, depth + 1)
