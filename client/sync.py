@@ -140,7 +140,7 @@ class TransactionProducer(Producer):
         See :meth:`flintmq.remoting.client.transaction_producer.TransactionProducer.send_in_transaction`.
         """
         sent = self.send_half(message, queue, timeout_ms=timeout_ms)
-        # If the half message may be lost, the local transaction must not run.
+        # The local transaction runs only if the broker has certainly stored the half message.
         is_stored = sent.status is SendStatus.SEND_OK
         return self.end(sent, local(message, sent.msg_id) if is_stored else TransactionState.ROLLBACK)
 
