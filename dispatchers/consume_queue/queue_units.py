@@ -36,7 +36,7 @@ def by_queue(columns: RecordColumns, rows: Column) -> Iterator[tuple[tuple[str, 
     queue_id, topic_code = columns.queue_id[rows], columns.topic_code[rows]
     number = topic_code * (int(queue_id.max()) + 1) + queue_id
     if queue_id.min() >= 0 and number.max() < _SMALL:
-        number = number.astype(numpy.uint16)  # numpy sorts 16-bit integers by counting, which is fast
+        number = number.astype(numpy.uint16)  # 16-bit integers, because numpy sorts them by counting, which is fast
     else:
         number = (topic_code << 32) + queue_id
     order = numpy.argsort(number, kind="stable")

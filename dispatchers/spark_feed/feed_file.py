@@ -214,7 +214,7 @@ class FeedWriter:
                 return
             self._closed = True
         if marks is not None:
-            # A failed sync of the feed is harmless: a reader of older positions reads less, never too much.
+            # A failed sync is ignored, because an older feed makes readers read less, but never too much.
             with contextlib.suppress(OSError):
                 self._region.sync()
         self._region.close()
