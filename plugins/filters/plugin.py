@@ -114,7 +114,7 @@ class FilterService:
         try:
             await self._api.work.background(self.table.file.write, parts)
         except StoreError as error:
-            # After an error such as a full disk, the filters are written later. Heartbeats restore filters that are lost.
+            # A failed write is repeated later. If the filters are lost meanwhile, heartbeats of consumers restore them.
             log.error("filters.write_failed", "the consumer filters are not written: %(error)s", error=error)
 
     def _forget_unwanted(self) -> None:

@@ -163,7 +163,7 @@ class MetricsService:
         if trouble is None:
             return Answer.text(HTTPStatus.OK, "ok")
         if trouble.reason == FULL:
-            # Consumers must reach the broker although the disk is full, so that messages can be deleted.
+            # A broker with a full disk counts as ready: consumers must reach it, so that messages can be deleted.
             return Answer.text(HTTPStatus.OK, f"ready for consumers, but {trouble.remark}")
         return Answer.text(HTTPStatus.SERVICE_UNAVAILABLE, trouble.remark)
 

@@ -157,7 +157,7 @@ class MasterReplication:
         config, master = self._api.settings.current, self.master
         followers: dict[str, int] = {}
         for one in master.connections:
-            if one.is_following:  # after a reconnect, a slave may have two connections for a short time
+            if one.is_following:  # a slave that has just reconnected may have two connections
                 followers[one.identity] = max(followers.get(one.identity, 0), one.link.held_offset_bytes)
         gone_ms, limit_ms = master.gone.gone_ms(), config.alarms.slave_gone_ms
         alone = self.gate is not None and not followers

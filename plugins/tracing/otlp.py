@@ -99,7 +99,7 @@ class SpanPusher:
         self._is_stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            if self._trouble:  # the last push failed, so another push would probably fail as well, and take long
+            if self._trouble:  # after a failed push, a last push would probably fail, too, and take long
                 self._close()
             self._thread.join(STOP_S)
         self._close()
@@ -128,7 +128,7 @@ class SpanPusher:
                 result = self._exporter.export([self._readable(span) for span in some])
                 trouble = "" if result is SpanExportResult.SUCCESS else "the collector did not take them"
             except Exception as error:
-                # The only thread that pushes must not end, because its next push may succeed.
+                # The thread must not end, because its next push may succeed.
                 trouble = f"{type(error).__name__}: {error}"
             self._note(len(some), trouble)
             if trouble:

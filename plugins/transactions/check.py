@@ -163,7 +163,7 @@ class TransactionalMessageCheckService:
             return True
         settings = self._settings
         times = half.check_times(properties)
-        # The producer's clock may be ahead, so the message's age counts from the earlier of its born and store timestamps.
+        # If the producer's clock is ahead, the message's age counts from the store timestamp.
         age_ms = self._clock.now_ms() - min(record.born_timestamp_ms, record.store_timestamp_ms)
         if times >= settings.check_max or age_ms > self._config().store.file_reserved_hours * _HOUR_MS:
             self._give_up(record, identity, times)

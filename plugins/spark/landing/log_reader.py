@@ -60,7 +60,7 @@ class LogReader:
         chain = walk(data, at, min(end, at + max_bytes))
         starts = chain.starts
         if not len(starts) and chain.why == "bad":
-            chain = walk(data, at, end)  # the next record is larger than max_bytes, or there is no record
+            chain = walk(data, at, end)  # the range has no complete record, so one record of any size is read
             starts = chain.starts[:1]
         whole = len(starts) == len(chain.starts)
         if (not len(starts) and chain.why == "bad") or (whole and chain.why == "zero"):

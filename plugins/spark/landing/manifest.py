@@ -199,7 +199,7 @@ def _ranges(disk: Disk, folder: Path) -> list[tuple[int, int, str]]:
     kept: list[tuple[int, int, str]] = []
     for one in found:
         if kept and one[1] <= kept[-1][1] and kept[-1][2].startswith("joined-"):
-            continue  # the commit is part of a file into which several commits were joined
+            continue  # skip the commit, because a joined file contains it
         kept.append(one)
     return kept
 

@@ -69,7 +69,7 @@ class LanderProcess:
                 try:
                     stream.close()
                 except BrokenPipeError:
-                    # The worker's process is dead and takes no more input.
+                    # The worker's process has already died.
                     continue
         try:
             process.wait(_STOP_S)
@@ -144,7 +144,7 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.nice(_NICE)
     answers = os.fdopen(os.dup(1), "w")
-    # The broker must not read the output of a library as an answer of the worker.
+    # Output of libraries goes to stderr, because the broker reads stdout as the worker's answers.
     os.dup2(2, 1)
     try:
         main(sys.stdin, answers)

@@ -100,7 +100,7 @@ def _write(sink: BoundSink, bars: Progress | None) -> SinkResult:
 
     observation = Observation(ROWS)
     begin_s = time.monotonic()
-    # The row count of a console sink, or of a sink with mode ignore, may never arrive, because Spark may not read all rows.
+    # Rows of a console sink, or of a sink with mode ignore, are not counted, because Spark may not read all of them.
     uncounted = sink.sink.format == "console" or getattr(sink.sink, "mode", "") == "ignore"
     frame = sink.frame if uncounted else _observed(sink.frame, observation)
     with _named(sink), _task_bar(sink, bars):

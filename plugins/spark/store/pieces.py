@@ -228,7 +228,7 @@ class Told:
         border = self._border(start, end)
         for step in merged(self.queues, start, border, None if max_rows is None else min(max_rows + 1, STEP_UNITS)):
             position = step.units.position
-            first = np.diff(position, prepend=-1) > 0  # a message to which two queues refer counts once
+            first = np.diff(position, prepend=-1) > 0  # a message to which two queues refer is taken once
             yield position[first], step.units.size[first]
         yield from self._walked(border, end)
 
@@ -255,7 +255,7 @@ class Told:
                 elif at + step >= stop:
                     break
                 else:
-                    step = stop - at  # a record is larger than the step, so the step covers all remaining bytes
+                    step = stop - at  # the next record is larger than the step, so all remaining bytes are read
                 if found.why in ("blank", "zero"):
                     break
                 at = found.end

@@ -243,7 +243,7 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
         if not numbers:
             return
         open_ends = [cursor for number in numbers if (cursor := cursors[number]).at < cursor.end]
-        # Up to the position ``last``, the units of every queue are buffered.
+        # ``last`` is the greatest position up to which the units of every queue are in memory.
         last = min((int(cursor.units.position[-1]) for cursor in open_ends), default=end - 1)
         yield _step([cursors[number].taken(last) for number in numbers], np.asarray(numbers, np.intp))
 

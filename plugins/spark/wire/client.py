@@ -215,7 +215,7 @@ class WireClient:
         and does not have the queue. Raises RemotingError, RefusedError."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
-        # The queue is looked up again, because its broker may have registered after the first lookup.
+        # The queue is looked up twice, because its broker may have registered between the first lookup and registered().
         return await self._lacks(queue)
 
     async def _lacks(self, queue: MessageQueue) -> bool:
