@@ -192,7 +192,7 @@ def _new_folder(plan: RestorePlan) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # No broker starts on remaining files of a failed restore, because the log contains RESTORE_MARK until the end.
+        # Errors of the removal are ignored: no broker starts on remaining files, because their log contains RESTORE_MARK.
         for path in store.iterdir():
             shutil.rmtree(path, ignore_errors=True)
         if not was_there:

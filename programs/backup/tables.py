@@ -42,7 +42,7 @@ def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) ->
 
 def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
     """Return the tables that are read after the log's position. Raises StoreError."""
-    # The tables' names are listed first: a table that RocketMQ is replacing is missing for a moment, but its backup exists.
+    # Names of backups count, too, because a table that RocketMQ is replacing exists for a moment only as its backup.
     names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
     return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)
 

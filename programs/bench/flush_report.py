@@ -292,7 +292,7 @@ def diff_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> ReportD
 
 
 def _compared(label: str, name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Compared:
-    bounded = first["high"] >= 0 and second["high"] >= 0  # The bound -1 of a confidence interval stands for infinity.
+    bounded = first["high"] >= 0 and second["high"] >= 0  # the bound -1 stands for infinity
     apart = first["high"] < second["low"] or second["high"] < first["low"]
     return Compared(
         label, name, first["mean"], second["mean"], round(second["mean"] / first["mean"], 4), bounded and apart
@@ -344,7 +344,7 @@ def draw_flush(report: dict[str, Any], path: Path) -> None:
     for one, color in zip(strategies, colors, strict=True):
         points = [(value, share) for value, share in one["latency_cdf_ms"] if share < 1]
         if points:
-            # The scale is logarithmic in 1 - share and reversed, so 90 %, 99 % and 99.9 % have equal distances.
+            # The share is plotted as 1 - share on a reversed logarithmic axis, so 90 %, 99 % and 99.9 % have equal distances.
             latency.plot(
                 [max(v, 1e-4) for v, _ in points], [1 - s for _, s in points], label=one["strategy"], color=color
             )

@@ -116,7 +116,7 @@ class Writers:
                 await made
             except RefusedError:
                 self.errors += 1
-                # A refusal comes from flow control or a fenced store. The pause avoids a busy loop.
+                # After a refusal by flow control or a fenced store, the pause avoids a busy loop.
                 await asyncio.sleep(0.001)
                 now_s = clock()
                 continue
@@ -127,7 +127,7 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            # Uncommitted bytes are part of the unsynced bytes, so the larger number is compared with the maximum first.
+            # The unsynced bytes are compared first, because the uncommitted bytes cannot be more.
             if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):

@@ -88,7 +88,7 @@ async def power_cut(plan: FlushPlan, contender: Contender, plugins: Sequence[obj
         acknowledged: list[_Acknowledgement] = []
         async with Broker(loaded, plugins=plugins, disk=disk) as broker:
             marks = broker.state.store.watermarks
-            # A flush strategy that cannot work on the simulated disk fails here, and the store is fenced.
+            # A flush strategy that cannot work on the simulated disk fences the store at this first message.
             with contextlib.suppress(RefusedError):
                 await broker.put([Message(TOPIC, b"")])
 

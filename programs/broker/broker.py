@@ -363,7 +363,7 @@ class Broker(Service):
         return ours
 
     def _join(self, sock: socket.socket, asks_for_routes: bool) -> None:
-        # If the broker is stopping, the client sees the end of the connection.
+        # A broker that does not run closes the connection at once, as the client then sees.
         if not self._runs:
             sock.close()
             return

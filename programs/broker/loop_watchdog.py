@@ -118,7 +118,7 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            # stop() sets _stopped and then _beat, so _stopped is checked after _beat is cleared and before the wait for _beat.
+            # stop() sets _stopped, then _beat. If clear() has just undone stop()'s set(), this check ends the thread.
             if self._stopped:
                 return
             if self._loop.is_closed():

@@ -209,7 +209,7 @@ class Services:
                     try:
                         service.persist()
                     except StoreError as error:
-                        # If the disk is full, the positions of the service that were last written still apply.
+                        # After a failed write, the positions that were last written still apply.
                         self._log.error(
                             "table.not_written",
                             "the newest positions of the service %(service)s are lost: %(error)s",

@@ -99,7 +99,7 @@ class StoreAssembly:
         try:
             opened.begin_tags_codes()
         except StoreError as error:
-            # If the disk is full, the positions of rules for tags codes that were last written still apply.
+            # After a failed write, the positions of rules for tags codes that were last written still apply.
             log.error("tags_codes.not_written", "the newest notes on tags codes are lost: %(error)s", error=error)
         dispatchers: list[CommitLogDispatcher] = []
         for entry in self._named:

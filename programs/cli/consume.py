@@ -84,7 +84,7 @@ def consume(
             concurrency=1,
             unreadable="deliver",
         )
-        # If the topic does not exist, this request for its route fails. A consumer in a group would wait for the topic.
+        # The route is requested first, because a consumer would wait for a topic that does not exist.
         await client.routes.route(topic)
         consumer = Consumer(group, listener=printer.take_unless_full, settings=settings, client=client)
         await consumer.subscribe(topic, tags)

@@ -210,11 +210,11 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
             if stop.wanted:
                 manager.tell("STOPPING=1")
                 starting.cancel()
-                # After the cancellation, the exit stack stops the services that have already started.
+                # The start ends here. The exit stack then stops the services that have already started.
                 await asyncio.gather(starting, return_exceptions=True)
                 return
             words = await starting
-            # Large blocks of memory are given back after the start, because a start on a long log needs them repeatedly.
+            # A start on a long log needs large blocks of memory repeatedly, so these blocks are freed only after the start.
             give_back_large_blocks()
             give_back_free_memory()
             # Without gc.freeze(), a full collection visits all permanent objects, and blocks the loop for tens of milliseconds.

@@ -200,7 +200,7 @@ class Poller:
         client_ids = tuple(sorted({one.client_id for one in found.connection_set}))
         await self._look_up_beginning(broker, group, found)
         if not words and not is_flintmq(broker):
-            # RocketMQ's broker does not report conflicting subscriptions of a group's members, so the members are asked.
+            # The members are asked, because RocketMQ's broker does not report conflicts between members' subscriptions.
             addresses = dict.fromkeys(client_ids, broker.address)
             asked = await ask_members(self._admin, group, addresses, MEMBERS_ASKED_MAX) if len(client_ids) > 1 else []
             words = describe_conflicts(conflicts_of(asked))

@@ -45,7 +45,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process bytes that the browser has sent, or answer 503 if too many requests are in progress."""
         is_full = len(self.tasks) >= REQUESTS_MAX
-        # If too many requests are in progress, close the connection of the slowest request, whose task then ends soon.
+        # At the maximum number of requests, the connection of the slowest request is closed, whose task then ends soon.
         if is_full:
             is_full = not _cut_slowest(one for one in self.connections if one is not self and one.has_request)
         self.limit_concurrency = 0 if is_full else None

@@ -97,7 +97,7 @@ class Guard:
             ipaddress.ip_address(name)
         except ValueError:
             return False
-        return True  # An IP address as host name cannot be redirected by DNS.
+        return True  # DNS cannot redirect an IP address
 
 
 def host_name(host: str) -> str | None:

@@ -118,7 +118,7 @@ class ConsoleServer:
         try:
             asks_nothing = await self._console.clusters.anonymous().is_taken()
         except FlintError:
-            # If the cluster does not answer yet, each page asks again whether the cluster has access control.
+            # The cluster does not answer yet. Each page will check again whether the cluster has access control.
             return
         if asks_nothing:
             log.warning(

@@ -200,7 +200,7 @@ def rebuild(
     try:
         # The delays of messages are saved, because only the old queues may contain them in a store that RocketMQ has written.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
-        # The checkpoint is set aside, too, because it refers to the old queues.
+        # The checkpoint is moved away, too, because it refers to the old queues.
         # Without a checkpoint, a broker that starts after a crash walks the whole log.
         kept = set_aside(root)
         if damaged:
