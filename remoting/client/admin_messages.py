@@ -136,7 +136,7 @@ async def view_message(admin: AdminClient, offset_msg_id: str) -> MessageExt:
     masters = [one for one in (await admin.masters()).values() if one != own][:MASTERS_ASKED_MAX]
     header = ViewMessageRequestHeader(commit_log_offset_bytes=place.commit_log_offset_bytes)
     failure: RefusedError | RemotingError | None = None
-    # If the address in the message id is not registered, the broker may have a new address: ask all masters.
+    # All masters are asked, because the broker may have another address now than in the message id.
     for address in [own, *masters] if own in registered else masters:
         try:
             answer = await admin.client.ask(address, request(RequestCode.VIEW_MESSAGE_BY_ID, header))
@@ -436,7 +436,7 @@ async def move_group(admin: AdminClient, topic: str, group: str, timestamp_ms: i
         header = ResetOffsetRequestHeader(topic=topic, group=group, timestamp_ms=timestamp_ms, is_force=True)
         try:
             members = await _readers_at(admin, group, topic, name)
-            # If the broker reports consumer offset 0, the group may have no stored offset.
+            # If the broker reports consumer offset 0, the group may lack a stored offset, so the new offset is stored.
             # If no member of the group is online, only the stored offset determines where consuming continues.
             new = {move.queue: move.new_offset for move in own if members is None or move.consumer_offset <= 0}
             await set_offsets(admin, group, new)
@@ -479,7 +479,7 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # A reset to the end without force never moves an offset. Members continue at the offsets that the broker stores.
+        # Members continue at the stored offset, because a reset to the end without force moves no offset.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)

@@ -123,13 +123,13 @@ class LoopThread:
             cancelling = self.start(_cancel_all())
             try:
                 cancelling.result(END_TIMEOUT_S + BUSY_TIMEOUT_S)
-            except concurrent.futures.TimeoutError:  # The timeout is logged later, as the event client.loop_busy.
+            except concurrent.futures.TimeoutError:  # the timeout is logged later, by the event client.loop_busy
                 cancelling.cancel()
         finally:
             self._is_stopping = True
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(BUSY_TIMEOUT_S)
-            # The thread of the event loop is a daemon thread: if it is still alive, it ends with the process.
+            # A loop thread that is still alive does not keep the process from ending, because the thread is a daemon.
             if self._thread.is_alive():
                 log.warning(
                     "client.loop_busy",

@@ -200,7 +200,7 @@ class ConsumeService:
                 await self._brokers.wait(held.queue)
                 continue
             except Exception as failure:
-                # ValueError means that the answer to a pull cannot be decoded.
+                # A ValueError means that the answer to the pull could not be decoded.
                 is_foreign = not isinstance(failure, FlintError | ValueError)
                 if self._failing.met(str(held.queue), failure):
                     log.warning(
@@ -247,7 +247,7 @@ class ConsumeService:
         self._brokers.answered(held.queue)
         if self._failing:
             self._failing.over(str(held.queue))
-        # The consumer was suspended while the broker held the pull. The queue is pulled again after resume().
+        # If the consumer was suspended during the pull, the result is dropped, and resume() leads to a new pull.
         if not self._goes_on.is_set():
             return ()
         held.pull_queue_offset = result.next_begin_queue_offset

@@ -207,7 +207,7 @@ class Consumers(InstanceUser):
             self._closed.clear()
 
     def _options(self, group: _Group) -> dict[str, Any]:
-        # The client id names the folder with a broadcasting group's offsets, so each such group needs a separate client.
+        # A broadcasting group needs its own client, because the client id names the folder with the group's offsets.
         if group.settings is not None and group.settings.message_model == BROADCASTING:
             return {"name_servers": self._name_servers or self.client.name_servers, **self._instance_options}
         return {"client": self.client}

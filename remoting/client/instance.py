@@ -166,7 +166,7 @@ class ClientInstance:
         """Start sending heartbeats and refreshing routes in the background. Idempotent."""
         if not any(task.get_name() == "heartbeats" and not task.cancelling() for task in self._tasks):
             self.start_task(repeat(self._heartbeat_interval_s, self.send_heartbeats), "heartbeats")
-            # Routes have a separate task: a name server that does not answer would delay each heartbeat by a timeout per topic.
+            # Routes are refreshed by a separate task, because a name server that does not answer would delay heartbeats.
             self.start_task(repeat(self._heartbeat_interval_s, self._refresh_routes), "routes")
 
     async def send_heartbeats(self, addresses: Sequence[str] | None = None) -> int:
@@ -291,7 +291,7 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
                     "client.work_failed", "%(work)s: %(error)s", work=getattr(work, "__qualname__", work), error=failure
                 )
         except Exception as failure:
-            # An exception, for example of a user's offset store, must not end the repetition.
+            # After an exception, for example of a user's offset store, the work is repeated as usual.
             if troubles.met("", failure):
                 log.exception("client.work_failed", "%(work)s failed", work=getattr(work, "__qualname__", work))
 

@@ -92,7 +92,7 @@ class FileOffsetStore:
 
     def _write(self, data: bytes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # The temporary file needs a unique name, because all members with the same client id write the same offset file.
+        # The temporary file's name is unique, because all members with the same client id write the same offset file.
         temporary = self._path.with_suffix(f".{os.getpid()}-{id(self):x}.tmp")
         try:
             with temporary.open("wb") as file:

@@ -382,7 +382,7 @@ class ProduceAccumulator:
             for entry in entries:
                 if not entry.stored.done():
                     await self._send(self._preparer.one(entry.message), [entry], queue)
-        except Exception as failure:  # If a hook raises an exception, each caller gets it.
+        except Exception as failure:  # each caller gets the exception that a hook has raised
             for entry in entries:
                 entry.fail(_copy(failure))
         else:

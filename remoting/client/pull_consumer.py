@@ -276,7 +276,7 @@ class PullConsumer(QueueOffsets, InstanceUser):
             pulls = [one.pulling() for one in self._assigned.values()]
             if left_s <= 0:
                 return []
-            # A change of the assigned queues or of a position cancels the pulls, which ends this wait.
+            # This wait ends early if the assigned queues or a position changes, because the change cancels the pulls.
             await asyncio.wait(pulls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
 
     # --- internals ---

@@ -85,7 +85,7 @@ class Rebalancer:
         async with self._lock:
             await self._know_routes()
             announcement = (self._member.client.routes.broker_addresses(), tuple(self._member.subscriptions.values()))
-            # Brokers list a member only after they have received its heartbeat.
+            # A heartbeat is sent first, because brokers list a member only after its heartbeat.
             if announcement != self._announced:
                 await self._member.client.send_heartbeats()
                 self._announced = announcement
@@ -172,7 +172,7 @@ class Rebalancer:
                     group=self._member.group,
                 )
                 continue
-            # While the offset was loaded, the topic may have been unsubscribed from, or the consumer closed.
+            # While the offset was loaded, the consumer may have been closed or have unsubscribed from the topic.
             if self._may_begin(queue):
                 self._begin(ProcessQueue(queue, first, self._limits))
             elif self._locks_queues and queue not in self.process_queues and queue not in self._releases:

@@ -183,7 +183,7 @@ class Tracer:
         """Write the waiting traces, within 3 s. Traces that are added later wait until :meth:`begin` is called."""
         self._is_closed = True
         task, self._task = self._task, None
-        # A trace message that is being sent may be stored already, so it is not cancelled and not sent again.
+        # The task is not cancelled during a send, because the trace message may already be stored, and would be sent again.
         if task is not None and not self._writing.locked():
             task.cancel()
         try:

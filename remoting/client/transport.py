@@ -262,8 +262,8 @@ class RemotingClient:
         if connection is not None and connection.is_open:
             return connection
         connecting = self._connecting.get(address)
-        # A connection task that is done without an open connection has failed, or its connection was lost.
-        # Awaiting a task that is done would not suspend: a caller that retries in a loop would block the event loop.
+        # If the connection task is done without an open connection, a new attempt begins.
+        # Awaiting the finished task would not suspend, so a caller that retries in a loop would block the event loop.
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(address))
             self._connecting[address] = connecting
@@ -279,7 +279,7 @@ class RemotingClient:
         if self._connecting.get(address) is task:
             del self._connecting[address]
         if not task.cancelled():
-            # If all callers have given up, asyncio logs an exception as never retrieved unless task.exception() is called.
+            # If no caller waits any more, asyncio would log the exception as never retrieved without this call.
             task.exception()
 
     async def _connect(self, address: str) -> ClientConnection:

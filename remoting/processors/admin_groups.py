@@ -73,7 +73,7 @@ class AdminGroupProcessor(StateProcessor):
         check_not_slave(self._api)
         header = request.header(DeleteSubscriptionGroupRequestHeader)
         self._api.groups.delete(header.group_name)
-        # The group may have counters without an entry in the table of groups.
+        # Counters are removed even if the group is not in the table of groups.
         self._api.figures.counts.forget_group(header.group_name)
         if header.remove_offset:
             self._api.offsets.remove_group(header.group_name)

@@ -138,7 +138,7 @@ class AdminTopicProcessor(StateProcessor):
         async for queue_id in sliced(self._api.topics.widths.queue_ids(topic)):
             end = max(0, reader.max_queue_offset(topic, queue_id))
             if queue_id >= config.write_queue_nums and end <= reader.min_queue_offset(topic, queue_id):
-                # The queue is empty, and the topic's settings no longer include it.
+                # An empty queue that the topic's settings no longer include is left out.
                 continue
             last_ms = max(0, reader.message_store_time(topic, queue_id, end - 1)) if end else 0
             table.add(

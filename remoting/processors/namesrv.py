@@ -172,7 +172,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
             route = replace(route, order_topic_conf=self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
         standard = header.accept_standard_json_only or request.version >= V4_9_4
         answer = with_json(route, standard=standard)
-        if left:  # Clients that know only RocketMQ's response fields ignore the field flintLeftBrokers.
+        if left:  # RocketMQ's clients ignore the field flintLeftBrokers
             answer.ext_fields = {LEFT_BROKERS: ";".join(left)}
         return answer
 

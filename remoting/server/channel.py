@@ -140,7 +140,7 @@ class ServerChannel(asyncio.Protocol):
         if not pending_bytes:
             self.partial_since_s = None
         elif frames or self.partial_since_s is None:
-            # The incomplete frame began with the latest read, whose time is active_s.
+            # The incomplete frame began with the latest read, at the time active_s.
             self.partial_since_s = self.active_s
         if self._out:
             self.flush()
@@ -157,7 +157,7 @@ class ServerChannel(asyncio.Protocol):
                 known = what_is_known(frame)
                 if known is None and begins_no_object(frame):
                     server.connections.failed(self, error)
-                    # No opaque could be read, so no client waits for an answer. RocketMQ closes the connection, too.
+                    # The frame has no readable opaque, so no client waits for an answer. Like RocketMQ, close the connection.
                     self.close(str(error))
                     return
                 self._refuse_frame(error, known or Known(0, 0, JSON))
@@ -387,7 +387,7 @@ def _reset_if_killed(transport: asyncio.Transport | None, is_wanted: bool) -> No
     """
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is not None and sock.family != socket.AF_UNIX:
-        with contextlib.suppress(OSError):  # OSError means that the connection has already ended.
+        with contextlib.suppress(OSError):  # OSError: the connection has already ended
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_wanted, 0))
 
 

@@ -157,7 +157,7 @@ class HandlerThreads:
             self._jobs.put(None)
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + timeout_s
-        # A thread cannot be awaited, so its end is polled. Polling costs little, because a pool is rarely stopped.
+        # The threads are polled, because a thread cannot be awaited. Polling costs little, because a pool is rarely stopped.
         while any(t.is_alive() for t in self._threads) and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         stuck = [thread for thread in self._threads if thread.is_alive()]

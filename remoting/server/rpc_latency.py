@@ -114,7 +114,7 @@ class RpcLatency:
             if len(self._by_kind) >= KINDS_MAX:
                 kind = OTHER, response_code, was_held, is_oneway
             histogram = self._by_kind.setdefault(kind, Histogram(BOUNDS_MS))
-        # The time is added to the histogram without Histogram.add(), which saves a call for each request.
+        # The code of Histogram.add() is repeated here, which saves a call for each request.
         took_ms = took_s * 1000
         histogram.counts[bisect_left(BOUNDS_MS, took_ms)] += count
         histogram.total += took_ms * count

@@ -204,7 +204,7 @@ class RemotingServer:
             channel.stop_reading()
         now_s = asyncio.get_running_loop().time
         deadline_s = now_s() + drain_s
-        # The number of pending answers is polled, because setting an event at each answer would make answers slower.
+        # Pending answers are polled, because setting an event for each answer would make all answers slower.
         while self._answers_due() and now_s() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_POLL_S)
         for task in list(self._tasks):
