@@ -66,7 +66,7 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
             return True
         return False
 
-    # 1. Remove decisions from the end, as long as the run still fails.
+    # 1. Remove decisions from the end while the run still fails.
     length = len(best)
     while length > 1:
         length //= 2

@@ -75,7 +75,7 @@ class SimulatedDisk(JournaledFiles):
         try:
             self.resize_file(path, file, size)
             if allocate:
-                # posix_fallocate() may fail, but does not change the size of the file.
+                # A fault can make posix_fallocate() fail, which does not change the size of the file.
                 self.operate("resize", path)
         except OSError:
             del self._names[path.parent][path.name]
