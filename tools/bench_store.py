@@ -151,7 +151,7 @@ async def look_up(namesrv: str, count: int) -> dict[str, float]:
     async with AdminClient([namesrv]) as admin:
         stats = {}
         deadline_s = time.monotonic() + 60
-        # The broker has registered, but the name server may not know the broker's topics yet.
+        # The request is repeated, because the name server may not know the broker's topics yet.
         while not stats:
             try:
                 stats = await admin.topic_stats(TOPIC)
