@@ -271,7 +271,7 @@ class MessageIntake:
             may_wait(stored),
         )
         if batch.may_wait:
-            # TRAN_MSG may also occur in another property's value, so messages with this text have their properties parsed.
+            # A message that contains TRAN_MSG has its properties parsed: the text may be part of another property's value.
             marked = [one for one in stored if _TRANSACTION_MARK in one]
             (asked,) = stored_values(marked, [props.TRANSACTION_PREPARED.encode()])
             if "true" in map(str.lower, asked) and header.reconsume_times <= 0:

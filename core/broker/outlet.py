@@ -442,7 +442,7 @@ class SubscriptionFilters:
         kind, expression, codes = subscription.expression_type, subscription.sub_string, subscription.code_set
         if not codes and subscription.is_tag_type:
             return None
-        # The filter's factory is looked up even if the filter is cached, because SQL92 may have been switched off since then.
+        # The factory is looked up even if the filter is cached, because SQL92 may have been switched off in the meantime.
         factory = self._factory(kind or TAG)
         key = (kind, expression, codes)
         known = self._compiled.get(key)

@@ -138,7 +138,7 @@ class NotedFile(ABC):
 
     async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
         journal = self._journal
-        # After a failed sync of the journal, later syncs prove nothing about lost data, so the whole table is written.
+        # After a failed sync, a later sync may not report lost bytes of the journal, so the whole table is written instead.
         work = journal.sync if journal is not None and journal.is_sound else self.write
         try:
             await background(work)

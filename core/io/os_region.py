@@ -172,7 +172,7 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # Cleared earlier, ``_unnamed`` would let a concurrent sync() return before the folders are durable.
+            # If ``_unnamed`` were cleared earlier, a concurrent sync() could return before the folders are durable.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:

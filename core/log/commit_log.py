@@ -368,7 +368,7 @@ class Appender:
         watermarks.tail = (watermarks.wrote, now_ms)
         if not self._queue.pooled:
             watermarks.committed = watermarks.wrote
-        # With a transient store pool, only commit() sets ``committed``: a file with a buffer can precede one without a buffer.
+        # With a transient store pool, only commit() sets ``committed``, even for a file without a buffer.
 
     def _next_file(self, file: MappedFile | None, parts: list[bytes], needed: int) -> None:
         """Add the log's next file, and end the current file with a blank. If the disk is full, the log is not changed."""

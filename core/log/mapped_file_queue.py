@@ -152,7 +152,7 @@ class MappedFile:
                 raise
             self.named = True
         if end == self.size:
-            # The descriptor is released before ``flushed`` changes, after which another thread may delete the file.
+            # The descriptor is released first: once ``flushed`` has changed, another thread may delete the file.
             self.region.let_go()
         self.flushed = end
         return end
@@ -468,7 +468,7 @@ class MappedFileQueue:
         self._disk.remove_folder(self.folder)
 
     def _discard(self, file: MappedFile) -> None:
-        # The file is deleted before it is unmapped: if the deletion fails, the file can still be read.
+        # The file is deleted before its map is closed. If the deletion fails, the file can still be read.
         self._disk.remove(file.path)
         file.region.close()
 

@@ -168,7 +168,7 @@ class RecordCheck:
 
     def _can_be_queued(self, view: memoryview, rows: Heads) -> Column:
         """Return a mask of the records whose topic, queue id and queue offset are valid, or that have no unit in a queue."""
-        if len(self._numbered.names) > _NUMBERED_MAX:  # renumbered, because many of these topics may be deleted
+        if len(self._numbered.names) > _NUMBERED_MAX:  # topics are renumbered, because many may be deleted
             self._numbered, self._is_folder = Topics(), []
         codes = self._numbered.codes(view, rows)
         for name in self._numbered.names[len(self._is_folder) :]:

@@ -291,7 +291,7 @@ def _values(all_padded: list[bytes], name: bytes) -> list[str]:
     """Return the :func:`stored_value` of one property in many stored properties. The search takes a third of the time if the
     last entry with the property's name has a value."""
     mark = b"\x02%b\x01" % name
-    # If the property is missing, rpartition() returns the whole text, which begins with a separator, so the value is empty.
+    # For a missing property, rpartition() returns the whole text, which begins with \x02, so the value is empty.
     values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]
     if all(values) and b"".join(values).isascii():
         return [value.decode() for value in values]
