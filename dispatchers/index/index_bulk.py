@@ -102,7 +102,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         joined = cls.joined(parts)
         if len(parts) == 1:
             return joined
-        # All entries of a record are in the same part, so a stable sort by position keeps their order.
+        # A stable sort keeps the order of each record's entries, because all entries of a record are in the same part.
         order = numpy.argsort(joined.physical, kind="stable")
         return cls(joined.key_hash[order], joined.physical[order], joined.store_timestamp_ms[order])
 
