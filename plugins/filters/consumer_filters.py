@@ -151,7 +151,7 @@ class ConsumerFilterManager:
             self._live(old)
             return
         if not self._may_compile(wanted.sub_string):
-            # The new filter is compiled at a later heartbeat. Until then, pulls do not use the old filter.
+            # A later heartbeat compiles the new filter. Until then, pulls do not use the old filter.
             return
         compiled = self._compile(wanted.expression_type, wanted.sub_string)
         if old is not None:

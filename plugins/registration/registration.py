@@ -134,7 +134,7 @@ class Registration:
             else:
                 await self._register_with(unsure)
             retry_s = min(retry_s * 2, _RETRY_MAX_S) if self._unsure() else _RETRY_S
-            # A broker registers all its topics whenever a topic is new. The pause leaves the broker time for its clients.
+            # When a topic is created, a broker registers all its topics. The pause leaves the broker time for its clients.
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:

@@ -193,7 +193,7 @@ def arrow_column(function: Callable[[pyarrow.Array], pyarrow.Array], column: Col
         def of_array(values: pyarrow.Array) -> pyarrow.Array:
             return function(values)
 
-        # Annotations are set as types, because Spark reads them, and the annotations in this module's code become text.
+        # Spark reads annotations as types, but the annotations in this module's code are text, so types are set here.
         of_array.__annotations__ = {"values": pa.Array, "return": pa.Array}
         return sql.arrow_udf(of_array, returnType=result)(column)
 

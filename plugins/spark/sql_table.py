@@ -78,7 +78,7 @@ def write_options(given: Mapping[str, str], schema: StructType) -> dict[str, str
 def _together(given: Mapping[str, str], schema: StructType, known: frozenset[str]) -> dict[str, str]:
     own = {name.lower(): value for name, value in given.items()}
     carried = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
-    # Fields read from one table carry its options as metadata. A write to another address must not use these options.
+    # Fields that were read from a table carry the table's options, which a write to another address must not use.
     if carried is None or not _ADDRESSES.isdisjoint(own):
         return dict(given)
     return {name.lower(): value for name, value in json.loads(carried).items() if name.lower() in known} | own

@@ -116,7 +116,7 @@ class WireTransport:
         """Return the offset at which a batch ends, so that the batch is as large as the limit allows. The limit in bytes is
         converted to messages by the average size of some records."""
         edges = self._fresh_edges if self._fresh_edges is not None else self._queues.edges(self.options.subscribe)
-        # The fetched edges are used for one batch only, because the queues' offsets may change until the next batch.
+        # Offsets that were fetched in advance are used for one batch only, because queues change until the next batch.
         self._fresh_edges = None
         known = WireOffset.from_json(start)
         first = self._lives.settled(known, edges)

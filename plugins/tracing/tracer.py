@@ -153,7 +153,7 @@ class MessageTracer:
         for piece in marked_pieces(handed_out.records):
             end_ns = time.time_ns()
             begin_ns = end_ns - int(handed_out.took_s * 1e9)
-            self._dispatched(begin_ns)  # for a held pull, ``on_arrived`` would be called too late
+            self._dispatched(begin_ns)  # held pulls are answered before ``on_arrived`` is called
             for span in deliveries(handed_out, piece, begin_ns, end_ns, self._api.clock.now_ms()):
                 self._put(span)
 
@@ -212,7 +212,7 @@ class MessageTracer:
             is_held = topic in self._api.topics.holding_topics
             about = message_attributes(topic, queue_id, len(message.body), stored, is_held=is_held)
             about["flintmq.queue_offset"] = result.queue_offset
-            # A message gets no answer if its born host is the broker, because the embedding program has put it.
+            # If a message's born host is the broker, the embedding program has put the message, and no client gets an answer.
             is_answered = noted_one is not None and message.born_host != message.store_host
             yield _Traced(context, noted_one, about, result.commit_log_offset_bytes, is_answered, message.wait)
 

@@ -75,7 +75,7 @@ class Lander:
             StoreError, OSError: the zone cannot be written. The caller may repeat the step.
         """
         if self._unsettled:
-            # Only the zone knows whether the last commit was completed; opening the zone completes or removes the commit.
+            # The zone is opened again, which completes or removes the last commit, because its result is unknown.
             committed = self._zone.open()
             self._at = self._start = self._start if committed is None else committed
             self._unsettled = False

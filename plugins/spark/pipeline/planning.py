@@ -159,7 +159,7 @@ def first_words(error: BaseException) -> str:
     for begin in ("\n== SQL", ";\n", "\n\tat ", "\n\nJVM stacktrace"):
         text = text.partition(begin)[0]
     python = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", text, re.MULTILINE)
-    # If a stream's source cannot be created, PySpark 4.3 adds an error about a local variable after the real reason.
+    # If a stream's source cannot be created, PySpark 4.3 adds an error about a local variable, which is not the reason.
     python = [said for said in python if not said.startswith("cannot access local variable")]
     if "Traceback (most recent call last)" in text and python:
         text = python[-1]
@@ -187,7 +187,7 @@ def pipeline_session(loaded: LoadedPipeline, master: str | None = None) -> Itera
     conf = loaded.revealed("spark.conf", loaded.pipeline.spark.conf)
     conf = {"spark.app.name": loaded.pipeline.name, "spark.ui.showConsoleProgress": "false", **conf}
     if loaded.pipeline.is_streaming:
-        # For streams, Spark would disable adaptive execution and log a warning for each sink.
+        # Adaptive execution is off for streams, because Spark would switch it off itself, and log a warning for each sink.
         conf = {"spark.sql.adaptive.enabled": "false", **conf}
     if master is None and "PYSPARK_GATEWAY_PORT" in os.environ:
         # Spark's master and settings come from spark-submit.
