@@ -315,7 +315,7 @@ def _log_files(folders: Iterable[Path]) -> Iterable[SourceFile]:
         for path in listed(folder):
             if is_file_name(path.name):
                 with reading(path), contextlib.suppress(FileNotFoundError):
-                    # A file may be deleted after it was listed.
+                    # A file that was listed may be deleted before it is read.
                     yield SourceFile(path, int(path.name), path.stat().st_size)
 
 

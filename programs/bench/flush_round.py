@@ -133,7 +133,7 @@ class Writers:
             if self._on_acknowledged is not None and not self._on_acknowledged(end):
                 return
             if at_once:
-                # Other writers must run, too, but an acknowledgment at once never suspends this writer.
+                # Messages that are acknowledged at once never suspend this writer, so sleep(0) lets the other writers run.
                 await asyncio.sleep(0)
             now_s = clock()
 

@@ -363,7 +363,7 @@ class Broker(Service):
         return ours
 
     def _join(self, sock: socket.socket, asks_for_routes: bool) -> None:
-        # A broker that does not run closes the connection at once, as the client then sees.
+        # A broker that is not running closes the client's connection at once.
         if not self._runs:
             sock.close()
             return

@@ -118,7 +118,7 @@ class LoopWatchdog:
         assert self._loop is not None
         while True:
             self._beat.clear()
-            # stop() sets _stopped, then _beat. If clear() has just undone stop()'s set(), this check ends the thread.
+            # _stopped is checked after clear(): if clear() undid the set() of a concurrent stop(), _stopped is already set.
             if self._stopped:
                 return
             if self._loop.is_closed():

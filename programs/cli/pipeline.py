@@ -209,7 +209,7 @@ def make_store(folder: Path, count: int) -> Path:
 async def _send(namesrv: str, bodies: list[bytes]) -> None:
     async with AdminClient(namesrv) as admin:
         await admin.create_topic(TOPIC, queues=QUEUES)
-        # The request is repeated, because a broker registers a new topic at the name server only after its creation.
+        # The request is repeated, because a name server learns of a topic some time after the broker has created the topic.
         for _ in range(100):
             try:
                 await admin.topic_route(TOPIC)

@@ -171,7 +171,7 @@ async def _show(visitor: Visitor, message_id: str, form: str, schema: str) -> Re
     wanted: Form = form if form in FORMS else "auto"
     async with visitor.console.looking:
         found = await found_message(visitor, message_id)
-        # The size of a compressed body is shown as 0 (unknown), because only decompressing would show it.
+        # The size of a compressed body is shown as 0 (unknown), because only decompressing would show the size.
         size_bytes = 0 if found.body_error == PACKED else len(found.body)
         found = await asyncio.to_thread(shortened, found, READ_MAX_BYTES)
         is_read = found.body_error in ("", CUT)
