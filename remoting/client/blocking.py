@@ -74,7 +74,7 @@ class LoopThread:
         except BaseException:
             # RuntimeError: the event loop is closed, and has already cancelled the coroutine.
             with contextlib.suppress(RuntimeError):
-                # abandon() has no effect if the coroutine has already ended, for example with this exception.
+                # If the coroutine has already ended, abandon() has no effect.
                 self._loop.call_soon_threadsafe(abandon)
             raise
 

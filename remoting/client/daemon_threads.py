@@ -122,7 +122,7 @@ class DaemonThreads(Executor):
                 else:
                     promise.set_result(result)
                     del result
-            # Without del, the variables would keep these objects in memory until the thread's next call.
+            # Without del, the variables would keep the objects of this call in memory until the thread's next call.
             del call, promise, function
             idle.release()
 

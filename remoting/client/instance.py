@@ -221,7 +221,7 @@ class ClientInstance:
             try:
                 await self.ask(address, request(RequestCode.UNREGISTER_CLIENT, header), 1_000)
             except Exception as failure:
-                # Even after an exception of a hook, the client must still be closed.
+                # The client must be closed even if a hook raises an exception.
                 log.info(
                     "client.not_unregistered",
                     "%(broker)s did not learn that this client leaves: %(error)s",

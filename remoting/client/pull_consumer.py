@@ -406,5 +406,5 @@ class _AssignedQueue:
     def _ended(self, pull: asyncio.Task[PullResult]) -> None:
         self._ending.discard(pull)
         if not pull.cancelled():
-            # No caller waits for this pull, and asyncio logs an exception of a task if exception() is not called.
+            # No caller waits for this pull. Without the call of exception(), asyncio would log the pull's exception.
             pull.exception()

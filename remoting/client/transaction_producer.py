@@ -108,7 +108,7 @@ class TransactionProducer(Producer):
         try:
             await super().close()
         finally:
-            # The transaction check is removed after super().close(), because a concurrent start could add it again before.
+            # The check is removed after super().close(), because a concurrent start can add the check until close() ends.
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 

@@ -75,14 +75,14 @@ class AdminTopicProcessor(StateProcessor):
         """
         check_not_slave(self._api)
         topic = request.header(TopicRequestHeader).topic
-        # The retry topic of an existing group may have a longer name than a new topic may have.
+        # The name of an existing topic is not checked, because a group's retry topic may have a longer name than others.
         if topic not in self._api.topics:
             check_topic_name(topic)
         self._check_not_system(topic)
         # A topic whose name is longer than TOPIC_MAX_BYTES has no queues, because no record can contain the name.
         waiter = self._api.log.delete_topic(topic) if len(topic) <= TOPIC_MAX_BYTES else DONE
         self._api.topics.delete(topic)
-        # A topic may have offsets and counters without an entry in the table of topics.
+        # Offsets and counters are removed even if the topic is not in the table of topics.
         self._forget(topic)
         await self._api.topics.file.durable()
         # A topic that is created again after its deletion must not get the old offsets, even after a power cut.

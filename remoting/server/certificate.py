@@ -42,7 +42,7 @@ def expires_ms(file: Path | str) -> int | None:
         ValueError,
         IndexError,
     ):
-        # OpenSSL has accepted the certificate, although this module cannot read it.
+        # OpenSSL has accepted the certificate, but this module cannot read it, so the end of its validity is unknown.
         return None
     return min(found, default=None)
 
