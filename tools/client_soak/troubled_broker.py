@@ -241,7 +241,7 @@ class TroubledBroker:
     async def _stalled(self, proxy: Proxy) -> None:
         proxy.flows.clear()
         await self._is_calm_within(FAULT_S)
-        # In half of the cases the delayed bytes are lost, else they arrive late.
+        # In half of the cases, the delayed bytes are lost; otherwise the bytes arrive late.
         if self._chance.random() < 0.5:
             proxy.cut()
         proxy.flows.set()
