@@ -154,7 +154,7 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # Only the first name server's list of ordered topics is used: lists that differ would cause registrations without end.
+        # Only the list of one name server is used: if lists of ordered topics differ, each switch would cause a registration.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:

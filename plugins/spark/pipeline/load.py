@@ -192,7 +192,7 @@ def _sinks(raw: RawMapping) -> tuple[Sink, ...]:
     formats = [sink.format for sink in sinks if not sink.name]
     named = []
     for place, sink in enumerate(sinks):
-        # A sink without a name is named after its format, with a number if several such sinks have the same format.
+        # A sink without a name is named after its format, with a number if several sinks without a name have this format.
         several = formats.count(sink.format) > 1
         named.append(sink if sink.name else attrs.evolve(sink, name=f"{sink.format}{place + 1 if several else ''}"))
     return tuple(named)

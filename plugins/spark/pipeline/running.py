@@ -144,7 +144,7 @@ def _stream(sinks: Sequence[BoundSink], bars: Progress | None) -> list[SinkResul
         _raise_failed(sinks, queries)
     finally:
         if queries and any(query.isActive for query in queries) and not sinks[0].is_remote:
-            # When Spark ends tasks at a stop, it logs long errors about these tasks, although nothing failed.
+            # Spark logs long errors about tasks that it ends at a stop, although nothing failed.
             sinks[0].spark.sparkContext.setLogLevel("OFF")
         for query in queries:
             query.stop()

@@ -251,7 +251,7 @@ def merged(queues: Sequence[QueueUnits], start: int, end: int, step_units: int |
 def _step(taken: list[Units], numbers: npt.NDArray[np.intp]) -> Step:
     counts = np.array([len(units) for units in taken])
     units = Units.joined(taken)
-    # The stable sort merges the sorted positions of the queues, three times as fast as the default sort.
+    # A stable sort merges the sorted positions of the queues three times as fast as the default sort.
     order = np.argsort(units.position, kind="stable")
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
