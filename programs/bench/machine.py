@@ -146,7 +146,7 @@ def processes_of(pid: int) -> list[int]:
             children = (task / "children").read_text("ascii").split()
             found += [process for child in children for process in processes_of(int(child))]
         except (FileNotFoundError, ProcessLookupError):
-            continue  # A thread or a child process has ended since it was listed.
+            continue  # The thread or child process was listed, but has since ended.
     return found
 
 

@@ -110,7 +110,7 @@ def quarantine_of(disk: Disk, folder: Path, start: StartReport) -> Quarantine:
         try:
             made = QuarantinedFile(path.name, disk.size(path), disk.modified_ms(path))
         except (OSError, StoreError):
-            # The operator has removed the file from the quarantine since it was listed.
+            # The file was listed, but the operator has since removed it from the quarantine.
             continue
         why, reason = _WHY.get(path.suffix, ""), reasons.get(path.name)
         made.why = f"{why}; at the last start: {reason}" if reason else why
