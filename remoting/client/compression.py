@@ -185,5 +185,5 @@ def _package_parts(
     except CompressionError:
         raise
     except Exception as failure:
-        # For damaged input, each compression package raises its own types of exceptions.
+        # If the input is damaged, each compression package raises its own types of exceptions.
         raise CompressionError(f"the body is not a valid {package} stream: {failure}") from failure

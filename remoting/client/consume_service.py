@@ -310,7 +310,7 @@ class ConsumeService:
         try:
             consumed = submit(self._threads, context.run, called, self._call, argument)
         except RuntimeError as ending:
-            # The messages are left to other consumers, because a process that is ending starts no calls in threads.
+            # The messages are left to other consumers, because no thread can be used while the process ends.
             log.info(
                 "client.left_to_others",
                 "%(message)s is left to others, this process ends: %(reason)s",

@@ -159,7 +159,7 @@ class Consumer(InstanceUser):
             RuntimeError: called by this consumer's own listener; the call would wait for that listener to end.
         """
         refuse_own_callers([self])
-        # A second close() waits for this lock until the first close() has closed everything.
+        # A second close() waits here until the first close() has closed everything.
         async with self._changes:
             if self._started or self._is_leaving:
                 await self._leave()

@@ -137,7 +137,7 @@ class Rebalancer:
         if not self._member.is_clustering:
             return list(queues)
         # RocketMQ's brokers list a member twice for two minutes after the member has reconnected.
-        # Duplicates are removed. Otherwise the second share of a member that is listed twice would be consumed by no member.
+        # Duplicates are removed. Otherwise a member listed twice would get two shares of the queues, and consume only one.
         members = list(dict.fromkeys(await self._member.api.members(topic)))
         # Consistent hashing uses the names of queues with the namespace.
         namespace = self._member.client.namespace

@@ -272,7 +272,7 @@ class RouteCache:
                 return await self._remoting.invoke(servers[at], command, patience_ms)
             except RemotingError as error:
                 failure = error
-                # The next name server is chosen, unless another request has already replaced the failed name server.
+                # The next name server is chosen, unless another request has already chosen it.
                 if self._chosen == at:
                     self._chosen = (at + 1) % len(servers)
         assert failure is not None
