@@ -118,7 +118,7 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        # The journal is detached while its removals are applied again, because each removal would be written to it again.
+        # The journal is detached while its removals are applied again. Otherwise each removal would be written to it again.
         journal, self._journal = self._journal, None
         if journal is None:
             return

@@ -178,7 +178,7 @@ class MessageOutlet:
         group = self._group(wanted.group)
         is_slave, by_slaves = not state.role.takes_writes, config.pull.slave_read
         if is_slave and not by_slaves and state.has_master():
-            # If reads are switched off, a slave sends clients to its master; RocketMQ's slave would make clients skip messages.
+            # With pull.slave_read off, a slave sends clients to its master; RocketMQ's slave would make clients skip messages.
             return Empty(wanted.queue_offset, 0, 0, 0, _RETRY, GetMessageStatus.NO_MATCHED_MESSAGE.value)
         self._check_queue(wanted)
         topic, queue_id = wanted.topic, wanted.queue_id

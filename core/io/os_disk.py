@@ -35,7 +35,7 @@ class OsDisk:
                 unnamed.append(path.parent)
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
                 created = True
-                # The size is set first, so that a process killed before the next calls leaves an empty or a full-size file.
+                # The size is set first: a process killed during the creation leaves an empty or a full-size file.
                 os.ftruncate(fd, size)
                 backed = min(allocate, size)
                 if backed:

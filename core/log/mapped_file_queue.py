@@ -342,7 +342,7 @@ class MappedFileQueue:
                     file.region.fill_zeros(at, min(file.size, at + _WARM_BYTES))
                     file.region.sync()
             except (OSError, StoreError):
-                # After an error, the new file is deleted. The log creates the file again when a record needs it.
+                # If zeros cannot be written, the new file is deleted. The log creates the file again when a record needs it.
                 self._give_up(file)
                 raise
         return file

@@ -204,7 +204,7 @@ def _decode_all_alike(
     lengths = _HEAD_BYTES, body_length, key_at - body_end, key_length, total - key_end
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
-    # The batch is rebuilt with the first item's fixed bytes. If the result differs, the items have different fixed bytes.
+    # The batch is rebuilt from all bodies and keys, with the first item's other bytes, and must equal the original.
     parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]
