@@ -56,7 +56,7 @@ class Key:
     @property
     def feature(self) -> str:
         """Return the name of the plugin that uses the setting; empty for a setting of every broker."""
-        # The metadata are read without spec_of(), which is slower, because each start reads the metadata of all settings.
+        # Each start reads the metadata of all settings, so the metadata are read without spec_of(), which is slower.
         spec: FieldSpec = self.field.metadata.get(SPEC, NO_SPEC)
         return spec.feature or getattr(self.model, "FEATURE", "")
 
