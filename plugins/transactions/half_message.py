@@ -159,7 +159,7 @@ def check_body(record: Record, message: MessageExtBrokerInner, copy: DispatchReq
     try:
         return b"".join(encode_record(shown, record_size(shown), *place))
     except ValueError:
-        # Another broker accepted the half message with an invalid topic. Its producer may still roll it back.
+        # The message's real topic is invalid, so the stored topic is sent. The producer may still roll the message back.
         return b"".join(encode_record(message, record_size(message), *place))
 
 
