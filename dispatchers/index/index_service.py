@@ -232,7 +232,7 @@ class IndexService:
             file.sync()
         except OSError as error:
             if is_exhausted(error):
-                # No sync was attempted. The next write of waiting entries syncs the file.
+                # For lack of memory or descriptors, no sync was attempted, so the next write of entries syncs the file.
                 raise StoreExhaustedError(f"{file.path}: cannot be synced now: {error.strerror}") from error
             self._spoiled = f"{file.path}: cannot be synced: {error.strerror}"
             known_ms = self._checkpoint.index_msg_timestamp_ms
