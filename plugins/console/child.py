@@ -203,7 +203,7 @@ class ConsoleChild:
             self.address = words["console"]
             port = self.address.rpartition(":")[2]
             place = self._arguments.index("--port") + 1
-            # A restart of the console keeps its port, which users may have open in browsers.
+            # A restarted console keeps its port, because users may have open pages of the console in browsers.
             self._arguments[place] = port
         self.trouble = ""
 

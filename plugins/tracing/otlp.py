@@ -99,7 +99,7 @@ class SpanPusher:
         self._is_stopping = True
         self._wake.set()
         if self._thread.is_alive():
-            if self._trouble:  # after a failed push, a last push would probably fail, too, and take long
+            if self._trouble:  # if the last push failed, another push would probably fail, too, and take long
                 self._close()
             self._thread.join(STOP_S)
         self._close()

@@ -190,7 +190,7 @@ class StoreTransport:
         parts: list[StorePart] = []
         for part in newly_read(first.stretches, last.of(choice).stretches, first.physical_offset):
             rows = self._rows(choice, part.read)
-            # Offsets from older versions of FlintMQ have no history_from, so a default is used.
+            # Offsets from older versions of FlintMQ have no history_from, so the oldest possible position is used.
             oldest = 0 if part.start else view.log.start
             low = max(part.start, oldest if last.history_from is None else last.history_from)
             if low < part.end:

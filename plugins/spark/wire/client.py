@@ -133,7 +133,7 @@ class WireClient:
         try:
             self._thread.run(self.instance.ask(address, question))
         except FlintError:
-            # The server does not have the other role, either, so the caller raises the error of its own request.
+            # No mix-up of nameServer and brokerAddr was found, so the caller raises the error of its own request.
             return
         raise OptionError(f"{self.where}: this is the address of {meant}: give it as option {option}") from refused
 
@@ -215,7 +215,7 @@ class WireClient:
         and does not have the queue. Raises RemotingError, RefusedError."""
         if not await self._lacks(queue) or queue.broker_name not in await self.registered():
             return False
-        # The queue is looked up twice, because its broker may have registered between the first lookup and registered().
+        # Two lookups are needed, because the queue's broker may have registered after the first lookup.
         return await self._lacks(queue)
 
     async def _lacks(self, queue: MessageQueue) -> bool:
