@@ -206,7 +206,7 @@ class Broker(Service):
             await self._release()
 
     def _assemble(self, kernel: Kernel, settings: PluginSettings, address: BrokerAddress) -> Assembly:
-        # The kernel is set before the assembly is created, whose timers look up their plugins in the kernel.
+        # The kernel is set first, because timers of the new assembly may look up their plugins in the kernel.
         self._kernel = kernel
         self._assembly = Assembly(
             kernel,

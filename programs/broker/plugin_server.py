@@ -90,7 +90,7 @@ class Pools:
             found[size] = pool.waiting if pool is not None else 0
             found[capacity] = pool.capacity if pool is not None else 0
             if head_wait:
-                # A request that the event loop handles never waits in a queue: it is handled as soon as it is read.
+                # A request that the event loop handles never waits in a queue, because it is handled as soon as it is read.
                 found[head_wait] = 0
         return found
 

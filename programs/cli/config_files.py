@@ -59,7 +59,7 @@ def init(purpose: str, output: Path | None, schema_file: Path | None) -> None:
         _write_new(output, starting_yaml(purpose), private=private)
     else:
         is_there = output.exists()
-        # The schema is made before any file is written, because making it can fail.
+        # The schema is made before any file is written, because making the schema can fail.
         text = _schema_text(output if is_there else None, "broker")
         if not is_there:
             _write_new(output, starting_yaml(purpose, _seen_from(output, schema_file)), private=private)

@@ -88,7 +88,7 @@ def finished(work: Callable[[], object], usage: Callable[[Exception], int | None
         outcome = work()
     except BrokenPipeError:
         # The reader of standard output has ended, as in `flintmq consume T | head`.
-        # Standard output is redirected to /dev/null, because the interpreter flushes standard output when the process ends.
+        # Standard output becomes /dev/null. Otherwise the interpreter's flush at the end of the process would fail.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED

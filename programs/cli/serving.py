@@ -210,7 +210,7 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
             if stop.wanted:
                 manager.tell("STOPPING=1")
                 starting.cancel()
-                # The start ends here. The exit stack then stops the services that have already started.
+                # The cancelled start must end before the exit stack stops the services that have already started.
                 await asyncio.gather(starting, return_exceptions=True)
                 return
             words = await starting
