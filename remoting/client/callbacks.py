@@ -136,6 +136,6 @@ async def ended(tasks: Collection[asyncio.Task[Any]]) -> list[str]:
     done, going_on = await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
     for task in done:
         if not task.cancelled():
-            # Without this call, asyncio would log an exception of the task as never retrieved.
+            # Without task.exception(), asyncio would log an exception of the task as never retrieved.
             task.exception()
     return sorted(task.get_name() for task in going_on)

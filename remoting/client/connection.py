@@ -170,7 +170,7 @@ class ClientConnection(asyncio.Protocol):
             self.loop.call_soon(self._write_outgoing)
         self._outgoing.append(frame)
         self._outgoing_bytes += len(frame)
-        # A long queue is written at once, so that even a sender that never awaits notices a full buffer of the transport.
+        # A long queue of frames is written at once, so that even a sender that never awaits notices a full transport.
         if self._outgoing_bytes >= WRITE_BYTES:
             self._write_outgoing()
 

@@ -279,7 +279,7 @@ class RemotingClient:
         if self._connecting.get(address) is task:
             del self._connecting[address]
         if not task.cancelled():
-            # If no caller waits any more, asyncio would log the exception as never retrieved without this call.
+            # If no caller waits any more, asyncio would log the exception as never retrieved without task.exception().
             task.exception()
 
     async def _connect(self, address: str) -> ClientConnection:

@@ -111,7 +111,7 @@ class SocketTurns:
         try:
             for file_number, events in self._epoll.poll(0, _EVENTS_PER_TURN):
                 one = ready.get(file_number)
-                # If the socket has no entry any more, an earlier callback of this loop has closed the socket.
+                # If the socket has no entry any more, an earlier callback of the same poll has closed the socket.
                 if one is not None:
                     one(events)
         finally:
@@ -257,7 +257,7 @@ class SocketTransport(asyncio.Transport):
             return
         if not data:
             if self._protocol.eof_received():
-                # Without a pause, epoll would report the end of the stream in every iteration of the event loop.
+                # Without pause_reading(), epoll would report the end of the stream in every iteration of the event loop.
                 self.pause_reading()
             else:
                 self.close()
