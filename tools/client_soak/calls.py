@@ -186,7 +186,7 @@ def _transaction_call(client: Any, world: World, chance: random.Random) -> Call:
             ledger.decided.pop(word_of(message), None)
 
     execute = local if isinstance(client, waiting_face.TransactionProducer) else local_later
-    # The timeout limits only the send. Sending the decision may take longer, because it may have to connect.
+    # The timeout limits only the send. Sending the decision may take longer, because a new connection may be needed.
     bound_s = timeout_ms / 1000 + 2 * ASK_S
     return Call(
         "send_in_transaction",
