@@ -38,7 +38,7 @@ class Faults:
         return self._master_wire
 
     def close(self) -> None:
-        """Close all connections that go through the broker's faults. Idempotent."""
+        """Close all connections to the broker that pass through this object. Idempotent."""
         for wire in (self.wire, self._master_wire):
             if wire is not None:
                 wire.close()

@@ -180,7 +180,7 @@ class JournaledFiles:
             try:
                 self.operate("sync", path, "sync", file)
             except OSError as error:
-                # Without a free file descriptor, no sync is attempted, so the file's earlier writes can still be synced.
+                # A sync that lacks a file descriptor never begins, so a later sync can still make the earlier writes durable.
                 if not is_exhausted(error):
                     self.keep("failed", file)
                 raise

@@ -31,7 +31,7 @@ def found() -> list[refusals.Refusal]:
     return refusals.refusals(ROOT)
 
 
-def test_every_refusal_has_an_id(found: list[refusals.Refusal]) -> None:
+def test_every_refused_request_has_a_stable_reason_id(found: list[refusals.Refusal]) -> None:
     """A literal one: an id that is put together can be neither searched for nor promised."""
     assert len(found) > 100, "the search finds nothing any more"
     assert [one.place for one in found if one.reason is None or REASON.fullmatch(one.reason) is None] == []

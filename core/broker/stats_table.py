@@ -47,8 +47,8 @@ class _Item:
         self.times = 0
         self.created_s = now_s
         self.born = self.seen = numbers
-        """For each series of snapshots, the number of the newest snapshot: in ``born`` at the time when the counter was
-        created, in ``seen`` at the time when a value was last added to the counter."""
+        """Numbers of the newest snapshot of each series. ``born`` has those at the counter's creation, and ``seen`` has
+        those at the last addition to the counter."""
         self.marks: tuple[array[int], ...] = ()
         """Recorded snapshots of the counter: for each series, an array with three numbers per snapshot. The numbers are the
         snapshot's number, the counter's value, and the number of additions to the counter.

@@ -45,7 +45,7 @@ Found = tuple[Sequence[int], Sequence[str], Sequence[bytes]]
 
 
 class MessageBatch(msgspec.Struct, gc=False):
-    """The messages of a batch send, for one topic and queue, stored together; values that differ are kept as columns."""
+    """The messages of a batch send, which are stored together in one queue. Fields that differ between messages are columns."""
 
     topic: str
     queue_id: int

@@ -45,7 +45,7 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
     size: Column
     """Size of each record, in bytes."""
     topic_code: Column
-    """Index of the topic of each record in the list ``topics``."""
+    """For each record, the index of the record's topic; the list ``topics`` has the topics."""
     topics: list[str]
     queue_id: Column
     queue_offset: Column

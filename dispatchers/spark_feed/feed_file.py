@@ -7,9 +7,10 @@
     16  min offset (8)       24   dispatched (8)          32  flushed (8)        40  confirmed (8)
     48  written at, ms (8)   56   CRC-32 of 0 to 55 (4)   60  sequence again (4)
 
-The broker writes the whole file by one copy through a map, at most once a millisecond and after each flush. A reader reads 64
-bytes by one call, and tries again while the two sequences differ or the checksum is wrong. So there is no lock, and the broker
-never waits. As the copy is one call, a broker that is killed almost always leaves a complete file. A torn file is an error.
+The broker writes the whole file by one copy into a memory map, at most once a millisecond and after each flush. A reader
+reads 64 bytes by one call, and tries again while the two sequences differ or the checksum is wrong. So there is no lock, and
+the broker never waits. As the copy is one call, a broker that is killed almost always leaves a complete file. A torn file is
+an error.
 
 Bytes below ``dispatched`` are complete records with consume queue units. They do not change unless a crash of the machine cuts
 the log (see ``flint/epochs``); bytes below ``flushed`` also survive that. The state ``CLOSED`` means that ``flushed`` was the

@@ -195,8 +195,8 @@ class ScheduleMessageService:
         return True
 
     def load(self) -> bool:
-        """Read ``delayOffset.json``, and move each delay level's offset into the level's queue. Return False if there is no
-        file. Call this method after the store has recovered.
+        """Read ``delayOffset.json``. An offset outside its delay level's queue becomes the nearest offset of that queue. Return
+        False if the file does not exist. Call this method after the store has recovered.
 
         Raises:
             StoreFormatError: the file and its backup cannot be read, or a member does not have RocketMQ's type.

@@ -208,8 +208,8 @@ class BrokerQuestions:
     async def contradictions(self, group: str, address: str) -> str:
         """Return a description of how the subscriptions of a group's members differ, with the members' client ids.
 
-        The description is empty if the subscriptions agree, or if the broker is not a FlintMQ broker. The broker refuses with
-        CONSUMER_NOT_ONLINE if the group has no connected member.
+        The description of the conflict is empty if the subscriptions agree, or if the broker is not a FlintMQ broker. The
+        broker refuses with CONSUMER_NOT_ONLINE if the group has no connected member.
         """
         return (await self.connected_group(group, address))[1]
 

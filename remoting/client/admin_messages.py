@@ -479,7 +479,7 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # Members continue at the stored offset, because a reset to the end without force moves no offset.
+        # This request makes the members read the stored offset again. Without force, a reset to the end changes no offset.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)

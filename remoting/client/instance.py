@@ -139,7 +139,7 @@ class ClientInstance:
         return checked(await self.remoting.invoke(address, command, timeout_ms), *accepted)
 
     def register_group_processor(self, code: int, group: str, handler: RequestHandler) -> None:
-        """Set the handler of the requests with one code that brokers push for one group.
+        """Set the handler of requests that brokers send to this client: requests with one request code, for one group.
 
         The handler is called as ``handler(command, address)``.
         """

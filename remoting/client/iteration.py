@@ -50,7 +50,8 @@ class Iteration:
         """Messages that ``async for`` loops have taken and not consumed yet."""
         self._has_ended = False
         self._settling: set[asyncio.Future[None]] = set()
-        """Futures of consumed messages. A future is removed when the worker that waited for it has continued."""
+        """A future for each message whose consumption has just ended. A worker of the consumer waits for the future, and the
+        future is removed when that worker has continued."""
 
     def begin(self) -> None:
         """Begin to accept messages that workers offer; a call after :meth:`end` begins again."""

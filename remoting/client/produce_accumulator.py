@@ -187,7 +187,7 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            # The full batch is no longer in the table, unless the caller named a queue, whose batches are sent in order.
+            # A full batch leaves the table at once. A full batch for a named queue stays until the batches before it are sent.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)

@@ -83,7 +83,7 @@ def test_every_record_of_a_java_store_is_read_exactly(clean: Any, tmp_path: Path
         store.close()
 
 
-def test_every_record_and_blank_of_a_java_store_is_encoded_exactly(clean: Any, tmp_path: Path) -> None:
+def test_records_and_blanks_of_a_java_store_are_encoded_with_the_same_bytes(clean: Any, tmp_path: Path) -> None:
     """FlintMQ must write the same bytes as RocketMQ for the same messages."""
     log = b"".join(snapshot(clean.unpack(tmp_path), "commitlog").values())
     for entry in clean.dump["commitlog"]:

@@ -226,7 +226,7 @@ class StoreTransport:
     def _parted(self, view: StoreView, pieces: Sequence[Piece], rows: RowFilter) -> list[tuple[Piece, ...]]:
         wanted = self._target_bytes(pieces)
         several = sum(piece.size for piece in pieces) > wanted
-        # If pieces of the log are walked, they can be divided at the units of any queue, not only of the wanted queues.
+        # Pieces that are read record by record can be divided at a record of any queue. Other pieces need the wanted queues.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)

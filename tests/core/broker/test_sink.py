@@ -141,7 +141,9 @@ def test_every_flush_status_maps_to_a_response_code(status: FlushStatus) -> None
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("status", list(FlushStatus))
-def test_in_strict_mode_only_a_fenced_store_refuses_a_message_as_in_rocketmq(status: FlushStatus, strict: bool) -> None:
+def test_with_strict_compat_only_a_fenced_store_refuses_a_message_like_rocketmq(
+    status: FlushStatus, strict: bool
+) -> None:
     """Answers to 36 and 37 tell in RocketMQ of nothing but a store that takes no more."""
     refused = status is not FlushStatus.FLUSHED and (not strict or status is FlushStatus.FENCED)
     if refused:

@@ -96,7 +96,7 @@ def test_the_log_scan_at_a_start_can_begin_with_a_later_log_file(log: Log) -> No
     assert found.records == sum(place >= FILE_BYTES for place in log.places)
 
 
-def test_damage_across_a_log_file_border_keeps_the_record_count_of_the_later_file(log: Log) -> None:
+def test_damage_across_two_log_files_does_not_change_the_record_count_of_the_second_file(log: Log) -> None:
     """No record of the counted file's beginning is there to say that counting begins."""
     log.add(12)
     per_file = sum(place < FILE_BYTES for place in log.places)

@@ -18,7 +18,7 @@ def put(root: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_position_tables_are_listed_before_the_tables_of_topics_and_groups(tmp_path: Path) -> None:
+def test_a_backup_copies_tables_of_offsets_before_tables_of_topics_and_groups(tmp_path: Path) -> None:
     """Notes before the table that they go into; nothing that is no table."""
     for name in ("topics.json", "topics.json.bak", "consumerOffset.json", "delayOffset.json", "other.json", "x.tmp"):
         put(tmp_path, f"config/{name}", "{}")

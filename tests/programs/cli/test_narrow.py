@@ -79,7 +79,9 @@ def test_durations_are_printed_in_a_short_form(seconds: int, text: str) -> None:
     assert span_text(seconds) == text
 
 
-def test_results_are_printed_with_words_instead_of_field_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_results_are_printed_with_english_words_instead_of_field_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """People read yes and no, and words; names that somebody gave stay as they are, and programs have JSON."""
     found = {
         "told_by": "queues",

@@ -43,7 +43,7 @@ def test_the_top_command_without_a_terminal_names_the_options_once_and_json(cli:
     assert "--once and --json" in outcome.err
 
 
-def test_the_top_command_without_textual_names_the_extra_to_install(
+def test_the_top_command_names_the_missing_extra_if_the_package_textual_is_missing(
     cli: RunCommand, name_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
