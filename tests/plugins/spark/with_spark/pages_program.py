@@ -97,7 +97,7 @@ class Reader:
 
     def run(self, one: Snippet, work: Path) -> None:
         text = self.here(one.text, work)
-        (check,) = (check for (page, begin), check in CHECKS.items() if page == one.page and one.text.startswith(begin))
+        check = check_of(one)
         {"python": self.python, "sql": self.sql, "console": self.console, "yaml": self.yaml}[one.language](one, text)
         check(self, work)
 
@@ -161,7 +161,9 @@ class Reader:
         """A pipeline, or a part of one; a broker's configuration is one with which the broker here runs."""
         if one.page == "docs/spark-feed.md":
             return
-        if not text.startswith("name:"):
+        if text.startswith("source:"):  # "mixed" is the topic that also has bodies that are not JSON
+            text = text.replace("subscribe: Orders", "subscribe: mixed", 1)
+        elif not text.startswith("name:"):
             text = f"source: {{path: {self.served.folder / 'store'}, subscribe: mixed}}\n{text}"
         file = Path(f"{one.line}.yaml").absolute()
         file.write_text(text, "utf-8")
@@ -297,11 +299,17 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/spark-feed.md", "spark.read.parquet"): zone,
     ("docs/pipelines.md", "$ flintmq pipeline demo"): demo,
     ("docs/pipelines.md", "name: orders"): whole_pipeline,
-    ("docs/pipelines.md", "decode: {format: json"): rejects,
+    ("docs/pipelines.md", "source: {path: /data/store, subscribe: Orders, badRecords: keep}"): rejects,
     ("docs/pipelines.md", "$ flintmq pipeline run demo/demo.yaml --master"): elsewhere,
     ("docs/pipelines.md", "rows.selectExpr"): sending,
 }
 """By page and the beginning of a block."""
+
+
+def check_of(one: Snippet) -> Check:
+    """Return the check of what a block does. Raises ValueError if the block does not have exactly one check."""
+    (check,) = (check for (page, begin), check in CHECKS.items() if page == one.page and one.text.startswith(begin))
+    return check
 
 
 def main(master: str, folder: Path, *pages: str) -> None:
