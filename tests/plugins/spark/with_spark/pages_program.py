@@ -149,8 +149,10 @@ class Reader:
                 print(f"SKIPPED {one.page} {shown}", flush=True)
                 continue
             command = self.here(shown, Path.cwd())
+            # PySpark leaves a variable of Spark Connect in the environment of this process.
+            shell = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
             done = subprocess.run(
-                ["bash", "-c", command], capture_output=True, text=True, timeout=COMMAND_S, check=False
+                ["bash", "-c", command], capture_output=True, text=True, timeout=COMMAND_S, check=False, env=shell
             )
             assert done.returncode == 0, f"{one}: $ {command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
             missing = [line for line in expected if not is_printed(line, done.stdout)]
