@@ -9,13 +9,10 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import pytest
-
-_SLOWNESS_ONE_S: Final = 0.003
-"""Processor time of the work of :func:`slowness` on a machine with slowness 1."""
 
 
 @attrs.define
@@ -44,22 +41,6 @@ def turns() -> Iterator[Cost]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.Handle, "_run", measured)
         yield cost
-
-
-def slowness() -> float:
-    """Return by how much this machine is slower now than the machine that the bounds in milliseconds are for; at least 1.
-
-    A shared machine takes up to twice the processor time for the same work, for minutes.
-    """
-    entry = b"name\x01value\x02" * 100
-    best_s = float("inf")
-    for _ in range(3):
-        begin_s = time.thread_time()
-        for _ in range(4_000):
-            entry.rpartition(b"\x02name\x01")[2].partition(b"\x02")
-            entry.rfind(b"\x02none\x01")
-        best_s = min(best_s, time.thread_time() - begin_s)
-    return max(1.0, best_s / _SLOWNESS_ONE_S)
 
 
 @contextmanager
