@@ -55,7 +55,7 @@ class BatchFigures:
 
     def fold(self) -> None:
         """Add the recorded appends to the histograms. Call this method before the histograms are read."""
-        # The loop contains the code of Histogram.add, because calls of the function for each append would take longer.
+        # The loop repeats the code of Histogram.add, because a call of Histogram.add for each append would take longer.
         times, messages = self.append_s.counts, self.messages.counts
         for count, took_s, topic, size_bytes in self._notes:
             times[bisect_left(SECONDS, took_s)] += 1

@@ -102,7 +102,7 @@ class NotedFile(ABC):
         """Yield the content to write to the table's file, in pieces. Any thread."""
 
     def persist(self) -> bool:
-        """Write the table's file if it lacks changes that are in the journal; return whether the file was written. Raises
+        """Write the table's file, and clear the journal, because the file has the journal's changes. Return True. Raises
         StoreError.
         """
         changes = self._changes
@@ -138,7 +138,7 @@ class NotedFile(ABC):
 
     async def _sync(self, changes: int) -> tuple[int, StoreError | None]:
         journal = self._journal
-        # After a failed sync, a later sync may not report lost bytes of the journal, so the whole table is written instead.
+        # After a failed sync, a later sync can succeed although bytes of the journal are lost. Therefore the table is written.
         work = journal.sync if journal is not None and journal.is_sound else self.write
         try:
             await background(work)

@@ -84,7 +84,7 @@ def _run(planned: PlannedPipeline, *, as_json: bool) -> PipelineResult:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
             raise CommandError(
-                "stopped; a streaming pipeline continues from its checkpoint", ExitCode.INTERRUPTED
+                "the pipeline was stopped; a streaming pipeline continues from its checkpoint", ExitCode.INTERRUPTED
             ) from None
 
 
