@@ -15,7 +15,7 @@
     │   ├── StoreLockedError         another process has the store open
     │   ├── StoreFormatError         the store's files do not fit the configuration, or each other
     │   ├── StoreFullError           no room for the next file
-    │   │   └── StoreExhaustedError  the process has no file descriptor, or no map, left
+    │   │   └── StoreExhaustedError  the process has used up its file descriptors or memory maps
     │   └── StoreFencedError         a sync failed: nothing is acknowledged any more
     ├── JsonSyntaxError              a JSON body or file that cannot be read (also a ValueError)
     │   └── JsonTypeError            a member of a JSON body or file is not of RocketMQ's type

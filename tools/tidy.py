@@ -336,8 +336,8 @@ def shrink(sources: Sources) -> None:
 
 
 def main() -> int:
-    """Print the violations that are not listed, and the listed entries that are no violations any more. With ``--shrink``,
-    update the lists. Return the exit code."""
+    """Print the violations that the lists of known violations do not contain, and the entries of these lists that do not occur
+    any more. With ``--shrink``, update the lists. Return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--shrink", action="store_true", help="update the lists")
     sources = Sources.of_checkout()

@@ -263,8 +263,8 @@ class ConsumerTable:
         """Register the members that a group had before the broker's start. These kept members stay in the group until
         :meth:`drop_kept`.
 
-        A member that reconnects is no longer a kept member. Rebalancing clients count kept members, and the group's pulls are
-        served. Kept members have no connection, so they are not notified.
+        When a client asks the broker for the members of the group, the answer contains the kept members. Kept members have no
+        connection, so they are not notified of changes. A kept member that reconnects becomes an ordinary member.
         """
         info = self._groups.get(kept.group_name)
         if info is None:

@@ -117,14 +117,15 @@ class DispatcherContext(FolderContext[S_co]):
     """The recovered store, whose records will be dispatched. The factory may read from the store, but not write to it."""
 
     def bodies(self, batch: RecordBatch) -> Iterator[tuple[DispatchRequest, bytes]]:
-        """Yield each record of a batch with its body. Call this method within :meth:`CommitLogDispatcher.dispatch`.
+        """Yield the dispatch request and the body of each record of a batch. Call this method within
+        :meth:`CommitLogDispatcher.dispatch`.
 
         A batch has the positions of records, but not their bytes, which most dispatchers do not need. This method reads the
-        bytes from the log. After ``dispatch`` has returned, retention may delete the bytes. A body is yielded as it is stored,
-        which is compressed if ``request.sys_flag & 1`` is not 0.
+        bytes from the log. After ``dispatch`` has returned, retention may delete the bytes. A body is yielded as it is stored:
+        it is compressed if bit 0 of the dispatch request's ``sys_flag`` is set.
 
         Raises:
-            StoreError: a record is no longer in the log.
+            StoreError: the log no longer contains a record of the batch.
         """
         # Imported late: most dispatchers read no bodies of messages.
         from flintmq.core.record.record import decode_record

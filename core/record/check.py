@@ -66,7 +66,8 @@ def check_record(view: memoryview, at: int, physical_offset_bytes: int, *, check
         check_crc: whether to compare the body with its CRC.
 
     Raises:
-        RecordError: there is no valid record of that position; the message gives the reason.
+        RecordError: the bytes at ``at`` are not a valid record, or the record names another physical offset; the message gives
+            the reason.
     """
     record = decode_record(view, at, check_crc=check_crc)
     if record.commit_log_offset_bytes != physical_offset_bytes:

@@ -13,8 +13,8 @@ lower bounds, because ends only grow and only synced data is recorded.
 
 The first line is replaced atomically and durably. Each later line makes a part of the first line invalid. After ``in_use``, the
 ends are no longer exact, because a broker uses the store. After ``deleted``, the end of that queue no longer counts. The later
-lines are not synced. After a power failure, the file ``abort`` stands for ``in_use``, and the absence of a topic from
-``topics.json`` for the ``deleted`` lines of its queues.
+lines are not synced, so a power failure can remove them. Two other files then give the same information: the file ``abort``
+exists if a broker used the store, and ``topics.json`` does not contain a deleted topic.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ an error.
 
 Bytes below ``dispatched`` are complete records with consume queue units. They do not change unless a crash of the machine cuts
 the log (see ``flint/epochs``); bytes below ``flushed`` also survive that. The state ``CLOSED`` means that ``flushed`` was the
-log's end when FlintMQ last stopped; another broker may have appended to the log since. Without the file, no FlintMQ broker has
-published a feed: a reader can scan the log up to its zeros if the file ``abort`` is absent. See docs/spark-feed.md.
+log's end when FlintMQ last stopped; another broker may have appended to the log since. Bytes below ``confirmed`` have also been
+replicated to a slave, if the broker waits for a slave. If the feed file is absent, no FlintMQ broker has published a feed. A
+reader can then scan the log up to the first bytes that are zero, if the file ``abort`` is absent. See docs/spark-feed.md.
 """
 
 from __future__ import annotations

@@ -60,10 +60,10 @@ class CleanCommitLogService:
 
     Args:
         files: the files of the store.
-        offsets: consumer offsets, for the warning before unread messages are deleted. The offsets in a deleted queue are
-            removed. None if there are no groups.
-        kept_topics: topics whose queues stay if all messages have expired, because a feature of the broker stores queue offsets
-            of these queues.
+        offsets: the consumer offsets of the broker's groups, for the warning before unread messages are deleted. The consumer
+            offsets in a deleted queue are removed. None if the owner of the files has no consumer groups.
+        kept_topics: topics whose queues are kept even if all their messages have expired, because a feature of the broker
+            stores queue offsets of these queues.
     """
 
     def __init__(

@@ -181,7 +181,7 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
         # silent.end() may raise Exit, which is ignored, because the error raised below already ends the command.
         with contextlib.suppress(click.exceptions.Exit):
             silent.end()
-        raise CommandError(f"there is no group {group}; flintmq groups lists all groups")
+        raise CommandError(f"there is no group {group}; the command 'flintmq groups' lists all groups")
     return found
 
 

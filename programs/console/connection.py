@@ -2,9 +2,9 @@
 
 * A connection is closed if a request is incomplete 20 s after the request, or the connection, began.
 * A connection is closed if the browser reads nothing of an answer for 30 s.
-* If 512 connections are open, the connection that has been silent for longest is closed for a new connection.
-* If 128 requests are in progress, a connection whose browser does not send or read is closed for a new request. If there is no
-  connection to close, the new request is answered with 503.
+* If 512 connections are open and a browser opens another one, the connection that has been silent for longest is closed.
+* If 128 requests are in progress and another one arrives, a connection whose browser does not send or read is closed. If each
+  browser sends or reads, the new request is answered with 503.
 """
 
 from __future__ import annotations

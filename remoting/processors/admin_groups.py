@@ -224,8 +224,8 @@ class AdminGroupProcessor(StateProcessor):
     def correction_offsets(self, request: Request) -> Response:
         """Return the smallest consumer offset in each queue of a topic, over all groups except those that the request excludes.
 
-        The request also names a group to compare. In queues in which the compared group's offset is less than this smallest
-        offset, the answer has ``Long.MAX_VALUE`` instead.
+        The request also names one group whose offsets are compared with these smallest offsets. For a queue in which the offset
+        of that group is less than the smallest offset, the answer contains ``Long.MAX_VALUE`` in place of the smallest offset.
         """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)

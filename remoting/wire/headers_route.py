@@ -37,8 +37,8 @@ class GetRouteInfoRequestHeader(CommandHeader, kw_only=True):
 
 
 LEFT_BROKERS: Final = "flintLeftBrokers"
-"""Name of a field in the answer to request 105 that exists only in FlintMQ. The field contains the brokers, separated by ``;``,
-that had the topic and are no longer registered."""
+"""Name of a field in a name server's answer to a request for a topic's route (code 105). Only FlintMQ sends the field. It
+contains the brokers, separated by ``;``, that had the requested topic and are no longer registered."""
 
 
 class BrokerIdentityRequestHeader(CommandHeader, kw_only=True):

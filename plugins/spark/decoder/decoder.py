@@ -103,9 +103,9 @@ class Decoder:
             One row for each record that :attr:`rows` accepts. Use :meth:`batches` if the bodies may be large.
 
         Raises:
-            BadRecordError: there is no record at a position, or with :attr:`verify_crc` a body does not match its CRC. If
-                :attr:`bad_records` is ``skip``, no error is raised. If :attr:`bad_records` is ``keep``, no error is raised for
-                a body.
+            BadRecordError: the bytes at a position are not a record, or with :attr:`verify_crc` a body does not match its CRC.
+                The error is never raised if :attr:`bad_records` is ``skip``. It is not raised for a body that does not match
+                its CRC if :attr:`bad_records` is ``keep``: the message's row is returned.
         """
         rows = self._chosen(buffer, starts, where, first_offset_bytes)
         return self._batch(rows, next(self._runs(rows, _INT64_MAX))[1])

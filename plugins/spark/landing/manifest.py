@@ -175,8 +175,9 @@ def check_source(root: Path, source: LogSource, last: Commit) -> None:
     cut = source.cut_below(last.epoch, last.end_offset_bytes)
     if cut is not None:
         raise LandingError(
-            f"{root}: the log has landed up to position {last.end_offset_bytes}, but a recovery cut it at {cut} since: "
-            "the rows after that position are no longer in the log. Set spark_feed.landing.path to another folder"
+            f"{root}: the log was copied to this landing zone up to position {last.end_offset_bytes}, but a recovery has "
+            f"cut the log at {cut}: the log no longer contains the rows after {cut}. "
+            "Set spark_feed.landing.path to another folder"
         )
 
 

@@ -89,4 +89,6 @@ def _check_topic(options: WriteOptions) -> None:
         if topic is None:
             client.run(client.topics())
         elif not client.run(has(topic)) and not (options.broker_addr is None and client.run(has(AUTO_CREATE_TOPIC))):
-            raise UnknownTopicError(f"{client.where}: there is no topic {topic}; create it, see the option topic")
+            raise UnknownTopicError(
+                f"{client.where}: there is no topic {topic}; create it, or change the option 'topic'"
+            )

@@ -103,7 +103,7 @@ class QueueEdges:
             if lost is not None:
                 left = client.run(client.left(lost))
                 away = f"; {', '.join(left)} had it and left" if left else ""
-                raise UnknownTopicError(f"{client.where}: there is no topic {lost}; see the option subscribe{away}")
+                raise UnknownTopicError(f"{client.where}: there is no topic {lost}; see the option 'subscribe'{away}")
         contacts.silent(silent)
         self._last |= edges
         if remembered:
@@ -199,7 +199,7 @@ class QueueEdges:
         there = set(client.run(client.topics()))
         for topic in new:
             if topic not in there:
-                raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option subscribe")
+                raise UnknownTopicError(f"{client.where}: there is no topic {topic}; see the option 'subscribe'")
 
     def read_of(self, topics: Iterable[str]) -> list[str]:
         """Return the topics that the options of a read choose, sorted."""

@@ -119,7 +119,7 @@ def _message(row: Mapping[str, Any], options: WriteOptions, transaction: str) ->
     # Without the option topic, the topic is in the row, for example in a row that was read from a topic.
     topic = options.topic or row.get("topic")
     if topic is None:
-        raise RowError(f"row {transaction}: topic is null, and there is no option topic")
+        raise RowError(f"row {transaction}: the column 'topic' is null, and the option 'topic' is not set")
     given = dict(row.get("properties") or ())
     own = {column: given.pop(name, None) for name, column in OWN_COLUMNS.items()}
     kept = {name: value for name, value in given.items() if name not in NOT_COPIED and value is not None}

@@ -137,7 +137,7 @@ def test_the_topic_option_of_a_write_overrides_the_topic_column(served: Served) 
 def test_the_error_about_a_missing_topic_names_the_row() -> None:
     """A null in the column 'topic' has no option to fall back to."""
     chosen = WriteOptions.parse({"nameServer": "h:1"})
-    with pytest.raises(RowError, match="row q:0:0:0: topic is null"):
+    with pytest.raises(RowError, match="row q:0:0:0: the column 'topic' is null"):
         list(row_messages([batch(body=[b"a"], topic=[None])], chosen, "q:0:0"))
 
 

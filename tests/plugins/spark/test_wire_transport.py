@@ -307,7 +307,7 @@ def test_consumer_offsets_are_committed_only_with_the_option_commit_group(served
 @pytest.mark.parametrize(
     ("options", "kind", "says"),
     [
-        ({"subscribe": "nope"}, UnknownTopicError, "no topic nope; see the option subscribe"),
+        ({"subscribe": "nope"}, UnknownTopicError, "no topic nope; see the option 'subscribe'"),
         ({"subscribe": TOPIC, "nameServer": "nowhere"}, SparkPluginError, "nameServer nowhere"),
     ],
 )
