@@ -12,7 +12,7 @@ def test_the_client_benchmark_measures_every_stage() -> None:
     assert all(cost_us > 0 for cost_us in found.values())
 
 
-def test_stages_of_the_client_benchmark_return_all_messages() -> None:
+def test_the_stages_of_the_client_benchmark_lose_no_messages() -> None:
     """A stage that loses messages would be measured too fast."""
     works = {name: work for name, (work, _) in stages().items()}
     assert len(works["gathered: results"]()) == MANY  # type: ignore[arg-type]

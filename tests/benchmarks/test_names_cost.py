@@ -16,7 +16,7 @@ WHOLE_MAX_MS = 60.0
 made at a stretch."""
 
 
-def test_the_benchmark_beside_many_topics_and_groups_measures_every_admin_operation() -> None:
+def test_the_benchmark_with_many_topics_and_groups_measures_every_admin_operation() -> None:
     """A benchmark that no longer runs would hide a growing cost."""
     found = measure([20, 40], rounds=2)
     assert [*found] == [20, 40]

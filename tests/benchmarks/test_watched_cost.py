@@ -12,7 +12,9 @@ from . import watched_cost
 from .watched_cost import measure
 
 
-def test_the_benchmark_measures_the_extra_load_of_a_scraped_and_watched_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_measures_the_extra_load_of_metric_scrapes_and_an_open_console_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(watched_cost, "WARM_S", 0)
     found = asyncio.run(measure(topics=4, groups=2, per_s=1_000, seconds=1, rounds=2))
     assert found["load, percent of a core"] > 0

@@ -61,7 +61,7 @@ def test_the_synchronous_module_lists_its_public_names() -> None:
     assert all(hasattr(sync, name) for name in sync.__all__)
 
 
-def test_public_names_equal_those_on_the_compatibility_page() -> None:
+def test_the_public_names_of_flintmq_are_those_listed_in_the_compatibility_documentation() -> None:
     """Users rely on what docs/compatibility.md names: a name that is missing there could go without a word."""
     page = (ROOT / "docs" / "compatibility.md").read_text()
     rows = {
@@ -115,7 +115,7 @@ def test_public_signatures_contain_no_any(name: str) -> None:
         (ProducerOptions, InstanceOptions.__annotations__.keys(), Producer),
     ],
 )
-def test_typed_options_have_every_keyword_parameter_of_the_constructor_that_takes_them(
+def test_the_typed_dict_of_constructor_options_has_every_keyword_parameter_of_the_constructor(
     options: Any, handed_on: Set[str], taken_by: type
 ) -> None:
     """One that is added to a constructor and not to its options is refused by type checkers, where others hand it on."""

@@ -161,7 +161,9 @@ def test_synchronous_clients_raise_the_errors_of_asynchronous_clients(name_serve
         producer.send(sync.Message("T", b""))
 
 
-def test_synchronous_clients_can_share_one_client_instance(name_server: str, topic: str) -> None:
+def test_a_synchronous_producer_and_a_synchronous_admin_client_can_share_a_connection(
+    name_server: str, topic: str
+) -> None:
     """One id and one connection for all clients of a program; closing the second leaves the first its own."""
     with sync.Producer("p", name_server) as producer:
         with sync.AdminClient(client=producer.client) as admin:

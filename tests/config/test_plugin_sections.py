@@ -171,7 +171,7 @@ class TextOrPlace:
     password: str | Place
 
 
-def test_an_error_in_a_section_that_may_also_be_text_names_the_sections_key() -> None:
+def test_an_error_in_a_value_that_can_be_text_or_a_section_names_the_misspelt_key_of_the_section() -> None:
     """A value that is text or a section: with a section only that can be meant, so its misspelt key is what is named."""
 
     text = "my_plugin:\n  password: {evn: X}\n"

@@ -135,13 +135,15 @@ def test_each_log_event_id_is_used_by_a_single_log_call(lines: list[Any]) -> Non
         ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
     ],
 )
-def test_log_calls_without_the_required_form_are_reported_as_faults(found: Any, call: str, fault: str) -> None:
+def test_log_calls_without_a_literal_id_a_literal_text_and_named_values_are_reported(
+    found: Any, call: str, fault: str
+) -> None:
     """The page, and what programs look for, follow from the calls."""
     (line,) = found.lines_of(ast.parse(call), "x.py")
     assert line.faults == () if not fault else line.faults[0].startswith(fault)
 
 
-def test_every_logger_is_an_event_log_or_a_client_log(found: Any) -> None:
+def test_no_module_creates_a_plain_python_logger_instead_of_a_logger_with_event_ids(found: Any) -> None:
     """A plain logger's lines are not escaped, and have no ids."""
     asked = [(maker, name) for maker, name in found.loggers(ROOT) if name.startswith("flintmq.")]
     assert {maker for maker, _name in asked} == {"event_log", "client_log"}
@@ -207,7 +209,9 @@ def test_a_log_record_has_its_event_and_fields_in_every_handler(
         ("90 % of the disk", {}, "90 % of the disk"),
     ],
 )
-def test_a_line_of_an_event_log_has_the_text_of_a_plain_logger(text: str, fields: dict[str, Any], line: str) -> None:
+def test_a_log_line_with_named_values_has_the_same_text_as_the_line_of_a_plain_python_logger(
+    text: str, fields: dict[str, Any], line: str
+) -> None:
     """In the text log the id and the names do not show."""
     stream = io.StringIO()
     handler = OwnOutput()
@@ -288,7 +292,9 @@ def test_a_disabled_log_level_creates_no_log_record(caplog: pytest.LogCaptureFix
     assert not caplog.records
 
 
-def test_an_event_log_that_becomes_a_client_log_limits_its_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logger_limits_its_lines_per_second_even_if_it_was_first_created_without_a_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Modules share loggers; which of them is imported first must not matter."""
     event_log("flintmq.test.shared")
     log = client_log("flintmq.test.shared")

@@ -80,7 +80,7 @@ def words(*lines: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_container_command_serves_passes_its_health_check_and_stops(
+def test_the_container_command_starts_a_broker_that_passes_the_health_check_and_stops_cleanly(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     """The entry point is the program itself, so the signal of a stop reaches it; then nothing is left to recover."""

@@ -259,7 +259,7 @@ def test_the_schema_is_valid_json_schema_of_its_declared_draft() -> None:
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_the_schema_lists_nested_names_and_matches_dotted_and_rocketmq_names_by_pattern() -> None:
+def test_the_schema_has_properties_for_nested_keys_and_patterns_for_dotted_and_rocketmq_names() -> None:
     """Dotted and RocketMQ's names are taken; a list of four hundred names would be no help."""
     schema = json_schema(MODELS)
     assert set(schema["properties"]) == {name for name in (*KEYS, *SECTIONS) if "." not in name} | {"audit", "sink"}
@@ -347,7 +347,7 @@ DIFFERENCES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize("rule", [*BEYOND, *(DIFFERENCES.keys() - BEYOND.keys())])
-def test_each_rule_that_the_schema_cannot_express_has_an_example(rule: str) -> None:
+def test_schema_and_loader_disagree_on_an_example_of_each_rule_that_the_schema_cannot_express(rule: str) -> None:
     """A rule that no file shows would only excuse mistakes."""
     assert rule in BEYOND
     text, taken = DIFFERENCES[rule]

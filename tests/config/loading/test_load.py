@@ -103,7 +103,7 @@ def test_rocketmqs_setting_names_are_accepted_at_the_top_level_and_in_sections()
     assert loaded.origins["pull.property_filter"].line == 1
 
 
-def test_a_rocketmq_flush_interval_sets_both_asynchronous_strategies() -> None:
+def test_a_top_level_rocketmq_flush_interval_applies_with_and_without_the_transient_store_pool() -> None:
     """flushIntervalCommitLog counts with and without the transient store pool."""
     flush = load_text("flushIntervalCommitLog: 123\nflushCommitLogLeastPages: 7").config.flush
     assert (flush.flush_real_time.interval_ms, flush.commit_real_time.flush_interval_ms) == (123, 123)

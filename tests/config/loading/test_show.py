@@ -35,7 +35,7 @@ def test_defaults_written_as_yaml_load_unchanged() -> None:
     assert to_yaml(BrokerConfig(), only_changed=True) == ""
 
 
-def test_to_yaml_with_only_changed_omits_values_equal_to_the_defaults() -> None:
+def test_yaml_output_limited_to_changed_settings_omits_values_equal_to_the_defaults() -> None:
     """Short files are read; long ones are copied."""
     config = load_text("plugins: [a.b:c]\nflush: {group_commit: {interval_ms: 20}}\nbroker: {name: 'on'}").config
     assert to_yaml(config, only_changed=True) == (

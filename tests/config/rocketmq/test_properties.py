@@ -84,7 +84,7 @@ def test_a_large_broker_conf_is_imported() -> None:
     )
 
 
-def test_the_error_about_a_properties_file_names_the_import_command(tmp_path: Path) -> None:
+def test_the_error_about_a_java_properties_file_read_as_yaml_names_the_import_command(tmp_path: Path) -> None:
     """Java separates keys by a blank, too; under another name than ``.conf`` nothing says that it is Java's."""
     file = tmp_path / "settings.txt"
     file.write_text("brokerName moved\nbrokerId 0\n")

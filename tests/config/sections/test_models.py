@@ -39,7 +39,7 @@ DEFAULTS = {
 }
 
 
-def test_the_defaults_of_the_settings_do_not_change() -> None:
+def test_the_default_values_of_important_settings_are_those_of_a_fixed_list() -> None:
     """A default that moves changes every broker that did not write it down."""
     config = BrokerConfig()
     assert {name: KEYS[name].value_of(config) for name in DEFAULTS} == DEFAULTS
@@ -98,7 +98,7 @@ def test_consume_queue_file_sizes_are_rounded_to_whole_units(given: int, stored:
 
 
 @pytest.mark.parametrize(("given", "stored"), [("4", "04"), ("04;16", "04;16"), ("4; 16", "04;16")])
-def test_delete_hours_are_written_with_two_digits(given: str, stored: str) -> None:
+def test_the_hours_at_which_old_files_are_deleted_are_stored_with_two_digits(given: str, stored: str) -> None:
     """YAML authors write 4; RocketMQ's tools expect 04."""
     assert StoreSection(delete_when=given).delete_when == stored
 
@@ -120,7 +120,7 @@ def test_listen_port_is_the_port_of_the_broker_or_of_the_name_server_by_role() -
     assert "brokerName" not in aliases_in("flush")
 
 
-def test_only_rocketmqs_names_of_flush_settings_set_two_keys() -> None:
+def test_no_rocketmq_setting_name_sets_two_keys_except_four_names_of_flush_settings() -> None:
     """A RocketMQ name that sets two keys by accident would make one of them unreachable."""
     doubled = {alias for alias, names in aliases("broker").items() if len(names) > 1}
     intervals = {"flushIntervalCommitLog", "flushCommitLogThoroughInterval"}

@@ -38,7 +38,7 @@ def test_each_message_of_an_append_is_counted_once() -> None:
     assert sum(figures.durable_s.counts) == 1
 
 
-def test_pending_append_samples_are_bounded_and_all_are_counted() -> None:
+def test_the_number_of_appends_waiting_for_the_histograms_is_bounded_and_every_append_is_counted() -> None:
     """Nobody may read the figures for days."""
     stats, figures = BrokerStats(ManualClock()), BatchFigures()
     stats.figures = figures

@@ -287,7 +287,7 @@ def test_a_consumer_registered_before_a_restart_can_unregister_without_a_heartbe
     assert consumers.find("g") is None
 
 
-def test_a_group_with_members_registered_before_a_restart_survives_the_loss_of_its_connections() -> None:
+def test_a_group_keeps_members_registered_before_a_restart_when_a_returned_member_disconnects() -> None:
     """The connection of the one that came back may be lost again."""
     consumers = ConsumerTable(ManualClock())
     consumers.keep(kept("a", "b"))
@@ -299,7 +299,7 @@ def test_a_group_with_members_registered_before_a_restart_survives_the_loss_of_i
     assert info.client_ids == ["b"]
 
 
-def test_the_change_counter_of_consumers_grows_only_if_the_registrations_to_save_change() -> None:
+def test_the_change_counter_of_consumer_registrations_grows_only_when_a_registration_changes() -> None:
     """A heartbeat that says nothing new must not have the file written again."""
     consumers = ConsumerTable(ManualClock())
     a = RecordingChannel()
@@ -345,7 +345,7 @@ def test_a_client_id_used_by_two_processes_is_logged_a_single_time(caplog: pytes
     assert list(consumers.shared_ids()) == []
 
 
-def test_heartbeats_of_two_connections_with_the_same_client_id_are_reported_at_once() -> None:
+def test_a_client_id_used_in_heartbeats_of_two_connections_is_reported_immediately() -> None:
     """No client gives a connection up within a second."""
     consumers = ConsumerTable(ManualClock())
     for address in ("10.0.0.1:1", "10.0.0.2:2"):

@@ -15,7 +15,7 @@ class Log:
     flushed_offset_bytes: int = 0
 
 
-def test_positions_are_not_saved_until_the_log_written_by_then_is_on_disk() -> None:
+def test_delivery_positions_are_saved_only_after_the_delivered_messages_are_on_disk() -> None:
     """Those of the moment are held back; when the log has caught up with that moment, these are written, not newer ones."""
     log = Log(100, 40)
     positions = DurablePositions[int](log)
@@ -30,7 +30,7 @@ def test_positions_are_not_saved_until_the_log_written_by_then_is_on_disk() -> N
     assert positions.ready(2) == 2
 
 
-def test_positions_can_be_saved_at_once_if_the_whole_log_is_on_disk() -> None:
+def test_delivery_positions_can_be_saved_immediately_if_the_whole_log_is_on_disk() -> None:
     """Under group commit every position may be written at once; one that was written is not written again."""
     log = Log(100, 100)
     positions = DurablePositions[int](log)
@@ -40,7 +40,7 @@ def test_positions_can_be_saved_at_once_if_the_whole_log_is_on_disk() -> None:
     assert positions.ready(2) == 2
 
 
-def test_positions_that_waited_for_the_log_are_dropped_once_newer_positions_can_be_saved() -> None:
+def test_delivery_positions_that_wait_for_a_log_flush_are_dropped_when_newer_positions_can_be_saved() -> None:
     """Older positions must not be written over newer ones."""
     log = Log(100, 40)
     positions = DurablePositions[int](log)

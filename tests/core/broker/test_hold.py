@@ -239,7 +239,7 @@ def test_a_held_pull_with_a_large_request_counts_as_several_pulls_against_the_li
         held.hold()
 
 
-def test_the_weight_of_a_held_pull_counts_its_body_header_fields_and_expression() -> None:
+def test_the_size_of_a_held_pull_request_includes_body_header_fields_and_filter_expression() -> None:
     """Its body, its fields and its expression: whatever the sender can make long."""
 
     def weigh(body: bytes = b"", fields: dict[str, str] | None = None, subscription: str | None = None) -> int:

@@ -56,7 +56,7 @@ def header(**fields: Any) -> Any:
     return SimpleNamespace(**plain | fields)
 
 
-def test_a_send_becomes_a_message_with_the_host_and_time_of_its_sender_and_the_cluster() -> None:
+def test_a_send_request_becomes_a_message_with_the_senders_address_and_time_and_the_cluster_name() -> None:
     """Tools show the address and time of the sender, and consumers read the cluster from the properties."""
     message = Intake().single({"KEYS": "k", "TAGS": "a"})
     assert (message.topic, message.queue_id, message.body) == ("T", 2, b"body")
@@ -78,7 +78,9 @@ def test_a_send_becomes_a_message_with_the_host_and_time_of_its_sender_and_the_c
         ("CLUSTER\x01other\x02A\x011\x02", f"A\x011\x02{CLUSTER}", True),
     ],
 )
-def test_the_wait_property_is_removed_and_the_cluster_property_added(text: str, stored: str, waits: bool) -> None:
+def test_messages_are_stored_without_the_wait_property_and_with_the_cluster_property(
+    text: str, stored: str, waits: bool
+) -> None:
     """The bytes are RocketMQ's, and the same whether the property string has been seen before or not."""
     intake = Intake()
     for _ in range(3):
@@ -131,7 +133,7 @@ class Redirect:
         return True
 
 
-def test_an_intake_step_is_called_only_for_messages_with_its_properties_or_topic_prefixes() -> None:
+def test_an_intake_step_is_called_only_for_messages_with_a_property_or_topic_prefix_that_the_step_names() -> None:
     """The rule must also hold for a property string that was seen before, as producers repeat theirs."""
     step = Redirect()
     intake = Intake(step)

@@ -74,7 +74,7 @@ def test_an_intake_step_with_an_empty_topic_prefix_is_called_for_every_message()
     assert every.asked == [("T", None)]
 
 
-def test_intake_steps_refuse_half_messages_before_they_are_stored_and_batches_as_a_whole() -> None:
+def test_an_intake_step_can_refuse_whole_batches_and_half_messages_that_are_not_yet_stored() -> None:
     """A half message is acknowledged before the step that refuses it in the end would be asked."""
     steps: Any = IntakeSteps([Step("A"), Strict("A")])
     with pytest.raises(RefusedError, match="never"):

@@ -82,7 +82,9 @@ def shown(pulled: Found | Empty) -> tuple[str, int, list[bytes]]:
     return pulled.status, pulled.next_queue_offset, [one.body for one in messages]
 
 
-def test_a_pull_below_the_minimum_offset_gets_messages_from_an_older_messages_service(tmp_path: Path) -> None:
+def test_a_pull_below_the_minimum_offset_gets_messages_from_a_plugins_archive_of_deleted_messages(
+    tmp_path: Path,
+) -> None:
     """They count as delivered; the next pull continues behind them, and one at the minimum reads the log."""
     copy = Copy()
 
@@ -95,7 +97,7 @@ def test_a_pull_below_the_minimum_offset_gets_messages_from_an_older_messages_se
     run(tmp_path, copy, live)
 
 
-def test_the_filter_of_a_pull_applies_to_messages_of_an_older_messages_service(tmp_path: Path) -> None:
+def test_the_filter_of_a_pull_applies_to_messages_from_an_archive_of_deleted_messages(tmp_path: Path) -> None:
     """The service knows no subscriptions. If no record passes, the group pulls again from behind them."""
     copy = Copy()
 
@@ -106,7 +108,7 @@ def test_the_filter_of_a_pull_applies_to_messages_of_an_older_messages_service(t
     run(tmp_path, copy, live)
 
 
-def test_a_pull_is_held_while_an_older_messages_service_fetches_records(tmp_path: Path) -> None:
+def test_a_pull_is_held_while_an_archive_of_deleted_messages_fetches_records(tmp_path: Path) -> None:
     """It is held like a pull at the end of a queue, and the service wakes it."""
     copy, woken = Copy(), list[HeldPull]()
 
@@ -123,7 +125,7 @@ def test_a_pull_is_held_while_an_older_messages_service_fetches_records(tmp_path
     run(tmp_path, copy, live)
 
 
-def test_a_pull_gets_offset_too_small_if_no_older_messages_service_has_its_messages(tmp_path: Path) -> None:
+def test_a_pull_gets_offset_too_small_if_the_archive_of_deleted_messages_lacks_the_messages(tmp_path: Path) -> None:
     """None means that the copy begins later: the group continues at the minimum, as without the service."""
     copy = Copy()
 
@@ -137,7 +139,9 @@ def test_a_pull_gets_offset_too_small_if_no_older_messages_service_has_its_messa
 
 
 @pytest.mark.parametrize("spoil", ["other", "damaged", "foreign"])
-def test_wrong_records_from_an_older_messages_service_are_counted_not_delivered(tmp_path: Path, spoil: str) -> None:
+def test_damaged_or_unrequested_records_from_an_archive_of_deleted_messages_are_counted_not_delivered(
+    tmp_path: Path, spoil: str
+) -> None:
     """Bytes that come from far away are checked: their sums, and that they are the messages that were asked for."""
     copy = Copy()
 
@@ -160,7 +164,9 @@ def _damaged(record: bytes) -> bytes:
     return record[:at] + b"?" + record[at + 1 :]
 
 
-def test_an_older_messages_service_with_a_coroutine_read_older_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_an_archive_of_deleted_messages_whose_read_method_is_a_coroutine_is_refused_at_the_start(
+    tmp_path: Path,
+) -> None:
     """A pull cannot await it: the service returns no records at once, and wakes the pull when it has them."""
 
     class Late(Copy):

@@ -131,7 +131,7 @@ def test_a_pull_returns_messages_from_its_queue_offset(at: Outlet) -> None:
         ({"expression": "A"}, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 2, False),
     ],
 )
-def test_a_pull_without_messages_returns_the_next_offset_and_whether_it_may_be_held(
+def test_a_pull_without_messages_returns_the_next_offset_and_whether_the_pull_may_be_held(
     at: Outlet, fields: dict[str, Any], code: int, status: str, next_offset: int, may_wait: bool
 ) -> None:
     """A wait is worth it only if nothing is there yet."""

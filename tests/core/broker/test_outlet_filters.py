@@ -99,7 +99,7 @@ def test_a_compiled_sql92_filter_is_refused_after_sql92_is_switched_off() -> Non
     assert made.of("A", "TAG").matches_tags_code(65)
 
 
-def test_a_sql92_filter_uses_the_bit_map_service_for_its_group_and_a_tag_filter_does_not() -> None:
+def test_a_sql92_filter_uses_the_precomputed_bit_maps_of_the_group_and_a_tag_filter_uses_none() -> None:
     """The service is made after the state of the broker; tag filters do not use it."""
     made, backing = Filters(), Backing()
     plain = made.of("a > 1")

@@ -89,7 +89,7 @@ def as_text(entries: list[tuple[str, str]], last: str) -> str:
 @example([("UNIQ_KEY", "AC11"), ("WAIT", "true"), ("TAGS", "TagA")], "")
 @example([("KEYS", "a b"), ("UNIQ_KEY", "AC11"), ("WAIT", "false"), ("TAGS", "TagA")], "\x02")
 @example([("UNIQ_KEY", "AC11")], "")
-def test_a_cached_ending_of_message_properties_gives_the_same_record_as_full_parsing(
+def test_a_cached_parsed_suffix_of_a_property_string_gives_the_same_record_as_full_parsing(
     entries: list[tuple[str, str]], last: str
 ) -> None:
     text = as_text(entries, last)
@@ -123,7 +123,7 @@ def test_keys_that_differ_between_messages_are_not_taken_from_cached_properties(
     assert put(intake, text).properties_bytes == put(an_intake(), text).properties_bytes
 
 
-def test_properties_of_a_usual_client_message_are_found_by_their_cached_ending() -> None:
+def test_ordinary_client_messages_use_the_cached_parsed_suffix_of_the_property_string() -> None:
     """The cache is worth its memory only if it works for the usual messages of clients."""
     intake = an_intake()
     for key in ("A1", "A2", "A3"):
@@ -141,21 +141,21 @@ class TestWhatStrangersCanMakeItRemember:
 
         return PropertyTails(stored, IntakeSteps()), learnt
 
-    def test_the_number_of_cached_property_endings_is_bounded(self) -> None:
+    def test_the_number_of_cached_property_string_suffixes_is_bounded(self) -> None:
         tails, learnt = self.tails()
         for number in range(property_tails.TAILS_MAX * 10):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")
         assert len(tails) <= property_tails.TAILS_MAX
         assert len(learnt) > property_tails.TAILS_MAX, "then a newcomer was remembered, too"
 
-    def test_property_endings_above_the_length_limit_are_not_cached(self) -> None:
+    def test_property_string_suffixes_above_the_length_limit_are_not_cached(self) -> None:
         tails, _ = self.tails()
         text = f"UNIQ_KEY\x01a\x02x\x01{'v' * property_tails.TAIL_MAX_CHARACTERS}"
         assert tails.look_up(text) is None
         assert tails.look_up(text) is None
         assert len(tails) == 0
 
-    def test_property_endings_that_never_repeat_are_rarely_cached(self) -> None:
+    def test_property_string_suffixes_that_never_repeat_are_rarely_cached(self) -> None:
         tails, learnt = self.tails()
         for number in range(1_000):
             tails.look_up(f"UNIQ_KEY\x01a\x02x\x01{number}")

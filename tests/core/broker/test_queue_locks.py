@@ -43,7 +43,7 @@ def test_locks_expire_after_60_seconds_without_renewal() -> None:
     assert locks.remove_expired() == 0
 
 
-def test_message_queues_decoded_from_json_are_equal() -> None:
+def test_a_message_queue_encoded_as_json_and_decoded_again_is_equal_to_the_original() -> None:
     assert msgspec.json.decode(msgspec.json.encode(Q0), type=MessageQueue) == Q0
 
 

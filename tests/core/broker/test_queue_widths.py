@@ -40,7 +40,7 @@ def test_the_largest_queue_count_of_a_shrunken_topic_is_kept_until_the_topic_exc
     assert topics.widths.queue_ids("unknown") == range(0)
 
 
-def test_former_queue_counts_of_topics_follow_the_masters_table_and_the_queues_on_disk() -> None:
+def test_former_queue_counts_are_kept_when_the_masters_table_shrinks_a_topic_and_include_queues_on_disk() -> None:
     """A slave takes over the table of its master; a start finds queues on disk."""
     topics = TopicConfigManager(None, ManualClock(), {"T": topic(8, 8)})
     other = TopicConfigManager(None, ManualClock(), {"T": topic(4, 4)})

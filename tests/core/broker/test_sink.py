@@ -29,7 +29,7 @@ def sink_of(store: MessageStore) -> tuple[MessageSink, BrokerStats]:
     return MessageSink(store, stats, store.dispatch), stats
 
 
-def test_a_message_put_in_the_sink_is_stored_counted_and_visible_to_consumers(tmp_path: Path) -> None:
+def test_messages_put_into_the_store_are_counted_and_visible_to_consumers(tmp_path: Path) -> None:
     """A caller that forgot one of these would lose a message to consumers, or to the figures."""
     with opened(tmp_path) as store:
         sink, stats = sink_of(store)
@@ -141,7 +141,7 @@ def test_every_flush_status_maps_to_a_response_code(status: FlushStatus) -> None
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("status", list(FlushStatus))
-def test_with_strict_compat_only_a_fenced_store_refuses_a_message_like_rocketmq(
+def test_with_strict_compatibility_unflushed_messages_are_acknowledged_unless_the_store_is_fenced(
     status: FlushStatus, strict: bool
 ) -> None:
     """Answers to 36 and 37 tell in RocketMQ of nothing but a store that takes no more."""
@@ -153,7 +153,7 @@ def test_with_strict_compat_only_a_fenced_store_refuses_a_message_like_rocketmq(
         asyncio.run(acknowledge(CompletedWaiter(status), strict=strict))
 
 
-def test_until_flushed_returns_the_first_flush_status_of_a_waiter() -> None:
+def test_waiting_for_a_flush_returns_the_first_of_two_reported_flush_statuses() -> None:
     """Its callback comes on the flush service's thread, and may come once more than anybody asked."""
 
     async def wait() -> FlushStatus:

@@ -70,7 +70,9 @@ def test_a_send_creates_no_topic_if_its_template_topic_does_not_exist() -> None:
     assert retry == TopicConfig(topic_name="%RETRY%g", read_queue_nums=1, write_queue_nums=1, perm=6)
 
 
-def test_auto_create_off_prevents_topic_creation_even_if_the_file_has_the_template_topic(tmp_path: Path) -> None:
+def test_with_auto_creation_off_no_topic_is_created_even_if_the_topics_file_has_the_template_topic(
+    tmp_path: Path,
+) -> None:
     file = JsonFile(tmp_path / "topics.json")
     manager(file).persist()
     topics = manager(file, auto_create=False)
@@ -326,7 +328,7 @@ def test_the_number_of_topics_that_clients_can_create_is_bounded() -> None:
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in topics
 
 
-def test_subscribers_are_called_for_each_topic_that_leaves_the_table() -> None:
+def test_deletion_callbacks_run_for_each_topic_that_is_deleted_or_missing_from_the_masters_table() -> None:
     """Others remember something of each topic: counters, offsets, filters. A slave's topics leave when its master's do."""
     topics = manager()
     gone: list[str] = []

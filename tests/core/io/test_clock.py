@@ -11,14 +11,14 @@ from flintmq.testing.clock import ManualClock
 from flintmq.testing.seeded_loop import SeededClock, SeededLoop
 
 
-def test_system_and_manual_clocks_measure_work_with_the_timers_of_the_operating_system() -> None:
+def test_system_and_manual_clocks_measure_elapsed_and_cpu_time_with_operating_system_timers() -> None:
     """Hot paths call these functions, so the clocks must offer the system's functions themselves."""
     for clock in (SYSTEM_CLOCK, ManualClock()):
         assert stopwatch_of(clock) is time.perf_counter
         assert thread_time_of(clock) is time.thread_time
 
 
-def test_a_seeded_clock_measures_work_in_simulated_time() -> None:
+def test_the_clock_of_a_seeded_simulation_measures_elapsed_and_cpu_time_in_simulated_time() -> None:
     loop = SeededLoop(Choices(0))
     clock = SeededClock(loop)
 

@@ -79,7 +79,7 @@ def test_a_journal_that_cannot_be_read_raises_a_store_error() -> None:
         journal.read()
 
 
-def test_a_sync_makes_both_journal_files_durable() -> None:
+def test_a_sync_makes_the_older_and_the_newer_journal_file_durable() -> None:
     """Whatever the turn is at that moment; the files' names among it."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)
@@ -102,7 +102,7 @@ def test_a_journal_sync_makes_additions_of_a_previous_process_durable() -> None:
     assert ConfigJournal(PATH, left).read() == ADDITIONS[:1]
 
 
-def test_a_journal_whose_sync_failed_is_unsound_until_the_table_is_written() -> None:
+def test_after_a_failed_sync_a_journal_is_unreliable_until_the_table_file_contains_its_entries() -> None:
     """The kernel may call the pages clean that it could not write; the other file is one that it has not failed for."""
     disk = SimulatedDisk()
     journal = ConfigJournal(PATH, disk)

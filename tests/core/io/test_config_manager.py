@@ -229,7 +229,7 @@ def golden_config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     return next(folder.rglob("config"))
 
 
-def test_config_files_of_a_java_broker_are_rewritten_to_the_byte(golden_config: Path) -> None:
+def test_config_files_of_a_java_broker_are_written_back_byte_for_byte(golden_config: Path) -> None:
     files = sorted(golden_config.glob("*.json*"))
     assert files
     for path in files:

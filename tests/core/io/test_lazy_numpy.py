@@ -17,7 +17,7 @@ def test_importing_the_broker_does_not_import_numpy() -> None:
     assert said_by("import sys, flintmq.programs.broker.broker; print('numpy' in sys.modules)") == "False"
 
 
-def test_lazy_numpy_ready_starts_a_single_import_in_the_background() -> None:
+def test_asking_whether_numpy_is_imported_starts_a_single_import_in_the_background() -> None:
     program = """
 import threading
 from flintmq.core.io import lazy_numpy

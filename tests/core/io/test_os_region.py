@@ -47,7 +47,9 @@ def test_mapped_files_hold_no_file_descriptor(tmp_path: Path) -> None:
         assert (tmp_path / f"{number}").read_bytes()[:11] == b"xxxxxxxxyzx"
 
 
-def test_a_mapped_file_releases_its_descriptor_once_and_can_be_written_later(tmp_path: Path) -> None:
+def test_releasing_the_descriptor_of_a_mapped_file_twice_is_harmless_and_the_file_stays_writable(
+    tmp_path: Path,
+) -> None:
     """The log's newest file keeps one; when it is full that is given back, and what is done later opens the file."""
     before = descriptors()
     (region,) = regions(tmp_path, 1, holds=True)

@@ -32,7 +32,7 @@ class LoopThreads:
         raise NotImplementedError
 
 
-def test_threads_here_returns_the_thread_functions_of_the_running_loop() -> None:
+def test_operating_system_threads_are_used_unless_the_running_event_loop_provides_a_replacement() -> None:
     async def here() -> object:
         return threads_here()
 

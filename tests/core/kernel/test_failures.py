@@ -18,7 +18,7 @@ def part(most: int = 3, owner: PluginOrigin = MINE, *, optional: bool = True, pr
     return Failures(most).of(owner, "flintmq_services", "service 'mine'", optional=optional, provoked=provoked)
 
 
-def test_a_plugin_part_is_switched_off_permanently_at_its_failure_limit() -> None:
+def test_a_plugins_service_is_switched_off_permanently_when_it_reaches_the_failure_limit() -> None:
     made = part(2)
     made.failed(ValueError("no"), "tick")
     assert not made.why_off
@@ -36,7 +36,7 @@ def test_a_plugin_part_is_switched_off_permanently_at_its_failure_limit() -> Non
     [part(0), part(1, optional=False), part(1, BUILT_IN)],
     ids=["no-limit", "essential", "built-in"],
 )
-def test_a_plugin_part_without_a_failure_limit_is_never_switched_off(made: Part) -> None:
+def test_a_plugins_service_without_a_failure_limit_is_never_switched_off(made: Part) -> None:
     for _ in range(100):
         made.failed(ValueError("no"))
     assert made.errors == 100
@@ -44,7 +44,7 @@ def test_a_plugin_part_without_a_failure_limit_is_never_switched_off(made: Part)
 
 
 @pytest.mark.parametrize(("calls_between", "is_off"), [(1, True), (2, True), (3, False)])
-def test_failures_that_clients_cause_switch_a_plugin_part_off_only_if_consecutive(
+def test_a_processor_that_clients_can_make_fail_is_switched_off_only_by_consecutive_failures(
     calls_between: int, is_off: bool
 ) -> None:
     """One client's odd requests must not take a processor from all others."""
@@ -55,7 +55,7 @@ def test_failures_that_clients_cause_switch_a_plugin_part_off_only_if_consecutiv
     assert bool(made.why_off) is is_off
 
 
-def test_a_switched_off_part_is_listed_only_for_the_plugin_that_registered_it() -> None:
+def test_a_service_that_is_switched_off_is_listed_only_for_the_plugin_that_registered_it() -> None:
     failures = Failures(1)
     failures.of(MINE, "flintmq_services", "service 'mine'", optional=True).failed(ValueError("no"))
     assert failures.off(MINE) == ("service mine: failed 1 times, the last time in service 'mine': ValueError: no",)
@@ -107,7 +107,7 @@ def test_an_error_of_a_plugin_even_a_system_exit_is_counted_and_not_raised() -> 
 
 
 @pytest.mark.parametrize(("owner", "calling"), [(MINE, MINE), (BUILT_IN, None)])
-def test_the_plugin_whose_part_is_being_created_is_also_known_in_its_tasks(
+def test_tasks_started_during_the_creation_of_a_plugins_object_are_attributed_to_the_plugin(
     owner: PluginOrigin, calling: PluginOrigin | None
 ) -> None:
     """The plugin must also be known in a task that the part starts."""

@@ -99,7 +99,7 @@ def test_built_in_plugins_are_loaded_without_configuration() -> None:
     assert filter_factory(kernel, "TAG")("*", frozenset()).matches_tags_code(7)
 
 
-def test_a_plugin_replaces_the_built_in_part_of_the_same_name(make_module: MakeModule) -> None:
+def test_a_plugins_dispatcher_replaces_the_built_in_dispatcher_of_the_same_name(make_module: MakeModule) -> None:
     """One line of YAML replaces a part of the broker: that is what the framework is for."""
     module = make_module(REPLACES_TWO + "\nplugin = __import__('sys').modules[__name__]\n")
     kernel = assemble(f"{module}:plugin", builtins=[BuiltIn()])
@@ -108,7 +108,7 @@ def test_a_plugin_replaces_the_built_in_part_of_the_same_name(make_module: MakeM
     assert kernel.registries.dispatchers.pick(f"{module}:plugin/two").owner.name == f"{module}.plugin"
 
 
-def test_the_replacement_of_an_essential_dispatcher_is_essential(make_module: MakeModule) -> None:
+def test_a_dispatcher_that_replaces_a_required_dispatcher_is_itself_required(make_module: MakeModule) -> None:
     """Its author may forget to say so; the store would acknowledge messages nobody can consume."""
     module = make_module(
         "class P:\n    @hookimpl\n    def flintmq_dispatchers(self, register): register('one', print)\n"
@@ -121,7 +121,7 @@ def test_the_replacement_of_an_essential_dispatcher_is_essential(make_module: Ma
         check_dispatchers(kernel.registries, ["two"])
 
 
-def test_parts_with_the_same_name_in_two_plugins_require_a_qualified_name(make_module: MakeModule) -> None:
+def test_dispatchers_with_the_same_name_in_two_plugins_require_a_qualified_name(make_module: MakeModule) -> None:
     body = (
         "class Plugin:\n    @hookimpl\n    def flintmq_dispatchers(self, register):\n        register('two', print)\n"
     )
@@ -132,7 +132,7 @@ def test_parts_with_the_same_name_in_two_plugins_require_a_qualified_name(make_m
     assert kernel.registries.dispatchers.pick(f"{second}.Plugin/two").owner.name == f"{second}.Plugin"
 
 
-def test_the_error_about_an_unknown_part_name_suggests_the_most_similar_name() -> None:
+def test_the_error_about_an_unknown_dispatcher_flush_strategy_or_authenticator_suggests_a_similar_name() -> None:
     kernel = assemble()
     with pytest.raises(PluginError, match=r"'consum_queue' \(dispatchers\); did you mean 'consume_queue'\?"):
         kernel.registries.dispatchers.pick("consum_queue")
@@ -249,7 +249,7 @@ def test_naming_a_plugin_twice_in_the_configuration_is_refused(make_module: Make
         assemble(f"{module}:P", f"{module}:P")
 
 
-def test_two_built_in_parts_with_the_same_name_are_refused() -> None:
+def test_two_built_in_dispatchers_with_the_same_name_are_refused() -> None:
     other = type("Other", (BuiltIn,), {"plugin_name": "other"})()
     with pytest.raises(PluginError, match=r"plugin 'other' \(built-in\): the dispatcher 'one' is registered by"):
         assemble(builtins=[BuiltIn(), other])
@@ -401,7 +401,7 @@ def test_an_error_of_a_built_in_plugin_stops_a_start_but_not_a_running_broker() 
     assert kernel.describe()[0].errors == 2
 
 
-def test_every_registering_hook_has_a_registry_and_every_broker_hook_is_called() -> None:
+def test_every_hook_in_which_plugins_register_objects_has_a_registry_and_every_broker_hook_is_called() -> None:
     """A spec that is documented but never called would be a promise nobody keeps."""
     specs = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     registering = {name for name in specs if not name.startswith("flintmq_broker_")}

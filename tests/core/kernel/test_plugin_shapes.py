@@ -73,7 +73,7 @@ def methods_of(*protocols: type) -> dict[str, Any]:
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_the_methods_required_of_plugin_objects_are_those_of_the_port_protocols(
+def test_the_methods_required_of_plugin_objects_are_those_of_the_plugin_interface_classes(
     shape: Shape, needed: type, optional: tuple[type, ...]
 ) -> None:
     assert dict(shape.methods) == methods_of(needed)
@@ -93,7 +93,7 @@ def test_a_default_request_processor_without_a_valid_handle_method_is_refused(ma
     assert said.startswith(f"a Odd; {wrong}") if wrong else not said
 
 
-def test_every_registering_hook_has_a_check_of_the_registered_objects() -> None:
+def test_every_hook_in_which_plugins_register_objects_has_a_check_of_the_registered_objects() -> None:
     registering = {name for name in vars(FlintSpecs) if name.startswith("flintmq_")}
     hooks = {registry.shape.hook for registry in vars(Registries()).values()}
     assert hooks <= registering

@@ -8,7 +8,7 @@ from flintmq.core.log.watermarks import Watermarks
 
 
 @pytest.mark.parametrize(("synchronous", "readable"), [(True, 100), (False, 200)])
-def test_the_readable_position_is_the_flushed_or_committed_position_by_strategy(
+def test_the_flush_mode_decides_whether_messages_are_readable_when_committed_or_when_flushed(
     synchronous: bool, readable: int
 ) -> None:
     """Consumers must not read a message that a crash can still remove under a synchronous strategy."""

@@ -280,7 +280,7 @@ def as_row(request: DispatchRequest) -> tuple[object, ...]:
 @given(LOGS)
 @example([PLAIN] * 50)
 @settings(max_examples=examples(100))
-def test_columns_read_from_the_log_have_the_values_of_the_dispatch_requests(specs: list[Spec]) -> None:
+def test_arrays_of_record_fields_read_from_the_log_have_the_values_of_the_dispatch_requests(specs: list[Spec]) -> None:
     """Every field, every key, in order, and up to the same place."""
     log = log_of(image_of(specs))
     columns = list(log.columns(0, log.queue.files[-1].start + FILE_BYTES))
@@ -290,7 +290,7 @@ def test_columns_read_from_the_log_have_the_values_of_the_dispatch_requests(spec
     assert all(list(part.key_row) == sorted(part.key_row) for part in columns)
 
 
-def test_columns_read_from_the_log_end_at_the_last_whole_record_before_the_limit() -> None:
+def test_arrays_of_record_fields_read_from_the_log_end_at_the_last_whole_record_before_the_limit() -> None:
     """A slave may have acknowledged half a record: it is not read."""
     log = log_of(image_of([PLAIN] * 3))
     second = next(log.requests(0, 1)).message_size_bytes * 2
@@ -298,7 +298,7 @@ def test_columns_read_from_the_log_end_at_the_last_whole_record_before_the_limit
         assert sum(map(len, log.columns(0, end))) == rows
 
 
-def test_columns_can_be_read_from_the_middle_of_a_log_file() -> None:
+def test_arrays_of_record_fields_can_be_read_from_the_middle_of_a_log_file() -> None:
     """A start goes on where queues end."""
     log = log_of(image_of([PLAIN] * 60))
     places = [request.commit_log_offset_bytes for request in log.requests(0, 2 * FILE_BYTES)]
@@ -306,7 +306,7 @@ def test_columns_can_be_read_from_the_middle_of_a_log_file() -> None:
     assert found == places[7:-1]
 
 
-def test_columns_read_from_the_log_stay_valid_after_the_log_file_is_closed() -> None:
+def test_arrays_of_record_fields_read_from_the_log_stay_valid_after_the_log_file_is_closed() -> None:
     """A file whose map is still in use cannot be closed."""
     log = log_of(image_of([PLAIN] * 10))
     columns = next(log.columns(0, FILE_BYTES))

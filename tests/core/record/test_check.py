@@ -27,7 +27,7 @@ PLACE = 4_096
         (RecordFields(crc=1), "body has CRC"),
     ],
 )
-def test_each_condition_that_makes_bytes_no_valid_record_has_a_reason(fields: RecordFields, why: str) -> None:
+def test_the_error_about_an_invalid_record_states_the_reason(fields: RecordFields, why: str) -> None:
     """An operator reads the reason in the log, and a slave's in the error that names its master."""
     with pytest.raises(RecordError, match=why):
         check_record(memoryview(fields.encode(PLACE)), 0, PLACE)
@@ -41,7 +41,7 @@ def test_a_record_that_does_not_lie_at_its_stored_physical_offset_is_refused() -
         check_record(raw, 0, PLACE + 1)
 
 
-def test_half_messages_need_no_topic_queue_or_queue_offset() -> None:
+def test_a_half_message_is_valid_without_a_topic_a_queue_id_or_a_queue_offset() -> None:
     """Fillers have no topic, and half messages no queue offset."""
     for fields in (RecordFields(topic=b""), RecordFields(queue_id=-1), RecordFields(queue_offset=-1)):
         raw = memoryview(_prepared(fields).encode(PLACE))
@@ -101,7 +101,7 @@ def test_the_number_of_topics_remembered_by_the_record_check_is_bounded(monkeypa
         assert len(check._topics) <= 2
 
 
-def test_an_invalid_topic_name_has_a_reason() -> None:
+def test_the_check_of_topic_names_returns_an_error_text_only_for_an_invalid_name() -> None:
     """Its queues could have no folder."""
     assert why_no_topic("Orders") == ""
     assert why_no_topic("..")

@@ -20,7 +20,7 @@ def values(columns: RecordColumns) -> list[tuple[object, ...]]:
     return [*zip(topics, rows, strict=True), *keys]
 
 
-def test_columns_made_of_dispatch_requests_equal_columns_read_from_the_log(tmp_path: Path) -> None:
+def test_arrays_of_record_fields_built_from_dispatch_requests_equal_those_read_from_the_log(tmp_path: Path) -> None:
     """A dispatcher that works with columns must not care where a batch comes from."""
     lazy_numpy.load()
     sent = [
@@ -59,7 +59,7 @@ def test_dispatch_requests_of_a_batch_send_are_created_on_demand(tmp_path: Path)
         assert list(one.requests_of({("B", 1)})) == requests[1:6]
 
 
-def test_a_record_batch_of_single_messages_has_its_dispatch_requests_at_once() -> None:
+def test_a_record_batch_of_single_messages_needs_no_conversion_to_dispatch_requests() -> None:
     """Dispatchers must not take the slower path of batch sends for single records."""
     requests = sample_requests(3)
     one = RecordBatch.of_units(requests)
@@ -67,7 +67,7 @@ def test_a_record_batch_of_single_messages_has_its_dispatch_requests_at_once() -
     assert one.units() is one.requests() is requests
 
 
-def test_an_empty_record_batch_has_no_requests_columns_or_queues() -> None:
+def test_an_empty_record_batch_contains_no_records_and_no_queues() -> None:
     """A dispatcher that is handed nothing must not have to ask first."""
     empty = RecordBatch.of_requests([])
     assert (len(empty), empty.begin_offset_bytes, empty.end_offset_bytes) == (0, 0, 0)

@@ -169,7 +169,9 @@ STORED = st.lists(
 @example(["TAGS\x01UNIQ_KEY\x01A"], 2)
 @example(["UNIQ_KEY\x01ü"], 2)
 @example(["UNIQ_KEY\x01A\x02TAGS\x01B", "UNIQ_KEY\x01B\x02TAGS\x01A"], 1)
-def test_the_index_columns_of_a_batch_have_each_messages_tags_keys_and_uniq_key(texts: list[str], times: int) -> None:
+def test_bulk_parsing_returns_the_properties_tags_keys_and_uniq_key_of_each_message(
+    texts: list[str], times: int
+) -> None:
     """Messages that are alike are taken apart once; whatever lies between their keys, nobody may be given another's."""
     texts = texts * times
     expected = [string_to_properties(text) for text in texts]
@@ -226,7 +228,9 @@ def test_a_nul_byte_in_the_properties_shared_by_a_batch_is_found() -> None:
 
 
 @pytest.mark.parametrize(("tag", "remembered"), [("t", 1), ("t" * 600, 0)])
-def test_the_parsed_property_text_around_unique_keys_is_cached_only_if_short(tag: str, remembered: int) -> None:
+def test_parsed_properties_that_the_messages_of_a_batch_share_are_cached_only_if_short(
+    tag: str, remembered: int
+) -> None:
     """Its length is the client's choice: a thousand long ones would be megabytes."""
     behind = f"\x02TAGS\x01{tag}\x02KEYS\x01k of {tag}".encode()
     properties_module._tags_and_keys.cache_clear()
@@ -239,7 +243,7 @@ def test_the_parsed_property_text_around_unique_keys_is_cached_only_if_short(tag
 
 @pytest.mark.parametrize("text", ["TAGS\x01t{0}", "TAGS\x01t{0}\x02KEYS\x01k{1}", "KEYS\x01k\x02UNIQ_KEY\x01{1:05}"])
 @pytest.mark.parametrize("count", [1, 255, 256, 700])
-def test_index_columns_of_a_batch_computed_in_steps_equal_those_computed_at_once(count: int, text: str) -> None:
+def test_the_tags_and_keys_of_a_batch_are_the_same_whether_parsed_in_parts_or_as_a_whole(count: int, text: str) -> None:
     """The index must not depend on how many messages the broker dispatches together."""
     all_stored = [text.format(number % 3, number).encode() for number in range(count)]
     stored = AlikeProperties.found_in(all_stored) or all_stored
@@ -395,7 +399,7 @@ def test_a_batch_with_a_delayed_message_is_recognized(name: str, alike: bool) ->
     assert may_wait(stored if alike else list(stored))
 
 
-def test_batch_items_of_different_sizes_are_decoded_if_their_mean_size_is_an_integer() -> None:
+def test_batch_items_of_different_sizes_are_decoded_if_the_total_is_a_multiple_of_the_first_size() -> None:
     """Their lengths come out even. The second was taken for what the first one's lengths say, and swallowed the third."""
     properties = b"UNIQ_KEY\x01%032d\x02WAIT\x01true"
     alone = BatchItem(0, b"x", properties % 2).size_bytes

@@ -22,7 +22,7 @@ def test_a_deletion_record_names_its_topic() -> None:
     assert deleted_topic(record) == "Orders"
 
 
-def test_an_ordinary_message_in_the_deletion_topic_deletes_nothing() -> None:
+def test_an_ordinary_message_in_the_topic_for_deletion_records_deletes_nothing() -> None:
     """A RocketMQ broker lets its clients send there, but gives them no way to set the preparedOffset."""
     asked = message(DELETED_TOPIC, 0, REAL_TOPIC="Orders")
     head, body, tail, properties = encode_record(asked, record_size(asked), 0, 0, 8)
@@ -32,7 +32,9 @@ def test_an_ordinary_message_in_the_deletion_topic_deletes_nothing() -> None:
 @pytest.mark.parametrize(
     ("queue_offset", "end", "again"), [(0, 0, False), (5, 5, False), (7, 5, False), (0, 5, True), (4, 5, False)]
 )
-def test_a_queue_begins_again_only_with_a_record_at_queue_offset_0(queue_offset: int, end: int, again: bool) -> None:
+def test_only_a_record_at_queue_offset_0_restarts_a_queue_that_already_has_messages(
+    queue_offset: int, end: int, again: bool
+) -> None:
     """At its end it goes on, beyond the end messages are missing, and any other offset may be a bit that flipped."""
     assert begins_again(queue_offset, end) is again
 

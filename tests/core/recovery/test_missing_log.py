@@ -135,7 +135,9 @@ def test_a_store_without_messages_starts_without_a_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"\0" * 200, b"\xff" * 200])
-def test_a_crash_can_lose_the_log_file_before_a_log_file_without_records(first_bytes: bytes) -> None:
+def test_a_missing_log_file_is_explained_by_a_crash_if_the_next_log_file_contains_no_records(
+    first_bytes: bytes,
+) -> None:
     """The one before it may be lost, unless nothing can be."""
     assert may_be_lost(LastStop.CRASHED, 2**62, None, FILE_BYTES, memoryview(first_bytes))
     assert not may_be_lost(LastStop.KILLED, 2**62, None, FILE_BYTES, memoryview(first_bytes))
@@ -200,7 +202,7 @@ def test_a_store_recovers_from_a_power_cut_after_the_clock_was_set_back(is_noted
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_after_a_crash_log_files_written_since_the_last_recorded_stop_may_be_missing(is_noted: bool) -> None:
+def test_log_files_written_after_the_last_clean_stop_may_be_missing_after_a_crash(is_noted: bool) -> None:
     """It did not sync before it dispatched, whatever the strategy was before that stop."""
     noted = Ends(log_end=FILE_BYTES, is_synchronous=True, is_stop=is_noted)
     with contextlib.nullcontext() if is_noted else pytest.raises(StoreFormatError):

@@ -290,7 +290,7 @@ def test_the_largest_batch_is_dispatched_in_several_turns_of_the_event_loop(tmp_
 
 @given(st.lists(members(), min_size=1, max_size=3), st.data())
 @example([[message(uniq_key="A"), message(uniq_key="B")]], None)
-def test_a_part_of_a_batch_send_has_the_dispatch_requests_and_keys_of_its_messages(
+def test_a_slice_of_a_stored_batch_has_the_positions_sizes_and_keys_of_the_messages_in_the_slice(
     tmp_path_factory: pytest.TempPathFactory, found: list[Members], data: st.DataObject | None
 ) -> None:
     """Where a turn or the ceiling ends within a batch, its rest is dispatched later."""

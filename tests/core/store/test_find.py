@@ -120,7 +120,7 @@ def test_a_key_query_finds_the_same_messages_as_a_search_of_all_messages(
                 assert few == everything[len(everything) - len(few) :]
 
 
-def test_a_key_query_returns_the_last_time_and_offset_of_the_index(tmp_path: Path) -> None:
+def test_a_key_query_returns_the_store_time_and_physical_offset_of_the_last_indexed_message(tmp_path: Path) -> None:
     """The answer to a query carries the index's last time and offset."""
     clock = ManualClock(START_MS)
     with opened(tmp_path, clock=clock) as store:

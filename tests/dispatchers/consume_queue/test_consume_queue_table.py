@@ -123,7 +123,7 @@ def test_a_batch_dispatched_again_after_a_full_disk_repeats_no_queue_unit(
     queues.close()
 
 
-def test_the_first_file_of_a_queue_is_removed_if_it_cannot_be_filled_to_its_start(tmp_path: Path) -> None:
+def test_a_queues_first_file_is_removed_if_the_units_before_the_first_message_cannot_be_filled(tmp_path: Path) -> None:
     """Left there half filled, the queue would begin at the wrong offset."""
     disk = FaultyDisk()
     queues = ConsumeQueueTable(disk, tmp_path, 200_000)

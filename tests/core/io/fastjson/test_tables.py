@@ -25,13 +25,15 @@ def _check(rows: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(NAMES, st.builds(TopicConfig, topic_name=NAMES, order=st.booleans()), max_size=5))
-def test_the_table_writer_gives_the_same_text_as_the_general_writer(rows: dict[str, TopicConfig]) -> None:
+def test_json_of_a_table_encoded_in_pieces_equals_the_json_of_the_table_encoded_as_a_whole(
+    rows: dict[str, TopicConfig],
+) -> None:
     """Names of old files, and of files that somebody has edited, may hold anything."""
     _check(rows)
 
 
 @pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1700])
-def test_table_pieces_join_to_valid_json_for_any_number_of_rows(count: int) -> None:
+def test_the_json_pieces_of_a_table_join_to_valid_json_for_any_number_of_rows(count: int) -> None:
     """No comma is missing or too many where one piece ends."""
     _check({f"g{number}": SubscriptionGroupConfig(group_name=f"g{number}") for number in range(count)})
 

@@ -50,7 +50,7 @@ def asked(code: int, ext_fields: dict[str, str] | None = None, flag: int = 0) ->
     return Request(None, code, 1, flag, 0, "JAVA", 0, ext_fields, b"")  # type: ignore[arg-type]
 
 
-def test_a_handler_declaration_has_every_property_of_its_request_codes() -> None:
+def test_a_handlers_declaration_has_header_pool_access_rule_auditing_and_summary_of_each_request_code() -> None:
     """In the order of definition, with the first paragraph of the docstring in one line."""
     mix, *look = declared_by(Paint)
     assert mix == RequestDeclaration(
@@ -77,7 +77,7 @@ def test_an_overriding_handler_replaces_the_request_codes_of_the_parent_class() 
     assert sorted(Spray().handlers()) == [20_001, 20_004]
 
 
-def test_a_plugin_handler_of_a_built_in_request_code_keeps_its_access_rule() -> None:
+def test_a_plugins_handler_of_a_built_in_request_code_keeps_the_access_rule_of_the_built_in_handler() -> None:
     """A plugin that replaces a built-in handler must not open the code to everybody."""
     built_in = RequestDeclaration(17, ConsumerGroupRequestHeader, needs=ADMIN, audited=True)
     taken = RequestDeclaration(17, pool="mine").under(built_in)
