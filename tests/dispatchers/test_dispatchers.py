@@ -122,12 +122,12 @@ PASSES_THE_KIT: dict[str, Callable[[], None]] = {
 
 
 @pytest.mark.parametrize("name", PASSES_THE_KIT)
-def test_built_in_dispatchers_pass_the_dispatcher_kit(name: str) -> None:
+def test_built_in_dispatchers_pass_the_test_kit_for_dispatchers(name: str) -> None:
     """Authors are told to run it: what the house does itself must not be an exception to it."""
     PASSES_THE_KIT[name]()
 
 
-def test_every_built_in_dispatcher_is_tested_with_the_dispatcher_kit() -> None:
+def test_every_built_in_dispatcher_is_tested_with_the_test_kit_for_dispatchers() -> None:
     """A new one is run through the kit as well."""
     kernel = Kernel.assemble((), BUILTIN_PLUGINS, use_entry_points=False)
     for info in kernel.describe():
@@ -136,14 +136,14 @@ def test_every_built_in_dispatcher_is_tested_with_the_dispatcher_kit() -> None:
             assert kind != "dispatcher" or name in PASSES_THE_KIT
 
 
-def test_sample_records_of_the_dispatcher_kit_have_three_bit_maps() -> None:
+def test_sample_records_of_the_test_kit_for_dispatchers_have_three_different_filter_bit_maps() -> None:
     """Otherwise it would say nothing about them: none, of one group, of the other."""
     made = ObservedBitMaps()
     made.dispatch(sample_batch())
     assert len(set(made.maps.values())) == 3
 
 
-def test_the_spark_feed_counts_records_written_after_the_log_was_cut() -> None:
+def test_the_spark_feed_counts_records_written_after_a_truncation_of_the_commit_log() -> None:
     """Other records lie where the log was cut: readers of the feed are told of them."""
     made, requests = SparkFeed(Publisher()), sample_requests()
     made.dispatch(RecordBatch.of_requests(requests))
@@ -308,12 +308,14 @@ class CatchesUpInSilence(Promises):
         (IsACoroutine, "dispatch returns nothing"),
     ],
 )
-def test_the_dispatcher_kit_fails_on_each_planted_bug(dispatcher: Callable[[], Rows], rule: str) -> None:
+def test_the_test_kit_for_dispatchers_fails_on_each_deliberately_broken_dispatcher(
+    dispatcher: Callable[[], Rows], rule: str
+) -> None:
     with pytest.raises(KitFailure, match=rule):
         check_dispatcher(dispatcher, observe=lambda made: made.rows)
 
 
-def test_the_dispatcher_kit_can_check_a_dispatcher_without_observing_its_output() -> None:
+def test_the_test_kit_for_dispatchers_works_without_a_function_that_reads_the_dispatchers_output() -> None:
     check_dispatcher(Rows, observe=lambda made: made.rows)
     check_dispatcher(Promises, observe=lambda made: made.rows)
     blind: Callable[[], CommitLogDispatcher] = Rows

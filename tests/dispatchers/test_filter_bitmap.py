@@ -22,7 +22,7 @@ def filters(**by_group: str) -> ConsumerFilterManager:
     return made
 
 
-def test_a_bit_map_has_the_positions_of_groups_whose_filter_matches() -> None:
+def test_the_filter_bit_map_of_a_record_has_the_bits_of_exactly_the_groups_whose_filter_matches() -> None:
     """All bits of a group whose filter fits, and of no other."""
     known = filters(big="a > 5", small="a < 5", unfit="a = 5 OR b > 1")
     batch = [request("T", a="9"), request("T", a="1", b="x"), request("U", a="9"), request("T", a="7"), request("T")]

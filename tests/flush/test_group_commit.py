@@ -48,7 +48,7 @@ def test_a_single_sync_completes_all_waiters_that_it_covers(
     assert service.statistics().waiters == 50
 
 
-def test_a_round_of_group_commit_syncs_all_files_up_to_the_waiters(
+def test_a_group_commit_round_syncs_every_log_file_up_to_the_position_for_which_a_waiter_waits(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """A flush call handles one file, and RocketMQ tries only twice."""
@@ -129,7 +129,9 @@ def test_a_round_without_waiters_syncs_dirty_pages(service: GroupCommit, log: Fa
     assert service.wait_s(clock.monotonic_s()) == pytest.approx(0.010)
 
 
-def test_a_failed_sync_fences_all_waiters_permanently(service: GroupCommit, log: FakeLog, clock: ManualClock) -> None:
+def test_after_a_failed_sync_no_present_or_later_waiter_is_ever_acknowledged(
+    service: GroupCommit, log: FakeLog, clock: ManualClock
+) -> None:
     """After a failed sync the kernel may call lost pages clean: a second try would lie.
 
     See docs/internals/reliability.md, Acknowledgements.
@@ -277,7 +279,7 @@ def test_pending_waiters_are_completed_by_log_position_and_not_in_order_of_arriv
     assert len(waiters) == 0
 
 
-def test_closing_the_list_of_pending_waiters_fences_present_and_later_waiters() -> None:
+def test_after_the_list_of_pending_waiters_is_closed_no_present_or_later_waiter_is_acknowledged() -> None:
     waiters = PendingWaiters()
     left = waiters.add(100, 9.0)
     assert waiters.close() == 1

@@ -221,7 +221,9 @@ SYNCHRONOUS_BUGS = [
 
 
 @pytest.mark.parametrize(("service", "rule"), SYNCHRONOUS_BUGS, ids=lambda value: getattr(value, "__name__", None))
-def test_the_flush_kit_finds_a_broken_synchronous_service(service: type[GroupCommit], rule: str) -> None:
+def test_the_test_kit_for_flush_services_finds_a_broken_synchronous_service(
+    service: type[GroupCommit], rule: str
+) -> None:
     with pytest.raises(KitFailure) as caught:
         check_flush_service(service, settings=GROUP, synchronous=True, timeout_s=0.05)
     assert re.search(rule, str(caught.value)), caught.value
@@ -258,7 +260,9 @@ class StopsDirty(FlushRealTime):
         (StopsDirty, "stop makes everything durable"),
     ],
 )
-def test_the_flush_kit_finds_a_broken_asynchronous_service(service: type[FlushRealTime], rule: str) -> None:
+def test_the_test_kit_for_flush_services_finds_a_broken_asynchronous_service(
+    service: type[FlushRealTime], rule: str
+) -> None:
     with pytest.raises(KitFailure, match=rule):
         check_flush_service(service, settings=REAL_TIME, synchronous=False)
 
@@ -278,7 +282,9 @@ class ForgetsItsFailure(CommitRealTime):
     ("service", "rule"),
     [(CommitsOnlyFullFiles, "synced|committed"), (ForgetsItsFailure, "FENCED")],
 )
-def test_the_flush_kit_finds_a_broken_commit_service(service: type[CommitRealTime], rule: str) -> None:
+def test_the_test_kit_for_flush_services_finds_a_broken_commit_service(
+    service: type[CommitRealTime], rule: str
+) -> None:
     with pytest.raises(KitFailure, match=rule):
         check_flush_service(service, settings=COMMIT, synchronous=False, pool_factory=AnonymousBufferPool)
 
@@ -323,6 +329,8 @@ class KeepsStaleBytes:
         (KeepsStaleBytes, "last borrower wrote is not readable"),
     ],
 )
-def test_the_pool_kit_finds_a_broken_pool(pool: Callable[[int, int], TransientStorePool], rule: str) -> None:
+def test_the_test_kit_for_transient_store_pools_finds_a_broken_pool(
+    pool: Callable[[int, int], TransientStorePool], rule: str
+) -> None:
     with pytest.raises(KitFailure, match=rule):
         check_transient_store_pool(pool)

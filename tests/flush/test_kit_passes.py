@@ -14,7 +14,7 @@ from flintmq.testing.pool_kit import check_transient_store_pool
 FAST_REAL_TIME = FlushRealTimeSection(interval_ms=2, least_pages=4, thorough_interval_ms=5)
 
 
-def test_group_commit_passes_the_flush_kit() -> None:
+def test_group_commit_passes_the_test_kit_for_flush_services() -> None:
     check_flush_service(
         GroupCommit,
         settings=GroupCommitSection(sync_flush_timeout_ms=100, interval_ms=2),
@@ -23,15 +23,15 @@ def test_group_commit_passes_the_flush_kit() -> None:
     )
 
 
-def test_flush_real_time_at_a_timed_interval_passes_the_flush_kit() -> None:
+def test_the_real_time_flush_service_with_a_timed_interval_passes_the_test_kit_for_flush_services() -> None:
     check_flush_service(FlushRealTime, settings=FAST_REAL_TIME, synchronous=False)
 
 
-def test_flush_real_time_woken_by_appends_passes_the_flush_kit() -> None:
+def test_the_real_time_flush_service_woken_by_appends_passes_the_test_kit_for_flush_services() -> None:
     check_flush_service(FlushRealTime, settings=attrs.evolve(FAST_REAL_TIME, timed=False), synchronous=False)
 
 
-def test_commit_real_time_passes_the_flush_kit() -> None:
+def test_the_real_time_commit_service_passes_the_test_kit_for_flush_services() -> None:
     settings = CommitRealTimeSection(
         interval_ms=2,
         thorough_interval_ms=4,
@@ -42,5 +42,5 @@ def test_commit_real_time_passes_the_flush_kit() -> None:
     check_flush_service(CommitRealTime, settings=settings, synchronous=False, pool_factory=AnonymousBufferPool)
 
 
-def test_the_transient_store_pool_passes_its_kit() -> None:
+def test_the_built_in_transient_store_pool_passes_the_test_kit_for_transient_store_pools() -> None:
     check_transient_store_pool(AnonymousBufferPool)

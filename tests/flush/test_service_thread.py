@@ -28,7 +28,7 @@ class Counting(ServiceThread):
         self.finished += 1
 
 
-def test_a_flush_thread_runs_a_round_for_each_wakeup_and_finishes_once() -> None:
+def test_a_flush_thread_runs_a_round_for_each_wakeup_and_the_final_work_once_if_stopped_twice() -> None:
     thread = Counting()
     thread.start()
     thread.start()

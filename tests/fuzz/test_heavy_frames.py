@@ -63,7 +63,9 @@ CLOSE: Final = {"marks of a delay again and again"}
 
 
 @pytest.mark.parametrize("name", first(BATCHES.keys() - MANY_KEYS - CLOSE, BATCHES))
-def test_the_heaviest_batches_take_at_most_50_ms_per_loop_turn(name: str, tmp_path: Path) -> None:
+def test_the_most_expensive_message_batches_block_the_event_loop_for_at_most_50_ms_at_a_time(
+    name: str, tmp_path: Path
+) -> None:
     """4 MiB of whatever costs most per byte: no turn of the loop takes more than 50 ms of processor time, up to the last entry
     of the index. The best of some tries counts: the machine has other work."""
     frame = encode_command(
@@ -102,7 +104,7 @@ def test_the_heaviest_batches_take_at_most_50_ms_per_loop_turn(name: str, tmp_pa
     assert min(tries) < SLOW_S, [f"{one * 1000:.0f} ms" for one in tries]
 
 
-def test_sends_after_a_heavy_batch_keep_their_order(tmp_path: Path) -> None:
+def test_sends_after_a_large_message_batch_are_stored_in_the_order_in_which_they_were_sent(tmp_path: Path) -> None:
     """It is worked off over several turns of the loop; whoever sent more is still stored in the order of his sending, and so is
     everybody whose sends do not fit into a turn."""
     body = encode_batch(BATCHES["bodies"])
@@ -136,7 +138,7 @@ def test_sends_after_a_heavy_batch_keep_their_order(tmp_path: Path) -> None:
     assert offsets == [start + more for start in (first, second) for more in (0, MEMBERS, MEMBERS + 1, MEMBERS + 2)]
 
 
-def test_an_error_while_splitting_a_heavy_batch_refuses_only_that_batch(
+def test_an_error_while_a_large_batch_is_checked_refuses_only_the_batch_and_sends_read_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is found out between two turns, where no caller is left to hear of it."""

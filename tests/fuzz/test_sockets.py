@@ -39,7 +39,9 @@ def outcome(address: str, data: bytes) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_mutated_requests_over_sockets_are_answered_or_closed(fuzz_frames: int, fuzz_seed: int, tmp_path: Path) -> None:
+def test_after_mutated_requests_a_server_answers_the_next_request_or_closes_the_connection(
+    fuzz_frames: int, fuzz_seed: int, tmp_path: Path
+) -> None:
     """A broker and a name server in threads of their own, reading what really comes in one read."""
     mutants = Mutants(fuzz_seed, seeds())
     config = load_config(

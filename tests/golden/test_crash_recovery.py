@@ -268,7 +268,9 @@ def index_files(files: dict[str, bytes]) -> list[bytes]:
     return [raw for name, raw in sorted(files.items()) if name.startswith("index")]
 
 
-def test_a_queue_cut_by_a_clean_start_has_no_stale_units(crash: Any, tmp_path: Path) -> None:
+def test_a_start_without_an_abort_file_zeroes_queue_units_whose_records_the_log_has_lost(
+    crash: Any, tmp_path: Path
+) -> None:
     """The log lost its last record without a crash being noticed; its unit must not be taken for the next record's."""
     root, recovered = crashed(crash, "clean-flag-torn", tmp_path)
     crash.open(root).close()

@@ -35,7 +35,7 @@ def repair(root: Path) -> None:
     rebuild(root, config, DELAY_LEVEL_MS, damaged=has_damage(StoreFiles(root), config))
 
 
-def test_the_doctor_finds_a_clean_store_of_rocketmq_sound(clean: Any, tmp_path: Path) -> None:
+def test_verifying_a_clean_store_of_rocketmq_reports_no_findings(clean: Any, tmp_path: Path) -> None:
     """The counts of records, units and entries equal those of the dump."""
     report = verify(StoreFiles(clean.unpack(tmp_path)), DELAY_LEVEL_MS)
     assert report.findings == []
@@ -44,7 +44,9 @@ def test_the_doctor_finds_a_clean_store_of_rocketmq_sound(clean: Any, tmp_path: 
     assert report.units == sum(len(units) for units in clean.dump["consumequeue"].values())
 
 
-def test_the_doctor_finds_a_wrong_extension_unit(load_golden: Any, tmp_path: Path) -> None:
+def test_verifying_a_store_reports_a_wrong_unit_of_a_consume_queue_extension_file(
+    load_golden: Any, tmp_path: Path
+) -> None:
     """Its tags code decides which messages a group gets."""
     root = load_golden("store-cqext").unpack(tmp_path)
     path = next((root / "consumequeue_ext").rglob("0" * 20))
@@ -59,7 +61,9 @@ def test_the_doctor_finds_a_wrong_extension_unit(load_golden: Any, tmp_path: Pat
     assert not verify(StoreFiles(root), DELAY_LEVEL_MS).is_sound
 
 
-def test_the_doctor_explains_an_extension_unit(load_golden: Any, tmp_path: Path) -> None:
+def test_explaining_a_queue_offset_shows_the_fields_of_the_consume_queue_extension_unit(
+    load_golden: Any, tmp_path: Path
+) -> None:
     """An address in the place of a tags code says nothing by itself."""
     golden = load_golden("store-cqext")
     files = StoreFiles(golden.unpack(tmp_path))
@@ -89,7 +93,7 @@ def test_repair_of_a_clean_store_changes_no_byte(clean: Any, tmp_path: Path) -> 
     assert verify(StoreFiles(tmp_path), DELAY_LEVEL_MS).findings == []
 
 
-def test_the_doctor_exports_every_message_of_a_store_of_rocketmq_unchanged(clean: Any, tmp_path: Path) -> None:
+def test_the_export_of_a_store_of_rocketmq_has_every_message_unchanged(clean: Any, tmp_path: Path) -> None:
     """Place, queue, body, properties and times, as the real decoder read them."""
     found = list(messages(StoreFiles(clean.unpack(tmp_path)), Wanted()))
     assert len(found) == len(clean.records)
@@ -121,7 +125,9 @@ def test_index_keys_with_the_same_hash_find_only_their_own_messages(load_golden:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_doctor_predicts_the_recovery_of_a_crashed_store(crash: Any, name: str, tmp_path: Path) -> None:
+def test_the_explanation_of_the_next_start_predicts_the_recovery_of_a_crashed_store(
+    crash: Any, name: str, tmp_path: Path
+) -> None:
     """With ``strict``, the prediction equals the recovery of the real broker."""
     root, recovered = crashed(crash, name, tmp_path)
     strict = explain_start(StoreFiles(root), BrokerConfig(store=StoreSection(compat="strict")))

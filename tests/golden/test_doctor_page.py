@@ -18,7 +18,7 @@ PAGE = "docs/doctor.md"
 
 
 @pytest.mark.slow
-def test_the_doctor_page_shows_the_output_of_the_commands(
+def test_the_store_inspection_commands_print_the_output_that_their_documentation_page_shows(
     crash: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store of a killed broker of RocketMQ's, four bytes of which were overwritten; the pair to compare are copies."""

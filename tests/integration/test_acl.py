@@ -123,7 +123,9 @@ def test_requests_for_accounts_are_refused_while_access_control_is_off(
     assert "\n" not in lines[-1]
 
 
-def test_broker_name_server_and_clients_work_with_access_control(configure: Callable[..., Any], accounts: Path) -> None:
+def test_with_access_control_signed_requests_work_and_unsigned_or_forbidden_requests_are_refused(
+    configure: Callable[..., Any], accounts: Path
+) -> None:
     """Broker, name server and our own client sign; an account may do what it was given and no more."""
     writer = f"- {{accessKey: writer-key, secretKey: {SECRET}, topicPerms: [T=PUB]}}\n"
     accounts.write_text(FILE + writer)

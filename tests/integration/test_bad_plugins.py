@@ -340,7 +340,7 @@ def test_a_failing_plugin_is_named_and_switched_off_while_the_broker_serves(
 
 
 @pytest.mark.parametrize("misdeed", ["raises", "nonsense"])
-def test_a_broker_refuses_sends_until_a_restart_after_an_essential_dispatcher_of_a_plugin_fails(
+def test_a_broker_refuses_sends_until_a_restart_if_a_plugin_dispatcher_that_cannot_be_skipped_fails(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], misdeed: str
 ) -> None:
     """Messages that it missed must not be taken for stored, so sends are refused, with its name, until a restart."""
@@ -537,7 +537,9 @@ def test_the_number_and_length_of_runtime_figures_of_a_plugin_service_are_bounde
         assert figures(wire)["k"] == "x" * 1_000
 
 
-def test_the_removed_plugin_budget_setting_is_refused_with_the_name_of_its_replacement(tmp_path: Path) -> None:
+def test_the_configuration_error_about_a_removed_plugin_setting_names_the_setting_that_replaces_it(
+    tmp_path: Path,
+) -> None:
     """They were settings once: a file that still has them says more than a start without them would do."""
     (tmp_path / "broker.yaml").write_text("broker:\n  name: b\nplugin_budget:\n  errors: 7\n")
     with pytest.raises(

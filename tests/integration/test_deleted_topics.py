@@ -18,7 +18,7 @@ COMMITTED = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False])
-def test_a_slave_removes_a_deleted_topic_without_waiting_for_the_next_table_synchronization(
+def test_a_slave_removes_a_deleted_topic_before_the_next_synchronization_of_the_topic_table(
     tmp_path: Path, connect: Connect, again: bool
 ) -> None:
     """It does not wait for its next look at the master's tables, and keeps no offset for a topic that is made again."""

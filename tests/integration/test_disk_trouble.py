@@ -249,7 +249,7 @@ class Failing:
         register("consume_queue", make, essential=True)
 
 
-def test_sends_are_refused_while_an_essential_dispatcher_fails(configure: Any, connect: Any) -> None:
+def test_sends_are_refused_while_a_dispatcher_that_cannot_be_skipped_fails(configure: Any, connect: Any) -> None:
     """Messages that nobody can read must not be acknowledged; when the dispatcher works again, none is missing."""
     plugin = Failing()
     with flintmq.Broker(configure("flush.strategy=group_commit"), plugins=[plugin]) as broker:
@@ -428,7 +428,7 @@ def test_a_broker_starts_with_an_empty_store_file_left_by_a_crash(
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue/T/0", "index"])
-def test_a_broker_starts_with_an_empty_next_store_file_left_by_a_full_disk(
+def test_a_broker_starts_although_a_full_disk_left_an_empty_file_after_the_last_store_file(
     configure: Any, connect: Any, tmp_path: Path, folder: str
 ) -> None:
     """A full disk can leave such a file while the store begins its next log file."""

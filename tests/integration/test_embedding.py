@@ -121,7 +121,7 @@ def test_an_embedded_broker_in_a_separate_thread_leaves_no_resources_open(
         wire.close()
 
 
-def test_listen_loop_uvloop_runs_the_broker_in_uvloop(configure: Any) -> None:
+def test_a_broker_configured_to_use_uvloop_runs_in_an_event_loop_of_uvloop(configure: Any) -> None:
     """``listen.loop`` is one line of YAML; it must reach the thread."""
     pytest.importorskip("uvloop")
     with flintmq.Broker(configure("listen.loop=uvloop")) as broker:

@@ -74,7 +74,7 @@ def port(running: flintmq.Broker, unexpected: list[str]) -> int:
     return running.port
 
 
-def test_the_recorded_unusual_frames_are_numerous_and_have_every_kind_of_outcome() -> None:
+def test_the_recording_has_many_unusual_frames_that_are_answered_and_many_that_close_connections() -> None:
     """The comparison with the real broker would prove little if its recording were cut."""
     assert FRAMES.keys() == REAL.keys()
     assert len(FRAMES) > 350
@@ -134,7 +134,7 @@ def test_valid_sends_with_escaped_control_characters_are_stored_unchanged(
     assert LEGAL_PROPERTIES[name].encode() in record.properties_bytes
 
 
-def test_the_refusal_of_an_invalid_frame_contains_the_measured_value(port: int) -> None:
+def test_the_refusal_of_an_invalid_frame_contains_the_offending_size_or_value(port: int) -> None:
     """Whoever wrote the odd library finds its mistake in the answer."""
     for name, remark in {
         "size: a value of 3 MiB": "header.too_long; measured 3145860 bytes",

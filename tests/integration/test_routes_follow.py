@@ -117,7 +117,7 @@ def test_changes_of_topics_and_broker_settings_appear_in_routes(routed: Routed) 
     assert routed.route("T") is None
 
 
-def test_switching_auto_create_on_adds_the_template_topic_to_routes(
+def test_enabling_automatic_topic_creation_adds_the_default_topic_tbw102_to_the_routes(
     configure: Any, connect: Any, unexpected: list[str]
 ) -> None:
     """A producer of a topic that there is not yet asks for the route of the template."""

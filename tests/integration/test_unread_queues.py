@@ -234,7 +234,7 @@ def test_messages_in_queues_that_no_group_has_read_raise_an_alarm(configure: Any
         assert alarms(running) == {}
 
 
-def test_messages_in_unreadable_write_queues_raise_an_alarm(running: Running) -> None:
+def test_messages_in_write_queues_that_consumers_cannot_read_raise_an_alarm(running: Running) -> None:
     """An administrator who gives a topic more write queues than read queues loses every message in them."""
     running.resize("T", 2, 8)
     assert running.wire.send("T", b"x", queue_id=5).code == 0

@@ -56,7 +56,7 @@ def positions(queues: ConsumeQueueTable, topic: str = "T") -> dict[int, int]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("together", [True, False])
-def test_a_record_with_queue_offset_0_begins_the_queue_again(
+def test_a_record_with_queue_offset_0_deletes_all_earlier_units_of_its_queue(
     queues: ConsumeQueueTable, form: str, together: bool
 ) -> None:
     """So lie two lives in a log that RocketMQ wrote."""
@@ -90,7 +90,9 @@ def test_a_queue_keeps_no_units_from_before_the_deletion_of_its_topic(queues: Co
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_records_dispatched_again_across_topic_deletions_change_no_queue(queues: ConsumeQueueTable, form: str) -> None:
+def test_a_repeated_dispatch_of_records_of_a_deleted_and_recreated_topic_changes_no_queue(
+    queues: ConsumeQueueTable, form: str
+) -> None:
     """A start hands over what is known already: neither an older life nor its deletion ends the present one."""
     records = [request(0, 0), request(1, 1), deleted(2), request(3, 0), deleted(4), request(5, 0), request(6, 1)]
     queues.dispatch(FORMS[form](records))

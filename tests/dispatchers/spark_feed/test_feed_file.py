@@ -36,7 +36,7 @@ def marks(number: int = 1, state: FeedState = FeedState.RUNNING) -> FeedMarks:
     )
 
 
-def test_positions_written_to_the_feed_file_are_read_back(tmp_path: Path) -> None:
+def test_log_positions_written_for_spark_readers_are_read_back_from_the_file(tmp_path: Path) -> None:
     """The plain way, and a file that lives through a restart of the writer."""
     path = feed_path(tmp_path)
     assert read_feed(path) is None
@@ -52,7 +52,7 @@ def test_positions_written_to_the_feed_file_are_read_back(tmp_path: Path) -> Non
     assert path.stat().st_size == FEED_BYTES
 
 
-def test_the_feed_file_has_the_documented_layout() -> None:
+def test_the_file_of_log_positions_for_spark_readers_has_the_documented_layout() -> None:
     """Readers in other languages go by the byte table in the module's docstring."""
     data = encode_feed(marks(9), 0x01020304)
     assert len(data) == FEED_BYTES
@@ -62,7 +62,7 @@ def test_the_feed_file_has_the_documented_layout() -> None:
     assert int.from_bytes(data[12:16], "big") == 9
 
 
-def test_the_end_position_for_feed_readers_is_at_most_the_dispatched_position() -> None:
+def test_the_end_position_for_spark_readers_is_at_most_the_dispatched_position() -> None:
     """A reader never goes beyond what has queue units, whatever was flushed."""
     behind = FeedMarks(
         state=FeedState.RUNNING,
@@ -83,7 +83,7 @@ def test_the_end_position_for_feed_readers_is_at_most_the_dispatched_position() 
 
 
 @pytest.mark.parametrize("at", [0, 4, 6, 8, 12, 16, 30, 55, 56, 63])
-def test_a_feed_file_with_any_damaged_byte_is_refused(at: int) -> None:
+def test_a_file_of_log_positions_with_any_damaged_byte_is_refused(at: int) -> None:
     """Each byte is covered by magic, version, sequence or checksum."""
     data = bytearray(encode_feed(marks(), 7))
     data[at] ^= 0xFF
@@ -92,7 +92,9 @@ def test_a_feed_file_with_any_damaged_byte_is_refused(at: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"FEED", bytes(FEED_BYTES), b"x" * 4096, b"FEED" + bytes(61)])
-def test_a_malformed_feed_file_is_refused_and_replaced_by_a_writer(tmp_path: Path, content: bytes) -> None:
+def test_a_malformed_file_of_log_positions_is_refused_by_readers_and_replaced_by_a_writer(
+    tmp_path: Path, content: bytes
+) -> None:
     """A file of another program, or one a crash left empty, stops no broker and misleads no reader."""
     path = feed_path(tmp_path)
     path.parent.mkdir()
@@ -106,7 +108,7 @@ def test_a_malformed_feed_file_is_refused_and_replaced_by_a_writer(tmp_path: Pat
     assert read_feed(path) == marks()
 
 
-def test_a_torn_feed_file_is_refused(tmp_path: Path) -> None:
+def test_a_half_overwritten_file_of_log_positions_is_refused(tmp_path: Path) -> None:
     """Half of one write and half of the next: what a kill in the middle of the copy would leave."""
     path = feed_path(tmp_path)
     path.parent.mkdir()
@@ -115,7 +117,7 @@ def test_a_torn_feed_file_is_refused(tmp_path: Path) -> None:
         read_feed(path)
 
 
-def test_a_feed_file_for_which_the_disk_has_no_space_is_an_error_at_the_start(tmp_path: Path) -> None:
+def test_opening_the_file_of_log_positions_for_writing_on_a_full_disk_raises_an_error(tmp_path: Path) -> None:
     """Writing through a map on a full disk would end the process: the room is taken first."""
     disk = FaultyDisk()
     disk.fail("map_file", within="feed")
@@ -147,7 +149,9 @@ while True:
 """
 
 
-def test_a_concurrent_reader_of_the_feed_file_gets_only_complete_and_increasing_states(tmp_path: Path) -> None:
+def test_a_concurrent_reader_of_the_file_of_log_positions_gets_only_complete_and_never_older_states(
+    tmp_path: Path,
+) -> None:
     """The seqlock's promise, against another process that writes without a pause; a kill leaves a whole file behind."""
     path = feed_path(tmp_path)
     with subprocess.Popen([sys.executable, "-c", WRITER_PROGRAM, str(path)], stdout=subprocess.PIPE) as writer:

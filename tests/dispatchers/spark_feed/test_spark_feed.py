@@ -51,7 +51,7 @@ class Landing:
         self.closed += 1
 
 
-def test_the_spark_feed_passes_the_dispatcher_kit() -> None:
+def test_the_spark_feed_passes_the_test_kit_for_dispatchers() -> None:
     """Repeats after a crash, overlaps and any cut into batches give the same."""
     check_dispatcher(
         lambda: SparkFeed(Publisher(), Landing()), observe=lambda feed: (feed.end_offset_bytes, feed.messages)
@@ -99,7 +99,7 @@ def test_the_spark_feed_counts_each_message_of_a_batch_once(tmp_path: Path) -> N
     assert one.messages == 8
 
 
-def test_records_dispatched_as_columns_or_as_requests_give_the_same_feed_position(tmp_path: Path) -> None:
+def test_dispatching_records_as_numpy_arrays_or_as_objects_gives_the_same_spark_feed_position(tmp_path: Path) -> None:
     """At a start the log comes in columns: the same position and the same number of messages."""
     pytest.importorskip("numpy", reason="columns need numpy")
     lazy_numpy.load()

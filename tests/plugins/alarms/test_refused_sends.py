@@ -77,7 +77,7 @@ def put_until_refused(broker: flintmq.Broker) -> RefusedError:
     raise AssertionError("every message was stored")
 
 
-def test_refused_sends_on_a_read_only_disk_are_an_alarm_and_make_status_exit_with_1(
+def test_refused_sends_on_a_read_only_disk_raise_an_alarm_and_the_status_command_exits_with_code_1(
     start: Any, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """statvfs sees nothing of a file system that is read-only; status ends with 1 until a send is taken again."""
@@ -112,7 +112,7 @@ def test_refused_sends_on_an_exhausted_quota_are_an_alarm(start: Any) -> None:
     broker.put([LARGE])
 
 
-def test_refused_sends_without_a_slave_are_an_alarm(start: Any) -> None:
+def test_sends_refused_by_a_synchronous_master_for_lack_of_a_slave_raise_an_alarm(start: Any) -> None:
     """What is stored and not acknowledged is refused, as far as a sender can tell."""
     broker, _ = start(OsDisk(), "broker.role=sync_master", "ha.compat=rocketmq", "listen.ha_port=0")
     with pytest.raises(FlintError):

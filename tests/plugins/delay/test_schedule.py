@@ -255,7 +255,7 @@ def test_delay_offsets_are_written_after_their_deliveries_are_on_disk(tmp_path: 
     assert file.load() == {"offsetTable": {1: 2}}
 
 
-def test_delay_offsets_survive_a_restart_and_are_limited_to_the_queue(tmp_path: Path) -> None:
+def test_delay_offsets_survive_a_restart_and_are_clamped_to_the_offset_range_of_the_delay_queue(tmp_path: Path) -> None:
     file = JsonFile(tmp_path / "delayOffset.json")
     store = FakeStore()
     store.add("a", 1, NOW)

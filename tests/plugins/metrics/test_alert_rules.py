@@ -122,7 +122,7 @@ def filled(template: str, labels: dict[str, str], value: float) -> str:
 @pytest.mark.parametrize(
     ("index", "check"), CHECKS, ids=lambda one: one["alertname"] if isinstance(one, dict) else None
 )
-def test_an_alert_rule_fires_exactly_in_its_firing_test_cases(index: int, check: dict[str, Any]) -> None:
+def test_each_alert_rule_gives_exactly_the_alerts_expected_in_each_test_case(index: int, check: dict[str, Any]) -> None:
     """Before its time a rule wakes people for nothing, and one that never fires is a false comfort."""
     case = CASES[index]
     all_series = [Series.parse(one["series"], one["values"], seconds(case["interval"])) for one in case["input_series"]]

@@ -41,7 +41,7 @@ def test_figures_are_gathered_on_the_thread_of_the_event_loop() -> None:
     asyncio.run(live())
 
 
-def test_a_snapshot_of_a_blocked_event_loop_times_out_and_is_canceled() -> None:
+def test_a_metrics_snapshot_times_out_and_is_canceled_if_the_event_loop_of_the_broker_is_blocked() -> None:
     """A monitoring system must learn that a broker hangs; and a scrape that nobody waits for costs nothing afterwards."""
     begun: list[int] = []
 
@@ -94,7 +94,7 @@ def test_gathering_many_figures_is_split_into_several_event_loop_iterations() ->
     assert turns >= 5
 
 
-def test_snapshots_are_taken_at_a_minimum_interval() -> None:
+def test_metrics_snapshots_are_taken_at_a_minimum_interval() -> None:
     """Someone who reloads a page without end gets answers, at a pace that the loop does not feel."""
 
     async def live() -> float:
@@ -106,7 +106,7 @@ def test_snapshots_are_taken_at_a_minimum_interval() -> None:
     assert asyncio.run(live()) >= 2 * APART_S
 
 
-def test_a_waiting_snapshot_fails_when_the_broker_stops() -> None:
+def test_a_waiting_metrics_snapshot_fails_when_the_broker_stops() -> None:
     """A stop must not wait for a monitoring system."""
 
     async def live() -> None:
@@ -132,7 +132,7 @@ def test_a_waiting_snapshot_fails_when_the_broker_stops() -> None:
     asyncio.run(live())
 
 
-def test_a_snapshot_of_a_closed_event_loop_fails_as_during_a_broker_stop() -> None:
+def test_a_metrics_snapshot_after_the_event_loop_closed_fails_with_the_error_that_the_broker_stops() -> None:
     """The thread of a server may outlive the loop for a moment."""
     loop = asyncio.new_event_loop()
     loop.close()

@@ -29,7 +29,7 @@ def config(root: Path, *addresses: str) -> BrokerConfig:
     )
 
 
-def test_a_broker_registers_once_ready_and_unregisters_before_it_stops_listening(tmp_path: Path) -> None:
+def test_a_broker_registers_when_it_is_ready_and_unregisters_before_it_stops_listening(tmp_path: Path) -> None:
     """A name server that cannot be reached is noted, and does not keep the others from knowing the broker."""
 
     async def live() -> None:

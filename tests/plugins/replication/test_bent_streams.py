@@ -96,7 +96,7 @@ def test_only_whole_records_pass_the_check_of_replicated_records(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_damaged_replication_log_state_is_refused_or_has_its_original_epochs(seed: int) -> None:
+def test_a_damaged_replication_log_state_is_refused_or_decoded_with_undamaged_epochs(seed: int) -> None:
     """A state is the first thing that is believed."""
     chance = random.Random(seed)
     said = LogState("broker-a", Epochs.new().begun(100, "recovered"), 0, 500, 4096, 500)

@@ -120,7 +120,7 @@ def test_unauthenticated_replication_connections_are_bounded(tmp_path: Path) -> 
         asyncio.run(run(master, slave))
 
 
-def test_a_slave_continues_after_a_full_disk(tmp_path: Path) -> None:
+def test_a_slave_continues_to_copy_the_log_when_its_full_disk_has_space_again(tmp_path: Path) -> None:
     """It follows again when there is room, from where it was."""
     from flintmq.tests.support.faulty_disk import FaultyDisk
 

@@ -115,7 +115,7 @@ def test_a_slave_replaces_its_configuration_tables_by_those_of_its_master(state:
     assert state.groups.find("G").retry_max_times == 3
 
 
-def test_a_slave_applies_consumer_offsets_once_its_log_has_reached_them(state: Any) -> None:
+def test_a_slave_applies_consumer_offsets_only_after_it_has_copied_the_log_to_which_they_refer(state: Any) -> None:
     """A slave that is promoted with positions ahead of its log takes messages for delivered whose copies it never got."""
     state.store.watermarks.wrote = 99
     master = Master()
@@ -196,7 +196,7 @@ def test_a_slave_removes_everything_of_deleted_topics_and_groups(state: Any) -> 
     assert {"Deleted", "Gone"} <= set(forgotten)
 
 
-def test_a_slave_keeps_queues_of_a_topic_created_after_its_masters_topic_table(state: Any) -> None:
+def test_a_slave_keeps_queues_of_a_topic_created_after_its_master_sent_the_topic_table(state: Any) -> None:
     """Its first message came while the master was telling its table, and lies behind all that was here before."""
     master = Master()
     slave = synchronized(state, master)
@@ -264,7 +264,7 @@ def test_unchanged_tables_of_a_master_are_not_written_again(state: Any) -> None:
     assert told == [1]
 
 
-def test_a_slave_synchronizes_the_groups_of_a_master_without_offsets(state: Any) -> None:
+def test_a_slave_copies_the_consumer_groups_of_a_master_that_has_no_consumer_offsets(state: Any) -> None:
     """RocketMQ answers code 1 where a table is empty."""
     master = Master()
     master.tables[RequestCode.GET_ALL_CONSUMER_OFFSET] = 1
@@ -313,7 +313,7 @@ def test_a_slave_logs_an_unreachable_master_once(state: Any, caplog: pytest.LogC
     assert caplog.text.count("nobody answers") == 1
 
 
-def test_several_unknown_topics_cause_one_request_per_other_table_and_interval(
+def test_several_unknown_topics_make_a_slave_repeat_only_the_request_for_the_topic_table(
     state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Topics that come one after the other once had a master send all of its offsets and groups for each of them."""

@@ -311,7 +311,7 @@ def test_log_files_with_unsynced_or_undispatched_messages_are_not_deleted(tmp_pa
         assert store.commit_log.min_offset_bytes == FILE
 
 
-def test_retention_bytes_bound_the_log(make: Any) -> None:
+def test_the_configured_retention_size_bounds_the_commit_log(make: Any) -> None:
     """A log bounded in length is bounded at any hour, and keeps what was promised."""
     bench = make(retention_bytes=2 * FILE)
     bench.fill(20)

@@ -60,7 +60,7 @@ def test_disks_are_measured_before_the_broker_serves(monkeypatch: pytest.MonkeyP
     assert timers == ["retention", "resident pages"]
 
 
-def test_keep_at_most_hours_below_file_reserved_hours_is_refused(tmp_path: Path) -> None:
+def test_a_maximum_retention_of_unread_files_below_the_normal_retention_is_refused(tmp_path: Path) -> None:
     """It would never hold anything back, and the owner of the groups would not know."""
     settings = [f"store.path={tmp_path}", "listen.port=0", "store.keep_at_most_hours=71"]
     with Broker(load_config(None, settings, {})):  # nothing is kept for groups
@@ -128,7 +128,7 @@ def fill(store: MessageStore, *, flushed: bool = True) -> None:
         store.consume_queues.flush(0)
 
 
-def test_no_log_pages_are_evicted_from_memory_below_the_limit(
+def test_no_log_pages_are_evicted_from_memory_while_few_bytes_of_mapped_files_are_resident(
     tmp_path: Path, evicted: list[tuple[Path, int, int]]
 ) -> None:
     """A quiet broker must not pay for faults."""

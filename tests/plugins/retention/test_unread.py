@@ -41,7 +41,7 @@ def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if words in record.getMessage()]
 
 
-def test_unread_files_are_deleted_unless_keep_for_groups_is_set(make: Any) -> None:
+def test_expired_unread_files_are_deleted_by_default(make: Any) -> None:
     """Off by default: files go when they expire."""
     bench = make()
     bench.fill(12)
@@ -51,7 +51,7 @@ def test_unread_files_are_deleted_unless_keep_for_groups_is_set(make: Any) -> No
     assert bench.log_names == [2 * FILE]
 
 
-def test_a_file_is_kept_until_the_groups_in_keep_for_groups_have_consumed_it(
+def test_a_file_is_kept_until_the_groups_chosen_in_the_settings_have_consumed_it(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And queue files with it: the group still gets its messages. Another group's do not count."""
@@ -76,7 +76,9 @@ def test_a_file_is_kept_until_the_groups_in_keep_for_groups_have_consumed_it(
     assert bench.cleaner.lost_alarms == []
 
 
-def test_keep_at_most_hours_deletes_unread_files_with_an_alarm(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_unread_files_older_than_the_maximum_retention_are_deleted_with_an_alarm(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """With a line of log, and an alarm that stands for an hour."""
     bench = make(keep_for_groups=GROUPS, keep_at_most_hours=100)
     bench.fill(8)
@@ -121,7 +123,7 @@ def test_unread_files_are_deleted_on_a_nearly_full_disk_with_one_alarm(
     assert (alarm.value, alarm.key) == (7, "store.disk_forcible_ratio")
 
 
-def test_retention_bytes_does_not_delete_unread_files(make: Any) -> None:
+def test_the_configured_retention_size_does_not_cause_deletion_of_unread_files(make: Any) -> None:
     """``retention_bytes`` is no emergency."""
     bench = make(keep_for_groups=GROUPS, retention_bytes=1)
     bench.fill(12)
@@ -131,7 +133,7 @@ def test_retention_bytes_does_not_delete_unread_files(make: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["never", "deleted"])
-def test_a_group_in_keep_for_groups_without_offsets_keeps_no_files_and_is_logged_once(
+def test_a_group_chosen_in_the_settings_but_without_offsets_keeps_no_files_and_is_logged_once(
     make: Any, caplog: pytest.LogCaptureFixture, who: str
 ) -> None:
     """Once; and again only after it had some."""
@@ -147,7 +149,7 @@ def test_a_group_in_keep_for_groups_without_offsets_keeps_no_files_and_is_logged
     assert len(told(caplog, "group billing of store.keep_for_groups has stored no offset")) == 1
 
 
-def test_unread_queues_and_retry_topics_of_a_group_in_keep_for_groups_are_kept(make: Any) -> None:
+def test_unread_queues_and_retry_topics_of_a_group_chosen_in_the_settings_are_kept(make: Any) -> None:
     """A queue that was added, and what it sent back: an offset there comes with its first pull."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, queue_id=1)
@@ -165,7 +167,7 @@ def test_unread_queues_and_retry_topics_of_a_group_in_keep_for_groups_are_kept(m
     assert bench.log_names[0] >= 2 * FILE
 
 
-def test_topics_that_no_group_in_keep_for_groups_reads_are_not_kept(make: Any) -> None:
+def test_topics_that_no_group_chosen_in_the_settings_reads_are_not_kept(make: Any) -> None:
     """New topics are none of its own before its first offset there."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, topic="New")
@@ -176,7 +178,7 @@ def test_topics_that_no_group_in_keep_for_groups_reads_are_not_kept(make: Any) -
     assert bench.log_names[0] == FILE
 
 
-def test_the_retention_of_a_topic_keeps_unread_messages_of_a_group_in_keep_for_groups(make: Any) -> None:
+def test_the_retention_of_a_topic_keeps_unread_messages_of_a_group_chosen_in_the_settings(make: Any) -> None:
     """``topic_retention`` moves the queue's minimum to what the group needs, and on when the bound wins."""
     bench = make(keep_for_groups=GROUPS, keep_at_most_hours=48, topic_retention=("T=1h",))
     bench.fill(12)
@@ -274,7 +276,7 @@ WAITS = [
 
 @pytest.mark.parametrize(("waits_in", "real_topic"), WAITS)
 @pytest.mark.parametrize("setting", ["keep_for_groups", "hold_until_consumed"])
-def test_delayed_retries_and_half_messages_for_a_group_in_keep_for_groups_are_kept(
+def test_delayed_retries_and_half_messages_for_a_group_chosen_in_the_settings_are_kept(
     way: Any, waits_in: str, real_topic: str, setting: str
 ) -> None:
     """A message that had been sent back and waited for its level was deleted by retention_bytes; so was a half message."""
@@ -297,7 +299,7 @@ def test_delayed_retries_and_half_messages_for_a_group_in_keep_for_groups_are_ke
     assert bench.first == 5
 
 
-def test_delayed_and_half_messages_for_groups_outside_keep_for_groups_are_not_kept(way: Any) -> None:
+def test_delayed_and_half_messages_for_groups_not_chosen_in_the_settings_are_not_kept(way: Any) -> None:
     """keep_for_groups names who must get its messages: the rest goes as it would without."""
     bench = way(retention_bytes=1, keep_for_groups=GROUPS)
     bench.offsets.commit("T", "billing", 0, 0)
@@ -342,7 +344,7 @@ def test_a_file_with_too_many_delayed_or_half_messages_to_check_is_kept(
 # who reads a topic
 
 
-def test_a_queue_without_a_consumer_offset_of_the_group_is_kept_from_its_beginning(way: Any) -> None:
+def test_a_queue_for_which_a_group_that_reads_the_topic_has_no_offset_is_kept_from_the_beginning(way: Any) -> None:
     """A group that had come to one queue of two lost 18 of 20 messages, though nothing unread was to be deleted."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.fill(4, queue_id=0)
@@ -357,7 +359,7 @@ def test_a_queue_without_a_consumer_offset_of_the_group_is_kept_from_its_beginni
 
 
 @pytest.mark.parametrize(("reads", "begins"), [((), 2), ((0,), 1), ((1,), 0), ((0, 1), 2)])
-def test_the_configuration_template_durable_keeps_messages_that_groups_have_not_read(
+def test_the_configuration_template_named_durable_keeps_messages_that_groups_have_not_read(
     way: Any, reads: tuple[int, ...], begins: int
 ) -> None:
     """What a group has not read of its topics stays, however old it is; what no group reads goes."""

@@ -84,7 +84,7 @@ class Bench:
         self.feeder.offer(self.readable)
 
 
-def test_few_bytes_are_written_to_the_zone_after_the_roll_interval_and_many_bytes_at_once() -> None:
+def test_waiting_messages_are_written_to_the_landing_zone_at_a_maximum_age_or_a_maximum_size() -> None:
     """roll_interval_ms bounds the age of what is not there yet, roll_bytes the size of a file."""
     bench = Bench()
     feeder = bench.feeder
@@ -106,7 +106,7 @@ def test_few_bytes_are_written_to_the_zone_after_the_roll_interval_and_many_byte
     assert feeder.committed() == 100 + 64 * KIB
 
 
-def test_a_landing_feeder_with_too_many_waiting_messages_reads_them_from_the_log_later() -> None:
+def test_if_too_many_messages_wait_for_the_landing_zone_they_are_read_from_the_log_later() -> None:
     """Backpressure: with too much waiting, hand-overs are dropped, the log is read in steps, and then it follows again."""
     bench = Bench()
     feeder = bench.feeder
@@ -182,7 +182,7 @@ def test_failed_writes_to_the_landing_zone_are_retried_with_growing_pauses() -> 
     ("error", "lost"),
     [(LandingLossError("deleted; raise store.file_reserved_hours", 100, 5_100), 5_000), (LandingError("foreign"), 0)],
 )
-def test_a_permanent_landing_error_stops_the_landing_with_a_critical_log_record(
+def test_a_permanent_error_stops_the_export_to_the_landing_zone_with_a_critical_log_record(
     error: Exception, lost: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No retry can bring deleted files back: it stops, says so in log and figures, and the broker goes on."""
@@ -199,7 +199,7 @@ def test_a_permanent_landing_error_stops_the_landing_with_a_critical_log_record(
     assert bench.lander.steps == []
 
 
-def test_stopping_the_feeder_writes_all_waiting_messages_to_the_landing_zone() -> None:
+def test_stopping_the_export_to_the_landing_zone_writes_all_waiting_messages() -> None:
     """A clean stop leaves nothing waiting, so that the files are whole without another start."""
     bench = Bench()
     bench.feeder.start()
@@ -210,7 +210,7 @@ def test_stopping_the_feeder_writes_all_waiting_messages_to_the_landing_zone() -
     assert bench.lander.closed == 1
 
 
-def test_stopping_the_feeder_gives_up_a_hanging_landing_writer_after_the_stop_timeout() -> None:
+def test_stopping_the_export_to_the_landing_zone_gives_up_a_hanging_writer_after_the_stop_timeout() -> None:
     """A landing zone on a disk that hangs must not keep the broker from stopping."""
     bench = Bench(attrs.evolve(SETTINGS, stop_timeout_ms=50))
     bench.begin = 0

@@ -31,7 +31,7 @@ def land_all(lander: Lander, end: int, max_bytes: int = 1 << 20) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 3_000, 1 << 20])
-def test_every_visible_message_is_written_to_the_landing_zone_once(
+def test_every_message_that_consumers_can_read_is_written_to_the_landing_zone_once(
     tmp_path: Path, little_log: LittleLog, max_bytes: int
 ) -> None:
     """Steps of any size leave no gap and no overlap, and half and delayed messages do not land."""
@@ -58,7 +58,7 @@ def test_the_landing_writer_reads_no_record_beyond_the_given_log_position(
         lander.close()
 
 
-def test_readers_of_a_landing_zone_see_the_partitions_topic_and_day_as_columns(
+def test_a_reader_of_a_landing_zone_gets_columns_for_the_topic_and_for_the_date_of_each_partition(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """pyarrow's dataset, which pandas uses too: partitions by name, the manifest passed over, names turned back."""
@@ -82,7 +82,7 @@ def test_readers_of_a_landing_zone_see_the_partitions_topic_and_day_as_columns(
         assert positions == sorted(positions), f"{path} keeps the log's order"
 
 
-def test_only_chosen_topics_are_landed_and_system_topics_only_with_their_option(
+def test_a_landing_zone_gets_only_configured_topics_and_system_topics_only_if_explicitly_included(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """Topics of the broker itself are of no use to most readers."""
@@ -190,7 +190,7 @@ def test_two_writers_cannot_use_one_landing_zone_at_the_same_time(tmp_path: Path
     ZoneLock(tmp_path / "zone", wait_s=0.1).release()
 
 
-def test_messages_deleted_before_they_are_landed_are_an_error_or_a_gap_in_the_manifest(
+def test_messages_deleted_before_their_export_to_the_landing_zone_are_an_error_or_a_manifest_gap(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """No silent gap: an error that names the keys, or with consent a gap in the manifest."""
@@ -218,7 +218,9 @@ def test_messages_deleted_before_they_are_landed_are_an_error_or_a_gap_in_the_ma
     assert [c.lost_to_bytes for c in Manifest(OS_DISK, zone).commits() if c.lost_to_bytes is not None] == [low]
 
 
-def test_landing_a_damaged_log_is_an_error_with_file_and_position(tmp_path: Path, little_log: LittleLog) -> None:
+def test_exporting_a_damaged_log_to_a_landing_zone_is_an_error_with_file_and_position(
+    tmp_path: Path, little_log: LittleLog
+) -> None:
     """A landing zone never passes over bytes it cannot read."""
     store = tmp_path / "store"
     shutil.copytree(little_log.root / "commitlog", store)
@@ -273,7 +275,7 @@ def test_any_topic_name_becomes_a_folder_name_inside_the_landing_zone() -> None:
     assert date_folder(None) == "date=__HIVE_DEFAULT_PARTITION__"
 
 
-def test_a_record_larger_than_one_landing_step_is_written_to_the_landing_zone(
+def test_a_record_larger_than_the_byte_limit_of_one_write_is_still_written_to_the_landing_zone(
     tmp_path: Path, little_log: LittleLog
 ) -> None:
     """roll_bytes is a wish; a message of 4 MiB lands with one of 64 KiB."""

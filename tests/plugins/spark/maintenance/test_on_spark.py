@@ -87,7 +87,9 @@ def _missing() -> str:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_the_spark_engine_gives_the_results_of_the_inline_engine(tmp_path: Path, template: Path) -> None:
+def test_maintenance_jobs_give_the_same_results_on_spark_as_in_the_local_process(
+    tmp_path: Path, template: Path
+) -> None:
     """Rebuild, export, compaction and audit beside the engine ``inline``; an error that names file and position, without
     Spark's pages; topic and date as columns of a landing zone."""
     missing = _missing()

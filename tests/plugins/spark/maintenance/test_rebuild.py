@@ -72,7 +72,7 @@ def test_a_rebuild_into_another_folder_does_not_change_the_store(tmp_path: Path,
         rebuilt(store, out=tmp_path / "new")
 
 
-def test_the_pieces_of_a_log_file_that_tasks_rebuild_begin_at_records(
+def test_a_log_file_is_split_for_parallel_rebuild_tasks_only_at_record_boundaries(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One large file would be one task: the cuts are records, however many pieces are wanted, forged records or not."""
@@ -116,7 +116,9 @@ def test_no_piece_of_a_log_file_begins_at_a_forged_record_inside_a_body(
     assert (queues_of(root), index_of(root)) == (before, index_before)
 
 
-def test_a_rebuilt_queue_whose_first_messages_are_deleted_begins_with_filler_units(tmp_path: Path, store: Path) -> None:
+def test_a_rebuilt_queue_whose_first_messages_are_deleted_begins_with_units_that_refer_to_no_message(
+    tmp_path: Path, store: Path
+) -> None:
     """Condition 2: a queue that begins above 0 begins with fillers, and with the file that its first message lies in."""
     for file in sorted((store / "commitlog").iterdir())[:3]:
         file.unlink()
