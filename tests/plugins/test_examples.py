@@ -192,7 +192,7 @@ def test_queues_and_index_of_the_sqlite_example_survive_a_kill_of_the_broker(tmp
         assert not any((tmp_path / "killed" / folder).glob("*"))
 
 
-def test_a_plugin_listed_in_yaml_replaces_a_built_in_part(installed: Path) -> None:
+def test_a_plugin_listed_in_yaml_replaces_a_built_in_flush_strategy(installed: Path) -> None:
     """``plugins:`` names a module on the path, and its 'group_commit' is the one the broker gets."""
     (installed / "house_rules.py").write_text(
         "from flintmq.core.kernel.hookspecs import hookimpl\n"

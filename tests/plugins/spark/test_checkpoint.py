@@ -74,7 +74,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return code, said.out + said.err
 
 
-def test_a_checkpoint_is_converted_between_store_files_and_wire_protocol_without_loss(
+def test_converting_a_checkpoint_from_reading_brokers_to_reading_store_files_and_back_loses_no_message(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exactly the messages that it has not read yet are read by the other way, and again by the first one."""
@@ -96,7 +96,9 @@ def test_a_checkpoint_is_converted_between_store_files_and_wire_protocol_without
         assert (code, "the checkpoint's offsets are already for wire" in said) == (2, True)
 
 
-def test_a_checkpoint_of_partly_read_store_files_is_converted_to_the_wire_protocol(served: Served) -> None:
+def test_a_query_that_read_part_of_the_store_files_can_continue_over_the_wire_protocol_without_loss(
+    served: Served,
+) -> None:
     """A place in the log lies between messages of several queues; each goes on behind its own."""
     from flintmq.plugins.spark.store.queue_places import queues_at
 
@@ -178,7 +180,9 @@ def test_changing_a_checkpoint_keeps_the_offsets_of_the_querys_other_sources(tmp
     assert moved.metadata == METADATA
 
 
-def test_a_checkpoint_with_queues_of_another_broker_is_not_converted_to_store_files(served: Served) -> None:
+def test_a_checkpoint_with_queues_of_another_broker_is_not_converted_to_reading_the_files_of_a_store(
+    served: Served,
+) -> None:
     """Queues of another broker are not in this store: said by name, and nothing is lost by leaving them out."""
     queues = queues_of({"v": 1, "transport": "broker", "queues": {TOPIC: {"broker-z": {"0": 1}}}})
     with pytest.raises(CheckpointError, match=r"store of broker broker-a; .* broker-z too"):

@@ -134,7 +134,9 @@ def test_a_topic_recreated_before_the_first_batch_is_read_completely(cluster: Cl
     assert reads(one.start(), cluster.put(TOPIC, bodies(60, "new")))
 
 
-def test_a_topic_that_loses_and_regains_queues_is_read_once(cluster: Cluster, query: Start) -> None:
+def test_each_message_of_a_topic_that_loses_and_regains_queues_is_read_exactly_once(
+    cluster: Cluster, query: Start
+) -> None:
     """8 queues, 2, and 8 again: what was in the other six was read, and is not read anew."""
     expected = queue_ids(cluster, 8, 50)
     one = query()

@@ -290,7 +290,7 @@ def test_the_size_of_batches_is_bounded_by_the_decompressed_bodies(count: int, b
     assert done == count
 
 
-def test_rows_omitted_by_a_filter_before_a_large_body_count_as_read() -> None:
+def test_rows_omitted_by_a_filter_are_counted_as_read_in_batches_split_at_large_bodies() -> None:
     """Each step must return rows, and rows that the filter omits must not be read again."""
     packed = zlib.compress(bytes(1 << 20))
     fields = [RecordFields(body=packed, sys_flag=1, queue_offset=row) for row in range(6)]

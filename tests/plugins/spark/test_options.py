@@ -98,7 +98,7 @@ def test_values_of_options_are_parsed_with_their_units() -> None:
     assert ReadOptions.parse({"path": "/s"}).columns == ALL_NAMES
 
 
-def test_the_default_byte_limit_of_a_batch_holds_unless_messages_are_limited() -> None:
+def test_the_default_byte_limit_of_a_batch_holds_unless_the_number_of_messages_is_limited() -> None:
     """A first micro-batch that takes everything runs out of memory; who counts messages has chosen a limit."""
     assert ReadOptions.parse({"path": "/s"}).bytes_per_trigger == 256 << 20
     assert ReadOptions.parse({"path": "/s", "maxOffsetsPerTrigger": "5"}).bytes_per_trigger is None

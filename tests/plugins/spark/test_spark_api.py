@@ -64,7 +64,7 @@ def reader(numbers: Numbers) -> Any:
     return source.StreamReader(numbers, ReadOptions.parse(OPTIONS))  # type: ignore[arg-type]
 
 
-def test_a_new_query_starts_before_its_first_end_offset_with_pyspark_before_4_2(numbers: Numbers) -> None:
+def test_a_new_query_never_starts_above_the_end_offset_that_pyspark_before_4_2_requests_first(numbers: Numbers) -> None:
     """PySpark before 4.2 calls latestOffset, then initialOffset: what comes between must not be skipped, or read backwards."""
     one = reader(numbers)
     numbers.end = 100

@@ -398,7 +398,7 @@ def test_a_timer_message_due_in_a_minute_with_too_many_messages_is_refused(bench
         lambda: message("T", 0),
     ],
 )
-def test_messages_already_due_half_messages_and_delay_levels_are_not_redirected(
+def test_due_messages_and_half_messages_and_messages_with_a_delay_level_are_not_moved_to_the_timer_topic(
     bench: Bench, make: Callable[[], Any]
 ) -> None:
     """A time that has come, a half message, one with a delay level, one that waits already."""

@@ -94,7 +94,7 @@ def test_overdue_timer_entries_are_loaded_in_bounded_parts_after_a_long_pause(wh
     assert got == wanted
 
 
-def test_an_overdue_entry_of_an_unloaded_minute_is_returned_in_order(wheel: TimerWheel) -> None:
+def test_an_overdue_timer_entry_that_is_still_in_a_file_is_returned_in_order(wheel: TimerWheel) -> None:
     """While many are overdue, a new one that is overdue too waits in its minute's file: nothing is lost between."""
     wheel.put(entry(NOW + SLOT_MS, offset) for offset in range(LOAD_BELOW))
     wheel.put([entry(NOW + 2 * SLOT_MS, LOAD_BELOW)])

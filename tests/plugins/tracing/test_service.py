@@ -56,7 +56,7 @@ def test_messages_above_the_tracing_limit_are_counted_and_not_traced(tmp_path: P
 
 
 @pytest.mark.parametrize(("waiter", "error"), [(DONE, ""), (FENCED, "fenced")])
-def test_refused_messages_have_no_span_and_spans_of_non_durable_messages_an_error(
+def test_refused_messages_have_no_span_and_spans_of_messages_that_may_be_lost_have_an_error(
     tmp_path: Path, waiter: object, error: str
 ) -> None:
     """A refused message has no spans, its producer has the error; one that may be lost has spans with the reason."""
@@ -91,7 +91,9 @@ def test_unfinished_spans_are_ended_when_the_broker_stops(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("is_replicated", [False, True])
-def test_the_dispatch_span_of_a_message_ends_after_its_durable_span(tmp_path: Path, is_replicated: bool) -> None:
+def test_the_dispatch_span_of_a_message_ends_after_its_flush_span_or_replication_span(
+    tmp_path: Path, is_replicated: bool
+) -> None:
     """The loop may dispatch before the flush service's thread comes to say that it is done: spans keep the order."""
     with opened(tmp_path) as store:
         loop = SimpleNamespace(call_soon_threadsafe=lambda call, *about: call(*about))

@@ -26,12 +26,12 @@ def parent(number: int) -> str:
     return f"00-{number + 1:032x}-00f067aa0ba902b7-01"
 
 
-def test_the_tracing_intake_step_passes_the_conformance_checks_for_intake_steps() -> None:
+def test_the_tracing_step_for_incoming_messages_passes_the_conformance_checks_for_such_steps() -> None:
     """It keeps the rules of its port."""
     check_intake_step(step, [IntakeSample(message(traceparent=value)) for value in (PARENT, "none")])
 
 
-def test_the_trace_context_of_a_redirected_message_is_found_exactly_once() -> None:
+def test_the_trace_context_of_a_message_moved_to_a_delay_topic_is_found_exactly_once() -> None:
     """A delay puts it elsewhere, with further properties; a second message with the same parent is another one."""
     made = step()
     first, second = message(uniq_key="a", traceparent=PARENT), message(uniq_key="b", traceparent=PARENT)
@@ -46,7 +46,7 @@ def test_the_trace_context_of_a_redirected_message_is_found_exactly_once() -> No
         assert made.noted(one) is None
 
 
-def test_messages_put_by_the_broker_are_not_traced() -> None:
+def test_messages_that_the_broker_itself_writes_are_not_traced() -> None:
     """A committed transaction passes the steps again; nobody waits for an answer to it."""
     made, one = step(), message(traceparent=PARENT)
     made.take(one, None)

@@ -17,7 +17,7 @@ COMMIT, ROLLBACK = 8, 12
 DAY_MS = 86_400_000
 
 
-def test_a_check_asks_the_producer_about_the_copy_of_the_half_message(bench: Any) -> None:
+def test_a_transaction_check_stores_a_copy_of_the_half_message_and_asks_the_producer_about_the_copy(bench: Any) -> None:
     made = bench.send("A", body=b"text")
     ((code, header, body),) = bench.round()
     copy = bench.halves[1]
@@ -45,7 +45,7 @@ def test_a_half_message_is_not_checked_before_its_timeout(make_bench: Any) -> No
     assert [len(bench.round()) for _ in range(7)] == [0, 0, 0, 0, 0, 1, 1]
 
 
-def test_ended_half_messages_are_skipped_and_the_position_advances(bench: Any) -> None:
+def test_ended_half_messages_are_skipped_and_the_saved_positions_of_transaction_checks_advance(bench: Any) -> None:
     made = [bench.send(str(number)) for number in range(5)]
     for number in (1, 3):
         bench.end(made[number])
@@ -127,7 +127,9 @@ def test_half_messages_within_their_immunity_time_are_not_checked_or_counted(mak
     assert "TRANSACTION_CHECK_TIMES" not in bench.halves[4].properties
 
 
-def test_a_half_message_in_its_immunity_time_can_be_ended_at_its_first_queue_offset(make_bench: Any) -> None:
+def test_a_half_message_that_was_copied_in_its_immunity_time_can_be_ended_by_its_original_queue_offset(
+    make_bench: Any,
+) -> None:
     bench = make_bench(check_interval_ms=1000, timeout_ms=1000)
     made = bench.send("A", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     for _ in range(5):
@@ -210,7 +212,7 @@ def test_deleted_half_messages_are_skipped(bench: Any) -> None:
     assert [header["msgId"] for _, header, _ in bench.round()] == ["3"]
 
 
-def test_a_producer_is_asked_only_after_the_copy_of_the_half_message_is_readable(bench: Any) -> None:
+def test_a_producer_is_asked_only_after_the_copy_of_the_half_message_made_for_the_check_is_readable(bench: Any) -> None:
     bench.send("A")
     bench.store.unreadable_from = bench.store.wrote_offset_bytes
     assert not bench.round()

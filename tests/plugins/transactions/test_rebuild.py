@@ -40,7 +40,7 @@ def test_an_op_record_for_a_half_message_also_ends_the_copy_of_the_half_message(
             bench.end(place)
 
 
-def test_an_immune_copy_of_an_ended_half_message_is_not_checked(bench: Any) -> None:
+def test_a_copy_that_was_stored_in_the_immunity_time_of_an_ended_half_message_is_not_checked(bench: Any) -> None:
     made = bench.send("A")
     copy = half.copy_of(made, {"TRAN_PREPARED_QUEUE_OFFSET": "0", "UNIQ_KEY": "changed"})
     bench.store.append([copy])
@@ -109,7 +109,9 @@ def test_malformed_op_records_are_skipped(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("saved", [(-1, -1), (0, 0), (99, 99)])
-def test_saved_transaction_positions_outside_the_queues_are_corrected(bench: Any, saved: tuple[int, int]) -> None:
+def test_saved_transaction_positions_below_or_above_the_offsets_of_the_queues_are_corrected(
+    bench: Any, saved: tuple[int, int]
+) -> None:
     bench.end(bench.send("A"), ROLLBACK)
     bench.store.saved = saved
     bench.restart()

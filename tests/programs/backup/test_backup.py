@@ -155,7 +155,7 @@ def test_a_damaged_store_is_backed_up_only_on_request(live: Live) -> None:
     assert [path.suffix for path in (root / "flint" / "quarantine").iterdir()] == [".lost"]
 
 
-def test_a_backup_without_the_log_folder_is_refused(live: Live) -> None:
+def test_making_a_backup_of_a_store_without_its_log_folder_is_refused(live: Live) -> None:
     """A command that was not told where would make an empty backup, night after night, and say that all is well."""
     live.put(20)
     elsewhere = live.folder / "elsewhere"

@@ -34,7 +34,7 @@ def feed(live: Live, **marks: object) -> FeedMarks:
     return made
 
 
-def test_a_backup_ends_at_the_position_in_the_feed_file_of_a_running_broker(live: Live) -> None:
+def test_a_backup_ends_at_the_dispatched_log_position_published_by_a_running_broker(live: Live) -> None:
     """It says what is dispatched, and what is synced, without a look into queues."""
     live.put(10)
     wanted = feed(live, dispatched_offset_bytes=live.store.watermarks.dispatched - 5, flushed_offset_bytes=7)
@@ -44,14 +44,14 @@ def test_a_backup_ends_at_the_position_in_the_feed_file_of_a_running_broker(live
 
 
 @pytest.mark.parametrize("marks", [{"state": FeedState.CLOSED}, {"written_at_ms": NOW_MS - 31_000}])
-def test_the_position_in_an_outdated_feed_file_is_ignored(live: Live, marks: dict[str, object]) -> None:
+def test_outdated_log_positions_published_by_a_broker_are_ignored(live: Live, marks: dict[str, object]) -> None:
     """Another broker may have written since."""
     live.put(10)
     feed(live, dispatched_offset_bytes=1, **marks)
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == live.store.watermarks.dispatched
 
 
-def test_the_position_in_a_feed_file_is_limited_to_the_last_truncation_of_the_log(live: Live) -> None:
+def test_a_backup_ends_where_the_log_was_last_truncated_if_the_published_log_position_is_larger(live: Live) -> None:
     """A broker that has just begun has not written its feed again."""
     live.put(10)
     feed(live, dispatched_offset_bytes=1_000)
@@ -75,7 +75,7 @@ def test_a_half_written_queue_unit_does_not_determine_the_end_of_the_log(live: L
     assert Source(live.root).position(0, NOW_MS).end_offset_bytes == before
 
 
-def test_a_backup_of_a_running_store_without_feed_file_and_queues_is_refused(live: Live) -> None:
+def test_a_backup_of_a_running_store_without_published_log_positions_and_without_queues_is_refused(live: Live) -> None:
     """They may be kept elsewhere; the feed helps."""
     live.put(3, dispatch=False)
     with pytest.raises(StoreFormatError, match=r"the readable end is unknown.*spark_feed"):

@@ -94,7 +94,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FlushReport:
     return report
 
 
-def test_a_flush_benchmark_report_has_every_figure(made: FlushReport) -> None:
+def test_a_flush_benchmark_report_has_the_rate_and_cpu_time_and_latencies_and_syncs_of_each_strategy(
+    made: FlushReport,
+) -> None:
     by_label = {one.contender.label: one for one in made.strategies}
     assert list(by_label) == ["group_commit", "flush_real_time:interval_ms=100", "commit_real_time"]
     for one in made.strategies:

@@ -142,7 +142,7 @@ def test_sys_exit_in_the_program_stops_its_broker_cleanly(tmp_path: Path) -> Non
     assert not (tmp_path / "store" / "abort").exists()
 
 
-def test_in_thread_to_its_end_returns_the_functions_result_or_raises_its_error() -> None:
+def test_waiting_for_a_function_in_a_thread_returns_the_result_or_raises_the_error_of_the_function() -> None:
     async def fails() -> None:
         raise ValueError("wrong")
 

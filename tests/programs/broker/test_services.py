@@ -202,7 +202,7 @@ def test_alarms_of_a_service_can_be_a_generator(tmp_path: Path) -> None:
     assert "shop.closed" in asyncio.run(live())
 
 
-def test_an_intake_step_of_a_plugin_redirects_or_refuses_messages_by_a_property(tmp_path: Path) -> None:
+def test_a_plugin_can_move_incoming_messages_to_another_topic_or_refuse_them_by_a_property(tmp_path: Path) -> None:
     """A message that names the step's property lies in the feature's topic; others, and the topic itself, are as ever."""
 
     async def live() -> None:
@@ -312,7 +312,7 @@ class Worded:
         (None, "NoneType"),
     ],
 )
-def test_the_words_that_a_service_adds_to_the_ready_line_are_checked_and_quoted(
+def test_values_that_a_service_adds_to_the_line_printed_by_a_ready_broker_are_checked(
     tmp_path: Path, words: Any, error: str
 ) -> None:
     """Scripts split the line at blanks and equal signs: a plugin's text must not become another word, or a line."""

@@ -33,7 +33,7 @@ def api(**parts: Any) -> BrokerApi:
     return cast("BrokerApi", SimpleNamespace(**parts))
 
 
-def test_the_remaining_tables_are_written_at_a_stop_if_writing_one_table_fails(
+def test_a_stopping_broker_writes_consumer_offsets_even_if_writing_consumer_groups_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A full disk loses one table at most; topics without notes are as they are on disk."""

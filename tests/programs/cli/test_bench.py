@@ -62,7 +62,9 @@ def test_the_benchmark_reads_numbers_from_an_undecoded_answer() -> None:
     assert (slot_of(answer), code_of(answer), field_of(answer, b"nextBeginOffset")) == (9, 11, 42)
 
 
-def test_bench_send_and_consume_print_every_figure(cli: RunCommand, name_server: str) -> None:
+def test_bench_send_prints_rate_and_latencies_and_cpu_time_and_bench_consume_prints_message_counts(
+    cli: RunCommand, name_server: str
+) -> None:
     """One line of JSON per run with every figure, against a broker that is there."""
     common = ("-n", name_server, "--topic", "BenchRuns", "--count", 400, "--warmup", 0, "--size", 32)
     sent = cli("bench", "send", *common, "--connections", 2, "--inflight", 8, "--pid", os.getpid()).json

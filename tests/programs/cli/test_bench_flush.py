@@ -15,7 +15,9 @@ QUICK = ("--seconds", 0.05, "--warmup", 0, "--rounds", 2, "--threads", 4, "--siz
 SMALL = ("--set", "store.commit_log_file_bytes=4MiB", "--set", "index.enable=false")
 
 
-def test_bench_flush_prints_lines_and_writes_a_report(cli: RunCommand, tmp_path: Path) -> None:
+def test_the_bench_flush_command_prints_the_results_of_each_strategy_and_writes_a_report(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     common = (
         "bench",

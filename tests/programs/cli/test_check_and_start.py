@@ -145,7 +145,7 @@ PUBLIC: Final = {"listen.host": "0.0.0.0"}
         ({"listen.enable": False, "namesrv.addresses": ["127.0.0.1:1"]}, "broker", "'listen.enable' is false"),
     ],
 )
-def test_config_check_applies_the_rules_of_the_command_named_by_its_option_for(
+def test_config_check_applies_the_rules_of_the_command_for_which_the_file_is_checked(
     cli: RunCommand, tmp_path: Path, chosen: dict[str, Any], command: str, said: str
 ) -> None:
     """What one command refuses may be right for another."""

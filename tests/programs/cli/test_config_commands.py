@@ -162,7 +162,7 @@ def test_config_check_finds_errors_in_sections_of_plugins(
     assert f"{file}:3" in outcome.err
 
 
-def test_the_plugins_command_lists_loaded_plugins_and_their_parts(
+def test_the_plugins_command_lists_loaded_plugins_and_what_each_plugin_registers(
     cli: RunCommand, tmp_path: Path, plugin_module: Callable[[str, str], str]
 ) -> None:
     """What is loaded, from where, and what it brought."""

@@ -184,7 +184,9 @@ def test_the_json_schema_has_the_sections_of_plugins(
     assert cli("config", "schema", "-c", file).code == 2
 
 
-def test_rocketmqs_setting_names_in_the_schema_depend_on_the_role_of_the_file(cli: RunCommand) -> None:
+def test_a_rocketmq_setting_name_can_differ_in_meaning_between_the_schemas_of_broker_and_name_server(
+    cli: RunCommand,
+) -> None:
     """RocketMQ's kvConfigPath is a setting of both; its listenPort has other bounds by nothing but its place."""
     for role, key in (("broker", "listen.port"), ("namesrv", "nameserver.port")):
         schema = cli("config", "schema", "--role", role).json

@@ -20,7 +20,7 @@ def page(address: str, path: str = "/brokers") -> str:
         return str(answer.read().decode())
 
 
-def test_the_console_serves_beside_a_cluster(tmp_path: Path, small: list[str]) -> None:
+def test_the_console_command_serves_web_pages_about_a_running_cluster(tmp_path: Path, small: list[str]) -> None:
     with serving("run", "--store", tmp_path / "store", *small) as (_, cluster):
         arguments = ("console", "-n", cluster["namesrv"], "--port", 0, "--audit", tmp_path / "audit.jsonl")
         with serving(*arguments) as (process, ready):

@@ -86,7 +86,7 @@ def test_every_commands_help_ends_with_examples_that_are_valid_command_lines() -
             commands[called].make_context(" ".join(called), named[len(called) :])
 
 
-def test_the_command_table_equals_the_first_lines_of_help() -> None:
+def test_the_printed_list_of_commands_describes_each_command_by_the_first_paragraph_of_its_help() -> None:
     """Lists of commands are printed from a table, so that they import nothing; the table must not drift from the commands."""
     groups = [((), app), *((words, found) for words, found in all_commands() if isinstance(found, LazyGroup))]
     for words, group in groups:

@@ -132,7 +132,9 @@ def test_query_finds_messages_by_key_and_id(cli: RunCommand, name_server: str, t
     assert "nope" in missing.err
 
 
-def test_query_by_a_senders_id_requires_the_topic(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_a_query_by_a_message_id_that_the_sender_made_requires_the_topic(
+    cli: RunCommand, name_server: str, topic: str
+) -> None:
     """It has as many digits as a broker's id, and an impossible port where that has one; no socket may be asked for it."""
     sender_id = "AC1100010A7C18B4AAC20B4B2AD50000"
     wrong = cli("query", "--id", sender_id, "-n", name_server)

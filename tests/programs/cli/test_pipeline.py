@@ -61,7 +61,7 @@ def test_a_missing_pipeline_file_is_reported(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("without_pyspark")
-def test_the_option_set_overrides_values_of_the_pipeline_file(
+def test_a_value_set_on_the_command_line_overrides_the_value_of_the_pipeline_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--set changes a value, and is named where it is wrong."""

@@ -74,7 +74,7 @@ def test_a_single_broker_does_not_start_in_the_folder_of_several_brokers(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broker-a", "broker-b"]
 
 
-def test_the_run_command_prints_the_ready_line_serves_and_stops_cleanly(
+def test_the_run_command_reports_when_it_is_ready_and_serves_clients_and_stops_cleanly(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """The whole life: one READY line with what scripts need, traffic, two interrupts, exit code 0, a clean store."""
@@ -99,7 +99,9 @@ def test_the_run_command_prints_the_ready_line_serves_and_stops_cleanly(
         assert finish(process)[0] == 0
 
 
-def test_the_ready_line_has_the_address_of_the_metrics_service(tmp_path: Path, small: list[str]) -> None:
+def test_the_line_printed_by_a_ready_broker_has_the_address_of_the_metrics_service(
+    tmp_path: Path, small: list[str]
+) -> None:
     """A script that waits for the line reads the figures next."""
     pytest.importorskip("prometheus_client", reason="the extra metrics is not installed")
     asked = ("--set", "metrics.enable=true")
@@ -197,7 +199,9 @@ def test_an_embedded_broker_accepts_a_broker_conf(tmp_path: Path, caplog: pytest
     assert f"{file}:4: abortFile changes nothing: it lies in store.path" in caplog.text
 
 
-def test_a_silent_name_server_does_not_delay_the_ready_line_for_long(tmp_path: Path, small: list[str]) -> None:
+def test_a_silent_name_server_does_not_delay_the_line_printed_by_a_ready_broker_for_long(
+    tmp_path: Path, small: list[str]
+) -> None:
     """A name server that accepts and never answers costs one registration timeout, no more."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -238,7 +242,7 @@ def test_a_failed_sync_ends_the_broker_process_with_exit_code_5(
     assert "sync failed" in last
 
 
-def test_the_error_about_a_failed_sync_is_raised_after_all_parts_have_stopped() -> None:
+def test_the_error_about_a_failed_sync_is_raised_after_all_started_services_have_stopped() -> None:
     """The watch alone decides: whatever was started is stopped first, then the error says why."""
     stopped: list[bool] = []
 
@@ -523,7 +527,7 @@ def test_an_invalid_number_of_brokers_is_refused(cli: RunCommand, count: str) ->
 
 
 @pytest.mark.parametrize("name", ["a b", "100%", "caf\u00e9", os.fsdecode(b"latin\xe9")])
-def test_values_of_the_ready_line_are_quoted(tmp_path: Path, small: list[str], name: str) -> None:
+def test_values_in_the_line_printed_by_a_ready_broker_are_quoted(tmp_path: Path, small: list[str], name: str) -> None:
     """Scripts cut it at its blanks, whatever the folder of the store is called."""
     store = tmp_path / name
     assert unquote(ready_word(store), errors="surrogateescape") == str(store)

@@ -61,7 +61,7 @@ def test_the_service_manager_is_not_notified_of_a_failed_start(
         manager.recv(4096)
 
 
-def test_abstract_socket_addresses_and_reasons_with_line_breaks_are_supported() -> None:
+def test_a_service_manager_at_an_abstract_socket_address_gets_status_texts_without_line_breaks() -> None:
     """systemd of containers listens at names that begin with @. A line break in a reason is no further word."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("")  # a free abstract name

@@ -301,7 +301,9 @@ def test_store_cat_ends_quietly_if_its_output_pipe_closes(store: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_store_verify_finds_a_log_in_several_folders_by_the_setting(cli: RunCommand, tmp_path: Path) -> None:
+def test_store_verify_finds_a_log_in_several_folders_by_the_setting_for_commit_log_paths(
+    cli: RunCommand, tmp_path: Path
+) -> None:
     """As the broker is told of them."""
     folders = [tmp_path / "a", tmp_path / "b"]
     root = tmp_path / "store"
@@ -319,7 +321,7 @@ SCALE_COMMANDS = (("rebuild",), ("export", "OUT"), ("compact", "OUT"), ("audit",
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_store_commands_with_engines_print_json_and_list_the_valid_engines(
+def test_store_commands_with_a_choice_of_execution_engine_print_json_and_list_the_valid_engines(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     """Each says in JSON what it did, and names the engines when asked for another one."""
@@ -349,7 +351,7 @@ def test_store_audit_exits_with_1_if_it_finds_damage(cli: RunCommand, store: Pat
 
 
 @pytest.mark.parametrize("command", SCALE_COMMANDS, ids=lambda command: command[0])
-def test_store_commands_with_engines_name_missing_packages_in_one_line(
+def test_store_commands_with_a_choice_of_execution_engine_name_missing_packages_in_one_line(
     cli: RunCommand, store: Path, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has not installed numpy and pyarrow is told what to install, and sees no traceback."""

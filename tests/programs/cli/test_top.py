@@ -9,7 +9,7 @@ import pytest
 from .conftest import RunCommand
 
 
-def test_top_prints_one_snapshot_with_json(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_the_top_command_can_print_one_snapshot_as_json(cli: RunCommand, name_server: str, topic: str) -> None:
     """A message that was sent is seen, and names are whole."""
     assert cli("send", topic, "hello", "-n", name_server).code == 0
     outcome = cli("top", "--json", "-n", name_server)
@@ -22,7 +22,7 @@ def test_top_prints_one_snapshot_with_json(cli: RunCommand, name_server: str, to
     assert found["brokers"][0]["is_flintmq"]
 
 
-def test_top_prints_tables_with_once(cli: RunCommand, name_server: str, topic: str) -> None:
+def test_the_top_command_can_print_its_tables_once_and_exit(cli: RunCommand, name_server: str, topic: str) -> None:
     outcome = cli("top", "--once", "-n", name_server)
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith("DefaultCluster  now  put ")
@@ -37,7 +37,9 @@ def test_the_top_command_exits_with_4_if_no_server_answers(cli: RunCommand) -> N
     assert "nobody answers" in outcome.err
 
 
-def test_the_top_command_without_a_terminal_names_the_options_once_and_json(cli: RunCommand, name_server: str) -> None:
+def test_the_top_command_without_a_terminal_names_the_options_for_one_snapshot_and_for_json(
+    cli: RunCommand, name_server: str
+) -> None:
     outcome = cli("top", "-n", name_server)
     assert (outcome.code, outcome.out) == (2, "")
     assert "--once and --json" in outcome.err

@@ -8,7 +8,9 @@ from flintmq.programs.cluster_view import figures
 
 
 @pytest.mark.parametrize(("text", "value"), [("1.239 2.0 3.0", 1.24), ("", 0.0), ("much", 0.0)])
-def test_the_rate_over_the_shortest_time_of_several_reported_rates_is_used(text: str, value: float) -> None:
+def test_the_rate_measured_over_the_shortest_time_is_used_if_several_rates_are_reported(
+    text: str, value: float
+) -> None:
     assert figures.first(text) == value
 
 

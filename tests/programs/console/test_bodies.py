@@ -47,7 +47,7 @@ def test_a_character_cut_in_half_at_the_end_of_a_shortened_body_is_omitted() -> 
     assert (found.form, len(found.text)) == ("text", bodies.SHOWN_MAX_BYTES - 1)
 
 
-def test_a_body_that_cannot_be_shown_in_the_chosen_format_has_a_reason() -> None:
+def test_the_reason_is_given_if_a_body_cannot_be_shown_in_the_chosen_format() -> None:
     assert shown_body(b"hello", "json").problem.startswith("it is not JSON")
     assert shown_body(b"\xff", "text").problem == "it is not text in UTF-8"
     assert shown_body(b"\x02", "avro").problem.startswith("give the Avro schema")
@@ -74,7 +74,7 @@ def test_deeply_nested_json_is_shown_as_text() -> None:
     assert (found.form, found.is_cut) == ("json", False)
 
 
-def test_a_body_whose_displayed_text_is_much_longer_is_shortened() -> None:
+def test_a_displayed_text_that_is_much_longer_than_the_message_body_is_shortened() -> None:
     """A body of marks or of deep lists makes many times as much text."""
     for body in ("\u202e".encode() * 80_000, b"[" * 60 + b"0," * 100_000 + b"0" + b"]" * 60):
         found = shown_body(body)

@@ -38,7 +38,7 @@ def test_a_chart_has_a_rounded_maximum_and_begins_at_its_first_sample() -> None:
     ]
 
 
-def test_samples_of_each_minute_form_a_line_with_gaps() -> None:
+def test_samples_taken_each_minute_form_a_line_with_gaps_where_samples_are_missing() -> None:
     """That is what there is while nobody looks; a gap is where nobody answered for longer."""
     each_minute = [sample(60.0 * number, 1.0) for number in range(10)]
     (line,) = draw("T", "u", (SENT,), each_minute, 540.0).lines

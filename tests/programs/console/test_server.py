@@ -17,7 +17,7 @@ from flintmq.programs.console.server import ConsoleServer
 from flintmq.testing.cluster import EmbeddedCluster
 
 
-def test_an_open_cluster_on_a_public_address_causes_warnings(
+def test_a_console_on_a_public_address_without_tls_and_without_access_control_logs_warnings(
     cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:

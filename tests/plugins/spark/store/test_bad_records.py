@@ -53,7 +53,7 @@ def test_skipping_adjacent_damaged_records_skips_no_intact_record_after_them(roo
 
 
 @pytest.mark.usefixtures("walk")
-def test_skipping_damage_does_not_skip_a_following_message_of_a_small_queue(tmp_path: Path) -> None:
+def test_skipping_damage_keeps_the_next_message_even_if_its_queue_has_few_messages(tmp_path: Path) -> None:
     """The largest queues alone divide a log into tasks, but any queue may name the record that follows the damage."""
     store = open_store(tmp_path / "store")
     for number in range(40):
@@ -85,7 +85,9 @@ def without_reason(rows: list[Row]) -> list[Row]:
 
 @pytest.mark.usefixtures("walk")
 @pytest.mark.parametrize("options", [{}, {"subscribe": "orders,payments"}, {"minPartitions": "5"}])
-def test_a_damaged_region_of_the_log_is_one_row_in_log_order(root: Path, options: dict[str, str]) -> None:
+def test_a_damaged_region_of_the_log_becomes_one_row_between_the_rows_of_the_surrounding_messages(
+    root: Path, options: dict[str, str]
+) -> None:
     """The row has the physical offset and the size of the damage, for all choices of topics and tasks."""
     rows = batch(root)
     damage(root, *rows[4:7], rows[12])
@@ -127,7 +129,7 @@ def test_a_record_with_damaged_length_fields_is_one_row_for_a_bad_record(root: P
     assert without_reason(batch(root, **KEEP)) == [*rows[:4], stretch(rows[4], rows[4]), *rows[5:]]
 
 
-def test_a_row_for_damage_at_the_end_of_a_task_ends_at_the_last_position_read(root: Path) -> None:
+def test_the_row_for_damage_at_the_end_of_a_task_covers_the_log_up_to_the_last_position_read(root: Path) -> None:
     """A stretch that no record follows ends at the last position that is read."""
     rows = batch(root)
     reader, parts = planned(root, **KEEP)

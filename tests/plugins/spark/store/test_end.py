@@ -76,7 +76,7 @@ def test_a_read_of_a_store_in_use_does_not_rely_on_the_newest_queue_units(
 
 
 @pytest.mark.parametrize(("visibility", "expected"), [("dispatched", 9), ("flushed", 6), ("confirmed", 3), (None, 6)])
-def test_the_option_visibility_selects_the_feed_position_at_which_a_read_ends(
+def test_the_visibility_option_ends_a_read_at_the_dispatched_or_flushed_or_confirmed_log_position(
     tmp_path: Path, visibility: str | None, expected: int
 ) -> None:
     """Each of its marks is what the option of that name waits for."""
@@ -103,7 +103,9 @@ def test_the_option_visibility_selects_the_feed_position_at_which_a_read_ends(
         store.close()
 
 
-def test_the_feed_file_of_a_stopped_or_killed_broker_is_ignored(tmp_path: Path) -> None:
+def test_log_positions_that_a_stopped_or_killed_broker_left_for_readers_of_the_store_are_ignored(
+    tmp_path: Path,
+) -> None:
     """A broker that has stopped, or one that was killed long ago and followed by another that feeds nobody."""
     store = open_store(tmp_path)
     try:

@@ -55,7 +55,7 @@ def test_max_offsets_per_trigger_fills_every_batch_but_the_last(
 
 
 @pytest.mark.parametrize("size", [1, 500, 3000, 10**9])
-def test_max_bytes_per_trigger_bounds_batches_of_several_messages(stopped: Path, size: int) -> None:
+def test_max_bytes_per_trigger_limits_every_batch_that_has_more_than_one_message(stopped: Path, size: int) -> None:
     """maxBytesPerTrigger; a message larger than it must not stop the query."""
     reader = transport(stopped)
     batches, _end = stream(reader, reader.initial("earliest"), Limit(max_bytes=size))
@@ -159,7 +159,7 @@ def test_starting_offsets_given_for_queues_still_apply_after_a_restart_of_the_qu
         store.close()
 
 
-def test_a_checkpoint_of_the_transport_broker_is_refused_by_the_transport_store(stopped: Path) -> None:
+def test_a_checkpoint_with_queue_offsets_is_refused_by_a_stream_that_reads_store_files(stopped: Path) -> None:
     """The numbers in a checkpoint of the transport ``broker`` are queue offsets, not positions in the log."""
     reader = transport(stopped)
     wire = {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 3}}}}
@@ -359,7 +359,7 @@ def test_data_loss_in_an_omitted_topic_is_reported_when_the_topic_is_read_again(
     assert transport(root, subscribe=BOTH).checked(end) == end  # it is told once
 
 
-def test_an_offset_without_a_start_for_an_added_topic_reads_the_existing_messages(
+def test_old_messages_of_an_added_topic_are_read_if_the_stream_offset_does_not_say_where_they_begin(
     stopped: Path, caught_up: Offset
 ) -> None:
     """Its batch reads what there is."""

@@ -30,7 +30,7 @@ IS_SAID = "accepts the address of a cluster. For Spark Connect, which `spark-sub
 
 @pytest.mark.longest
 @pytest.mark.parametrize("place", [pytest.param(place, marks=pytest.mark.xdist_group(place)) for place in PLACES])
-def test_the_code_blocks_of_the_spark_pages_run_locally_on_a_cluster_and_with_connect(
+def test_code_blocks_of_the_documentation_about_spark_run_locally_and_on_a_cluster_and_over_spark_connect(
     needs_spark: None, environment: dict[str, str], tmp_path: Path, place: str
 ) -> None:
     """Each block of the pages runs, streams included; a command that cannot run there is one of which the page says so."""
@@ -58,7 +58,7 @@ def test_the_code_blocks_of_the_spark_pages_run_locally_on_a_cluster_and_with_co
     assert {re.search(r"spark-submit|spark://|sc://", line)[0] for line in skipped} == ELSEWHERE[place]  # type: ignore[index]
 
 
-def test_every_code_block_of_the_spark_pages_is_run_by_a_test() -> None:
+def test_every_code_block_of_the_documentation_about_spark_is_run_by_a_test() -> None:
     """Blocks that install packages or measure are the only exceptions."""
     left_out = {str(one) for page in PAGES[1:] for one in snippets(ROOT, page)} - {str(one) for one in blocks()}
     first_lines = {one.first_line for page in PAGES for one in snippets(ROOT, page) if str(one) in left_out}

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark", reason="needs PySpark")
 from pages_program import CHECKS, blocks, check_of
 
 
-def test_each_code_block_of_the_spark_pages_has_exactly_one_check() -> None:
+def test_each_code_block_of_the_documentation_about_spark_has_one_function_that_checks_its_result() -> None:
     """A page that changes must change the check of its block as well."""
     checks = [check_of(one) for one in blocks()]
     assert set(checks) == set(CHECKS.values())

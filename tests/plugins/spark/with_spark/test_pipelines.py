@@ -254,7 +254,7 @@ def test_the_on_error_setting_decides_about_damaged_records(
     ]
 
 
-def test_a_body_that_is_not_utf_8_is_null_as_a_string(spark: Any, store: Path) -> None:
+def test_a_body_that_is_not_utf_8_becomes_a_null_value_if_it_is_decoded_as_a_string(spark: Any, store: Path) -> None:
     """Such bytes must not be taken for text."""
     text = source(store, "json-bad") + "decode: {format: string, on_error: 'null'}\nsinks: [{format: console}]\n"
     rows = plan(spark, loaded(text)).last.orderBy("queueOffset").collect()

@@ -215,7 +215,7 @@ def test_a_stopped_broker_is_shown_as_missing(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_broker_page_shows_last_start_quarantine_and_settings(tmp_path: Path) -> None:
+def test_a_broker_page_shows_the_last_start_and_quarantined_files_and_settings_of_the_broker(tmp_path: Path) -> None:
     """What a FlintMQ broker tells of its store; a file that lies there under an odd name is text."""
     quarantine = tmp_path / "broker-a" / "flint" / "quarantine"
     quarantine.mkdir(parents=True)
