@@ -123,7 +123,7 @@ def test_the_documentation_index_names_every_page() -> None:
     assert sorted(set(docs.rglob("*.md")) - named - {docs / "index.md"}) == []
 
 
-def test_the_readme_is_short_and_begins_with_the_kernel_and_its_hooks() -> None:
+def test_the_readme_is_short_and_its_first_lines_name_the_plugin_hooks_and_the_core_and_optional_parts() -> None:
     """A visitor decides on the first screens; what is behind them has pages."""
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 150
@@ -158,7 +158,7 @@ def test_only_reference_pages_are_long() -> None:
     ] == []
 
 
-def test_configuring_plugins_flush_and_embedding_each_have_a_tested_tutorial() -> None:
+def test_each_of_the_four_tutorials_is_run_as_a_test() -> None:
     """Who follows a tutorial that stopped working gives up."""
     for use in ("configure", "plugin", "flush", "embed"):
         assert f"docs/tutorial-{use}.md" in LIST.run
@@ -248,7 +248,9 @@ def test_code_blocks_of_a_page_find_files_written_by_earlier_blocks(runner: Page
     assert (tmp_path / "pack" / "made.py").exists()
 
 
-def test_a_program_block_run_by_a_later_command_is_run_once(tmp_path: Path) -> None:
+def test_a_program_in_a_code_block_is_run_only_once_if_a_later_command_of_the_page_runs_the_program(
+    tmp_path: Path,
+) -> None:
     """A second run of a program that stores something would print something else than the page says."""
     program = "# twice.py\nfrom pathlib import Path\nwith Path('runs').open('a') as runs:\n    runs.write('x')"
     shown = "$ python twice.py && cat runs\nx"
@@ -262,7 +264,7 @@ def test_a_server_command_can_set_environment_variables(runner: PageRunner) -> N
     runner.run("console", "$ PYTHONPATH=. flintmq run --store ./store\nREADY …\n$ flintmq status --json\n…")
 
 
-def test_a_console_block_is_split_into_commands_and_outputs() -> None:
+def test_a_console_code_block_is_split_into_commands_and_outputs() -> None:
     """A long command continues on the next line."""
     assert list(commands("$ one\na\n\nb\n$ two \\\n  three")) == [("one", ["a", "b"]), ("two three", [])]
 
@@ -278,7 +280,9 @@ def test_a_console_block_is_split_into_commands_and_outputs() -> None:
         ("count 1", "count one", False),
     ],
 )
-def test_output_may_differ_from_the_page_only_in_numbers_and_widths(shown: str, printed: str, is_it: bool) -> None:
+def test_output_may_differ_from_the_page_only_in_numbers_spacing_and_places_marked_with_an_ellipsis(
+    shown: str, printed: str, is_it: bool
+) -> None:
     """Such values change from run to run, and any other difference makes the page wrong."""
     assert is_printed(shown, printed) is is_it
 

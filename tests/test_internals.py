@@ -182,7 +182,7 @@ def test_the_numbers_about_records_in_the_documentation_equal_the_code() -> None
     assert f"`(0, {FILLER_SIZE}, 0)`" in text
 
 
-def test_the_layouts_of_a_blank_and_a_batch_item_equal_the_documentation() -> None:
+def test_layouts_of_the_blank_record_that_ends_a_log_file_and_of_a_batched_message_equal_the_documentation() -> None:
     """A blank ends each log file, and batch sends consist of such items."""
     assert read_by_page("Blank", rec.encode_blank(100)) == ({"remaining": 100, "magic": rec.MAGIC_BLANK}, 8)
     body = encode_batch([BatchItem(9, b"one", b"K\x01V"), BatchItem(0, b"", b"")])

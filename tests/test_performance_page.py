@@ -66,7 +66,7 @@ def test_by_default_log_files_are_not_warmed_and_the_event_loop_is_asyncio() -> 
     assert KEYS["listen.loop"].value_of(BrokerConfig()) == "asyncio"
 
 
-def test_the_flush_table_is_measured_with_the_default_load() -> None:
+def test_the_performance_page_states_the_default_load_of_the_flush_benchmark() -> None:
     """The table has no options for writers and size: they are the defaults."""
     assert "Each of 32 writers puts messages of 1,024 bytes, and waits" in PAGE
     defaults = {option.name: option.default for option in flush.params}
@@ -79,6 +79,6 @@ def test_files_named_by_the_performance_page_exist() -> None:
     assert {text for text in named if not (ROOT / text).is_file()} == set()
 
 
-def test_the_bench_recover_line_in_the_documentation_has_the_printed_fields() -> None:
+def test_the_documented_result_line_of_the_recovery_benchmark_has_the_fields_that_are_printed() -> None:
     (line,) = re.findall(r"^\{\"bench\": \"recover\".*\}$", STORES, re.M)
     assert list(json.loads(line)) == ["bench", *(field.name for field in attrs.fields(RecoverResult)), "machine"]

@@ -34,7 +34,7 @@ def steps_of_ci() -> list[str]:
     return done.stdout.split()
 
 
-def test_the_github_workflow_runs_every_step_of_ci_run_except_newest() -> None:
+def test_the_github_workflow_runs_every_step_of_the_ci_script_except_the_step_named_newest() -> None:
     """The step "newest" looks for a second Python on one machine. The matrix has each Python on a machine."""
     commands = [step.get("run", "") for job in workflow_jobs().values() for step in job["steps"]]
     named = [name for command in commands if command.startswith(".ci/run ") for name in command.split()[1:]]
@@ -124,7 +124,7 @@ def fragments() -> list[Path]:
     return sorted(path for path in (ROOT / "changelog.d").iterdir() if path.name != "README.md")
 
 
-def test_changelog_fragments_have_a_known_type_and_end_a_sentence() -> None:
+def test_changelog_fragments_have_a_known_type_and_end_with_a_period() -> None:
     for path in fragments():
         assert re.fullmatch(r"\+[a-z0-9-]+\.(\w+)\.md", path.name), f"{path.name} does not read +NAME.TYPE.md"
         assert path.name.split(".")[1] in TYPES, f"{path.name}: the types are {sorted(TYPES)}"

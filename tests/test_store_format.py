@@ -46,7 +46,7 @@ def named_in_flint() -> set[str]:
     return {name.partition("/")[0] for cell in cells for name in re.findall(r"`([\w.-]+/?[\w.]*)`", cell)}
 
 
-def test_the_store_page_and_the_format_page_list_every_file_of_the_flint_folder() -> None:
+def test_the_store_page_and_the_format_page_list_every_file_that_only_flintmq_keeps_in_a_store() -> None:
     """Who copies or mends a store by hand looks up what a file is, and what is lost with it."""
     source = "\n".join(path.read_text() for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py"))
     in_code = set(re.findall(r'"flint" / "([\w.-]+)"', source)) | {"kvConfig.json", "acl", "rebuild"}
@@ -136,7 +136,9 @@ def test_a_record_fits_in_a_log_file_if_eight_bytes_remain_after_it(tmp_path: Pa
             assert second.commit_log_offset_bytes == (first.message_size_bytes if left == 8 else 4_096)
 
 
-def test_the_checkpoint_minimum_is_three_seconds_before_its_times(tmp_path: Path) -> None:
+def test_the_minimum_timestamp_of_a_checkpoint_is_three_seconds_before_its_earliest_stored_timestamp(
+    tmp_path: Path,
+) -> None:
     checkpoint = StoreCheckpoint(OS_DISK, tmp_path / "checkpoint")
     checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms = 50_000, 40_000
     assert checkpoint.min_timestamp_ms == 37_000
@@ -150,7 +152,9 @@ def test_message_ids_have_the_lengths_in_the_documentation() -> None:
         assert (len(text), text) == (length, text.upper())
 
 
-def test_a_table_file_has_the_form_in_the_documentation_and_a_backup(tmp_path: Path) -> None:
+def test_a_json_file_of_the_store_has_the_documented_form_and_is_read_from_the_backup_if_damaged(
+    tmp_path: Path,
+) -> None:
     """Tabs, numeric keys without quotes on one line; quoted keys are read as well; the backup serves a file that is broken."""
     example = re.search(r"```\n(\{\n\t\"offsetTable\".*?)\n```", PAGE, re.S)
     assert example is not None

@@ -29,18 +29,20 @@ def sources() -> Sources:
 
 
 @pytest.mark.parametrize("rule", tidy.RULES)
-def test_each_tidy_rule_holds_except_at_the_listed_places(sources: Sources, rule: str) -> None:
+def test_each_tidy_rule_holds_except_for_the_listed_exceptions(sources: Sources, rule: str) -> None:
     """A rule that no test checks is soon broken."""
     found, listed = tidy.RULES[rule](sources), tidy.read_exceptions().get(rule, set())
     assert not found - listed, f"these break the rule {rule}: mend them"
     assert not listed - found, f"these hold {rule} by now: python tools/tidy.py --shrink"
 
 
-def test_the_tidy_lists_name_only_existing_rules() -> None:
+def test_the_file_of_exceptions_to_the_tidy_rules_names_exactly_the_existing_rules() -> None:
     """A list under a misspelt name would excuse nothing, and nobody would see it."""
     assert tidy.read_exceptions().keys() == tidy.RULES.keys()
 
 
-def test_the_tested_by_table_names_only_modules_without_a_test_file_of_the_same_path(sources: Sources) -> None:
+def test_the_table_that_assigns_tests_to_modules_names_only_modules_without_a_test_file_of_the_same_path(
+    sources: Sources,
+) -> None:
     """An entry for a module that has moved, or that has a mirrored test by now, misleads."""
     assert tested_by.read_table().keys() <= set(tested_by.without_mirror(sources)), "python tools/tidy.py --shrink"

@@ -17,14 +17,14 @@ SOURCE = Path(flintmq.protocol.__file__)
 
 
 @pytest.mark.parametrize("name", flintmq.protocol.__all__)
-def test_each_public_protocol_name_is_the_same_object_as_in_its_own_module(name: str) -> None:
+def test_each_name_exported_by_the_protocol_package_is_the_same_object_as_in_its_defining_module(name: str) -> None:
     """Two classes of one name would not be equal in ``isinstance`` and ``except``."""
     value = getattr(flintmq.protocol, name)
     home = flintmq.protocol._HOME_OF[name]
     assert value is (sys.modules[home] if home.endswith(f".{name}") else getattr(sys.modules[home], name))
 
 
-def test_type_checkers_and_programs_see_the_same_protocol_names() -> None:
+def test_the_protocol_package_exports_the_same_names_to_type_checkers_and_at_run_time() -> None:
     """Type checkers read the imports; a program reads the table."""
     (checked,) = [one for one in ast.parse(SOURCE.read_text()).body if isinstance(one, ast.If)]
     homes = {
@@ -37,7 +37,7 @@ def test_type_checkers_and_programs_see_the_same_protocol_names() -> None:
         flintmq.protocol.RequestCodes  # noqa: B018
 
 
-def test_every_header_class_is_a_public_protocol_name() -> None:
+def test_every_header_class_is_exported_by_the_protocol_package() -> None:
     """Whoever replaces a processor needs the headers of its codes."""
     headers = {
         name

@@ -257,7 +257,7 @@ def test_access_to_faults_raises_an_error_if_the_broker_was_created_without_faul
         _ = plain.faults
 
 
-def test_concurrent_sends_are_unchanged_while_no_fault_is_scripted(broker: EmbeddedBroker) -> None:
+def test_concurrent_sends_store_every_message_unchanged_while_no_fault_is_scripted(broker: EmbeddedBroker) -> None:
     """The way that can be cut is one that hundreds of sends and large bodies pass whole while nothing is scripted."""
 
     async def work() -> None:

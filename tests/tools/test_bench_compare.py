@@ -16,7 +16,7 @@ from .conftest import TOOLS, RunTool
 SMALL = ("--set", "store.commit_log_file_bytes=4MiB", "--set", "index.enable=false")
 
 
-def test_the_script_against_java_shows_the_help_of_the_comparison() -> None:
+def test_the_shell_script_for_the_comparison_with_rocketmq_shows_the_help_of_the_comparison_tool() -> None:
     """The options of the comparison are asked for without Java, Maven or the peer kit."""
     environment = os.environ | {"PYTHON": sys.executable}
     script = [str(TOOLS / "against_java.sh"), "--help"]
@@ -120,7 +120,7 @@ def test_a_comparison_reads_the_results_printed_by_external_load_generators(
 
 
 @pytest.mark.slow
-def test_rates_of_simultaneous_load_generators_are_added_and_three_brokers_compared(
+def test_rates_of_simultaneous_load_generators_are_added_and_ratios_to_two_other_brokers_are_reported(
     tool: RunTool, name_server: str, tmp_path: Path
 ) -> None:
     """The rates of generators that send at the same time are added, and the ratios to both others are told."""

@@ -38,7 +38,7 @@ def machine() -> ModuleType:
         ("async def f():\n    await get_running_loop().run_in_executor(None, g)", "run_in_executor"),
     ],
 )
-def test_the_rule_finds_simulated_code_that_uses_the_real_clock_or_system(
+def test_the_check_of_simulated_code_finds_uses_of_the_real_clock_randomness_or_threads(
     machine: ModuleType, source: str, found: str
 ) -> None:
     for path in ("core/a.py", "remoting/client/a.py", "programs/broker/a.py"):
@@ -55,7 +55,9 @@ def test_the_rule_finds_simulated_code_that_uses_the_real_clock_or_system(
         "def f(clock):\n    return clock.monotonic()",
     ],
 )
-def test_the_rule_does_not_report_code_without_real_clock_or_system_calls(machine: ModuleType, source: str) -> None:
+def test_the_check_of_simulated_code_accepts_code_that_uses_no_real_clock_randomness_or_threads(
+    machine: ModuleType, source: str
+) -> None:
     assert machine.machine_reads(machine.Sources({"core/a.py": source})) == set()
 
 

@@ -28,7 +28,7 @@ def run_with(numbers: ModuleType, factor: float) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_a_line_of_the_readme_table_has_the_median_and_the_interval(numbers: ModuleType) -> None:
+def test_a_line_of_the_readme_table_has_the_median_ratio_and_the_interval_of_the_ratio(numbers: ModuleType) -> None:
     """One lucky run, as the README once had, is seen in neither."""
     lines = numbers.table([run_with(numbers, factor) for factor in (0.5, 0.52, 0.51, 0.5, 0.2)])
     assert lines[0] == numbers.HEADER
@@ -39,7 +39,9 @@ def test_a_line_of_the_readme_table_has_the_median_and_the_interval(numbers: Mod
     assert low < 0.36 < 0.5 < high
 
 
-def test_the_mean_of_several_readme_rows_shows_a_ratio_and_no_rates(numbers: ModuleType) -> None:
+def test_a_readme_line_with_the_mean_of_several_benchmark_rows_shows_only_the_ratio_of_the_brokers(
+    numbers: ModuleType,
+) -> None:
     """Rates of different loads have no mean that says anything."""
     line = next(line for line in numbers.table([run_with(numbers, 2.0)] * 3) if "SYNC_FLUSH" in line)
     assert [cell.strip() for cell in line.strip("|").split("|")][1:] == ["messages/s", "", "", "2.00", "2.00 to 2.00"]

@@ -181,7 +181,7 @@ def test_the_soak_reports_an_unfinished_task(soak_client: ModuleType, monkeypatc
     assert "left after close: task nobody's of Event.wait" in observed.faults
 
 
-def test_no_foreign_broker_on_its_port_gets_messages_while_the_soaked_broker_is_down(
+def test_while_the_broker_of_a_soak_test_is_down_no_foreign_broker_on_the_same_port_gets_messages(
     soak_client: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another broker may listen at the port of one that was killed, or that has not begun to listen: it would acknowledge

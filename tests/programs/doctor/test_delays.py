@@ -78,7 +78,7 @@ def test_verify_accepts_a_store_with_custom_delay_levels(store: Path) -> None:
     assert len(report.findings) == len(notes)
 
 
-def test_delay_levels_noted_in_the_store_win_over_the_configuration(store: Path) -> None:
+def test_delay_levels_saved_in_the_store_win_over_the_configuration(store: Path) -> None:
     """An operator's default configuration is no knowledge; for a store without a note it is all there is."""
     found = errors(verify(StoreFiles(store), DELAY_LEVEL_MS))
     assert (found == []) == is_noted(store)
@@ -109,7 +109,7 @@ def test_repair_keeps_the_delivery_times_of_delayed_messages(store: Path, what: 
     assert verify(StoreFiles(store)).findings == []
 
 
-def test_repair_needs_no_consume_queues_if_the_delay_levels_are_noted_in_the_store(store: Path) -> None:
+def test_repair_needs_no_consume_queues_if_the_delay_levels_are_saved_in_the_store(store: Path) -> None:
     before = snapshot(store, "consumequeue")
     noted = is_noted(store)
     shutil.rmtree(store / "consumequeue" / SCHEDULE_TOPIC)
@@ -148,7 +148,7 @@ def test_salvage_keeps_the_delivery_times_of_delayed_messages(store: Path, tmp_p
     assert verify(StoreFiles(target)).is_sound
 
 
-def test_unreadable_delay_levels_noted_in_the_store_are_only_a_warning(store: Path) -> None:
+def test_an_unreadable_delay_levels_file_in_the_store_is_reported_only_as_a_warning(store: Path) -> None:
     delay_times_path(store).parent.mkdir(exist_ok=True)
     for path in (delay_times_path(store), delay_times_path(store).with_suffix(".json.bak")):
         path.write_text("?")

@@ -188,7 +188,8 @@ def test_explain_start_lists_the_reasons_of_a_refused_start(small: Small) -> Non
     assert len(refuses) == 3
 
 
-def test_explain_start_of_a_store_without_a_log_deletes_its_queues(tmp_path: Path) -> None:
-    """Its queues are deleted by a start."""
+def test_explain_start_predicts_that_a_broker_start_deletes_the_consume_queues_of_a_store_without_a_log(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "config").mkdir()
     assert explain_start(StoreFiles(tmp_path))["queues"] == "are deleted"

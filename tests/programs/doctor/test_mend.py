@@ -67,7 +67,7 @@ def test_repair_rebuilds_queues_and_index_with_the_same_bytes(small: Small, what
     assert small.verify().findings == []
 
 
-def test_repairs_within_the_same_second_keep_all_files_they_replace(small: Small) -> None:
+def test_repairs_within_the_same_second_move_the_replaced_files_to_different_backup_folders(small: Small) -> None:
     """What was set aside is never overwritten."""
     kept = {repair(small.root)[1] for _ in range(3)}
     assert len(kept) == 3
@@ -152,7 +152,9 @@ def test_salvage_keeps_all_records_except_the_damaged_records(
         store.close()
 
 
-def test_salvage_starts_new_log_files_as_a_broker_does(small: Small, tmp_path: Path) -> None:
+def test_salvage_begins_a_new_log_file_rather_than_split_a_record_across_two_files(
+    small: Small, tmp_path: Path
+) -> None:
     """No record crosses a file's end, each file ends in a blank."""
     small.flip_log(4)
     salvage(small.files, tmp_path / "saved")
@@ -174,7 +176,9 @@ def test_salvage_refuses_unsuitable_sources_and_targets(small: Small, tmp_path: 
         salvage(small.files, tmp_path / "file" / "below")
 
 
-def test_salvage_omits_the_filler_records_of_a_repair(small: Small, tmp_path: Path) -> None:
+def test_salvage_omits_the_placeholder_records_that_a_repair_wrote_over_damaged_bytes(
+    small: Small, tmp_path: Path
+) -> None:
     """They stand for what is lost; a new log needs none."""
     small.flip_log(small.records[3].start + 6)
     repair(small.root)

@@ -243,7 +243,7 @@ def test_a_queue_with_units_of_messages_of_a_deleted_topic_is_an_error(tmp_path:
     assert Small(tmp_path).verify().is_sound
 
 
-def test_an_undispatched_topic_deletion_is_a_warning(tmp_path: Path) -> None:
+def test_a_topic_deletion_record_in_the_log_that_is_not_yet_dispatched_is_reported_as_a_warning(tmp_path: Path) -> None:
     """The broker was killed in between: its start drops the queue."""
     with opened(tmp_path / "store", strategy=BY_HAND, clock=ManualClock(START_MS)) as store:
         store.put([message("Orders", 0) for _ in range(3)])

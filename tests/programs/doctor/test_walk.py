@@ -98,7 +98,7 @@ def test_a_record_between_two_damaged_regions_is_kept_if_its_queue_offset_fits(t
     ]
 
 
-def test_the_walked_pieces_cover_every_byte_of_the_log_without_overlap(small: Small) -> None:
+def test_walking_the_log_returns_pieces_that_cover_every_byte_of_the_log_without_overlap(small: Small) -> None:
     """Every byte belongs to one piece, also with damage."""
     for position in (0, 700, 4095, 4096, 6000):
         small.flip_log(position, 4)
@@ -132,7 +132,9 @@ def test_a_large_damaged_region_is_searched_in_linear_time(tmp_path: Path, what:
     assert found[1:3] == [(Kind.DAMAGE, len(first), at), (Kind.RECORD, at, at + len(last))]
 
 
-def test_many_damaged_regions_after_a_clock_change_are_searched_in_linear_time(tmp_path: Path) -> None:
+def test_many_damaged_regions_among_records_with_decreasing_timestamps_are_searched_in_linear_time(
+    tmp_path: Path,
+) -> None:
     """Behind each of them records are older than the last good one, and it must be known whether younger ones follow."""
     parts: list[bytes] = []
     at = 0
@@ -151,7 +153,7 @@ def test_many_damaged_regions_after_a_clock_change_are_searched_in_linear_time(t
     assert found.count(Kind.RECORD) == 4_001
 
 
-def test_the_reported_progress_of_a_walk_ends_at_the_size_of_the_log(small: Small) -> None:
+def test_the_progress_reported_while_walking_the_log_ends_at_the_size_of_the_log(small: Small) -> None:
     """A bar that stops at 97 % looks like a failure."""
     told: list[int] = []
     files = small.files

@@ -34,7 +34,9 @@ def test_every_kind_of_plugin_has_a_packaged_template() -> None:
         ("x" * 64, "x" * 64, "x" * 64),
     ],
 )
-def test_package_and_section_names_follow_from_the_distribution_name(given: str, package: str, section: str) -> None:
+def test_the_package_name_and_configuration_section_of_a_plugin_follow_from_the_distribution_name(
+    given: str, package: str, section: str
+) -> None:
     """The section leaves out what would be said twice in a configuration of FlintMQ, where a name is left."""
     assert PluginName.of(given) == PluginName(given, package, section)
 

@@ -20,7 +20,7 @@ def planned(folder: Path, *settings: str, count: int = 2) -> list[BrokerPlan]:
     return plan_brokers(load_config(None, settings, {}), count, folder, NAME_SERVER)
 
 
-def test_each_broker_has_a_separate_name_folder_and_ports(tmp_path: Path) -> None:
+def test_each_broker_has_a_unique_name_a_separate_store_folder_and_separate_ports(tmp_path: Path) -> None:
     """A broker takes the two ports below its own and the one above."""
     first, second = planned(tmp_path)
     assert first.settings == (
@@ -61,7 +61,7 @@ def test_ports_in_advertised_addresses_are_increased_for_each_further_broker(tmp
         planned(tmp_path, "listen.advertised=outside=mq.example.com:65526")
 
 
-def test_a_configured_metrics_port_is_increased_for_each_further_broker_and_an_unset_port_is_free(
+def test_a_configured_metrics_port_is_increased_for_each_further_broker_and_otherwise_any_free_port_is_used(
     tmp_path: Path,
 ) -> None:
     """Each broker is read by itself; a monitoring system finds it at the same port after a restart."""
@@ -91,7 +91,9 @@ def test_broker_names_are_unique_and_stable_when_their_number_grows(count: int, 
     assert names[0].endswith("-a")
 
 
-def test_additional_name_servers_are_kept(tmp_path: Path) -> None:
+def test_each_broker_registers_at_the_supervisors_and_at_the_configured_name_servers_without_duplicates(
+    tmp_path: Path,
+) -> None:
     """Brokers may register elsewhere, too; not twice with their own."""
     (plan,) = planned(tmp_path, "namesrv.addresses=10.0.0.1:9876;127.0.0.1:9876", count=1)
     assert "namesrv.addresses=127.0.0.1:9876;10.0.0.1:9876" in plan.settings

@@ -213,7 +213,9 @@ def test_the_exit_status_of_a_broker_process_is_described_in_words() -> None:
     assert how_it_ended(77) == "ended with exit code 77"
 
 
-def test_service_addresses_in_ready_lines_are_collected_and_kept_after_a_restart(tmp_path: Path) -> None:
+def test_service_addresses_in_the_startup_output_of_brokers_are_collected_and_kept_after_a_restart(
+    tmp_path: Path,
+) -> None:
     """Metrics of each broker are read at an address of its own, which it keeps when it is started again."""
 
     async def work() -> None:

@@ -34,7 +34,7 @@ def test_topics_are_sorted_by_rate_and_system_topics_hidden(view: Any) -> None:
     assert names(chosen(TOPICS, view.all_topics, sorted_by="topic"))[0] == "%DLQ%billing"
 
 
-def test_groups_with_lag_but_without_consumers_are_named_if_no_alarm_is_active(view: Any) -> None:
+def test_the_alarm_line_names_groups_with_lag_but_without_consumers_if_no_alarm_is_active(view: Any) -> None:
     calm = attrs.evolve(asyncio.run(view.overview()), alarms=(), errors=())
     assert alarm_lines(calm, 3) == ["no alarms"]
     behind = attrs.evolve(calm, offline_behind=(("audit", 4_200), ("old", 3)))

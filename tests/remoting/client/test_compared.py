@@ -86,7 +86,7 @@ def test_a_commit_after_a_seek_stores_the_new_position(fake_peer: Any, fake_brok
     run(fake_peer, fake_broker, test)
 
 
-def test_two_loops_over_one_consumer_share_its_messages(fake_peer: Any, fake_broker: Any) -> None:
+def test_two_tasks_that_iterate_over_the_same_consumer_share_its_messages(fake_peer: Any, fake_broker: Any) -> None:
     async def test(broker: Any) -> None:
         for number in range(40):
             broker.put("T", number % 2, b"%d" % number)

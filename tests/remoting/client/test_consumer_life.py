@@ -142,7 +142,7 @@ def test_a_hanging_concurrent_listener_is_abandoned_with_a_log_line(caplog: pyte
     run(test)
 
 
-def test_the_lock_of_a_lost_queue_is_renewed_until_its_message_is_consumed() -> None:
+def test_the_lock_of_a_queue_lost_in_a_rebalance_is_renewed_until_the_running_listener_returns() -> None:
     """The broker forgets a lock after 60 s, and would give the queue to another member in the midst of a message."""
 
     async def test(cluster: FakeCluster) -> None:

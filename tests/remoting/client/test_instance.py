@@ -214,7 +214,9 @@ def test_a_closed_client_can_be_started_again(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Producer, Consumer, PullConsumer])
-def test_a_client_that_shares_a_closed_client_does_not_start(fake_peer: Any, fake_broker: Any, kind: Any) -> None:
+def test_a_producer_or_consumer_does_not_start_if_the_client_that_it_shares_is_closed(
+    fake_peer: Any, fake_broker: Any, kind: Any
+) -> None:
     async def run() -> None:
         async with fake_peer() as peer:
             fake_broker(peer)
@@ -315,7 +317,9 @@ def test_a_process_exits_soon_although_a_listener_hangs(fake_peer: Any, fake_bro
     assert "functions of clients have not returned: g-listener_0" in done[2]
 
 
-def test_a_forked_child_exits_with_its_code_inside_a_with_statement(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_child_process_forked_inside_a_with_statement_exits_with_the_status_passed_to_sys_exit(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     assert asyncio.run(program(fake_peer, fake_broker, FORKED)) == (0, "child 7 2\n", "")
 
 

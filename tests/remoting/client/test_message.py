@@ -150,7 +150,7 @@ def message_with(body: bytes, sys_flag: int) -> MessageExt:
     return MessageExt("T", body, b"", 0, 0, "", 0, 0, 0, sys_flag, 0, b"", 0, b"", 0, 0)
 
 
-def test_a_message_whose_body_is_kept_compressed_has_a_body_error() -> None:
+def test_the_body_error_attribute_of_a_message_says_that_the_body_was_left_compressed() -> None:
     """Its bytes must not pass for what was sent; its parts, its beginning and a copy with that do not unpack twice."""
     packed, flags = compress(b"x" * 300_000)
     message = keep_packed(message_with(packed, flags))

@@ -133,7 +133,7 @@ def test_every_kind_of_client_begins_at_a_random_name_server(make: Any) -> None:
     assert min(begun.values()) > 50
 
 
-def test_a_client_without_name_servers_has_an_empty_list_of_name_servers() -> None:
+def test_a_route_cache_can_be_created_without_name_servers() -> None:
     """Who is given a broker's address asks nobody for routes."""
     assert RouteCache(Servers(), (), ManualClock()).name_servers == ()  # type: ignore[arg-type]
 

@@ -50,7 +50,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_an_unreachable_name_server_is_logged_once_and_listed_in_the_troubles_of_the_consumer(
+def test_an_unreachable_name_server_is_logged_once_and_listed_in_the_current_problems_of_the_consumer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> None:
@@ -70,7 +70,7 @@ def test_an_unreachable_name_server_is_logged_once_and_listed_in_the_troubles_of
     assert "%RETRY%" not in "".join(told)
 
 
-def test_a_missing_topic_is_logged_once_and_removed_from_the_troubles_after_its_creation(
+def test_a_missing_topic_is_logged_once_and_listed_as_a_problem_of_the_consumer_until_its_creation(
     fake_peer: Any, fake_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:

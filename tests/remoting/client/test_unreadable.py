@@ -214,7 +214,7 @@ def test_unreadable_messages_are_sent_back_and_not_given_to_the_listener(
 
 
 @pytest.mark.parametrize("lists", [False, True])
-def test_the_unreadable_setting_deliver_gives_unreadable_messages_to_the_listener(
+def test_unreadable_messages_reach_the_listener_if_the_setting_for_unreadable_messages_is_deliver(
     fake_peer: Any, fake_broker: Any, lists: bool
 ) -> None:
     """The message has the error, and the result of the listener counts."""
@@ -392,7 +392,7 @@ def test_a_query_returns_unreadable_messages_with_the_reason(fake_peer: Any, fak
 
 @pytest.mark.parametrize("withholds", [True, False])
 @pytest.mark.parametrize("size", [1, 2, 3, 32])
-def test_delivery_units_keep_the_order_and_contain_each_withheld_message_alone(
+def test_pulled_messages_are_grouped_in_order_and_each_message_kept_from_the_listener_is_alone_in_its_group(
     fake_peer: Any, fake_broker: Any, withholds: bool, size: int
 ) -> None:
     """Each that the listener does not get is alone, whatever stands around it."""
@@ -416,7 +416,7 @@ def test_delivery_units_keep_the_order_and_contain_each_withheld_message_alone(
 
 
 @pytest.mark.parametrize("value", ["first", "", None, "RETRY"])
-def test_an_invalid_value_of_the_unreadable_setting_is_refused(value: Any) -> None:
+def test_an_invalid_value_of_the_setting_for_unreadable_messages_is_refused(value: Any) -> None:
     """When it is made, with what fits."""
     with pytest.raises(ValueError, match=r"unreadable is .*, and must be one of 'retry', 'deliver'"):
         ConsumerSettings(unreadable=value)

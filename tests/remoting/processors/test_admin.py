@@ -254,7 +254,9 @@ def test_consume_statistics_have_the_lag_of_groups(with_topic: Any, ask: Any) ->
     assert left["offsetTable"] == {}, "a group that is online no longer counts topics it left"
 
 
-def test_consumer_offsets_are_cloned_compared_and_returned_with_time_spans(with_topic: Any, ask: Any) -> None:
+def test_the_broker_clones_offsets_to_a_group_compares_offsets_of_groups_and_returns_consume_time_spans(
+    with_topic: Any, ask: Any
+) -> None:
     bench = with_topic
     handlers = AdminGroupProcessor(bench.state.api).handlers()
     clone = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}

@@ -203,7 +203,7 @@ def test_pulls_are_postponed_when_the_event_loop_iteration_takes_too_long(pulls:
     assert pulls.server.postponed == others
 
 
-def test_the_pull_processor_contains_no_checks_and_no_store_access() -> None:
+def test_the_pull_processor_leaves_all_checks_and_store_access_to_the_code_shared_by_all_protocols() -> None:
     """Whatever decides about a pull is the outlet's, for every protocol; no check and no look into the store is here."""
     source = Path(str(pull_message.__file__)).read_text(encoding="utf-8")
     assert code_lines(source) <= 150

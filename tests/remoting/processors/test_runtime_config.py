@@ -132,7 +132,9 @@ def test_settings_that_rocketmq_changes_at_runtime_take_effect(bench: Any, ask: 
     assert state.topics.select("TBW102").write_queue_nums == 3
 
 
-def test_a_recreated_template_topic_has_the_changed_queue_number(bench: Any, ask: Any) -> None:
+def test_a_changed_default_number_of_queues_applies_when_the_topic_tbw102_is_created_again(
+    bench: Any, ask: Any
+) -> None:
     """The number may be changed while sends make no topics."""
     change(bench, ask, autoCreateTopicEnable="false")
     bench.state.topics.delete("TBW102")

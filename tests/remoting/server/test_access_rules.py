@@ -141,7 +141,9 @@ def test_every_request_code_has_exactly_one_access_class() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(RequestCode), ids=lambda code: code.name)
-def test_every_request_code_has_the_expected_result_for_every_caller(code: RequestCode, tmp_path: Path) -> None:
+def test_every_request_code_is_accepted_only_with_a_valid_signature_and_the_permission_of_the_account(
+    code: RequestCode, tmp_path: Path
+) -> None:
     """No key, an unknown one, a wrong secret, a changed request, a replay; then rights of four kinds of account."""
     door = authenticator(tmp_path)
     assert outcome(door, asked(code, None)) == "acl.unsigned"
@@ -249,7 +251,9 @@ def test_address_lists_restrict_access_and_do_not_replace_a_signature(tmp_path: 
     assert outcome(door, asked(25, "local-key")) == "acl.address"
 
 
-def test_strict_compatibility_accepts_listed_addresses_without_a_signature(tmp_path: Path) -> None:
+def test_listed_addresses_need_no_signature_if_access_control_is_set_to_behave_exactly_as_rocketmq(
+    tmp_path: Path,
+) -> None:
     """``compat: strict``: a listed address needs no signature, globally not even a key."""
     door = authenticator(tmp_path, strict=True)
     assert outcome(door, asked(25, "local-key", host="10.1.0.1", secret="another secret")) == "ok"
@@ -278,7 +282,9 @@ def test_a_signature_equals_that_of_openssl() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=12), max_size=6), st.binary(max_size=40))
-def test_a_signature_is_verified_only_with_its_secret_fields_and_body(fields: dict[str, str], body: bytes) -> None:
+def test_a_signature_is_verified_only_with_the_right_secret_and_an_unchanged_body(
+    fields: dict[str, str], body: bytes
+) -> None:
     """Whatever the names, the values and the body; and nothing but the right secret will do."""
     signed = dict(fields)
     add_signature(signed, body, "some-key", Secret(SECRET), "")

@@ -48,7 +48,9 @@ def test_the_ceiling_of_connections_follows_the_file_descriptor_limit(limit: int
     assert connections_ceiling(limit) == ceiling
 
 
-def test_has_room_counts_all_free_file_descriptors_below_the_ceiling(limits: tuple[int, int]) -> None:
+def test_there_is_room_for_a_connection_while_any_file_descriptor_below_the_ceiling_is_free(
+    limits: tuple[int, int],
+) -> None:
     """Whoever holds the descriptors: those of a program around count as well, and the limit is looked at each time."""
     with socket.socket() as listening, holes_filled(listening.fileno()):
         lowest = os.dup(listening.fileno())
@@ -65,7 +67,7 @@ def test_has_room_counts_all_free_file_descriptors_below_the_ceiling(limits: tup
         os.close(taken.pop())
 
 
-def test_has_room_is_false_without_free_file_descriptors(limits: tuple[int, int]) -> None:
+def test_there_is_no_room_for_a_connection_without_free_file_descriptors(limits: tuple[int, int]) -> None:
     """Not even for the look."""
     with socket.socket() as listening:
         lowest = os.dup(listening.fileno())

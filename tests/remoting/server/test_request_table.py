@@ -69,7 +69,7 @@ def test_the_last_registered_processor_of_a_request_code_is_used() -> None:
     assert (7 in table.batch_handlers, table.handlers[7][1].name) == (False, "c")
 
 
-def test_a_batch_processor_is_registered_for_batches() -> None:
+def test_a_batch_processor_is_registered_as_the_batch_handler_of_every_request_code_declared_for_it() -> None:
     """The processor itself declares whether its batches may wait."""
     table = RequestTable()
     table.add_processor(Batches(), declared_by(Painter), pools(), "a test")

@@ -137,7 +137,7 @@ def test_every_header_class_belongs_to_a_known_request_code() -> None:
     assert {*REQUEST_HEADERS, *RESPONSE_HEADERS} <= set(RequestCode)
 
 
-def test_the_typed_header_decoder_has_the_header_classes_of_the_processors() -> None:
+def test_the_typed_header_decoder_uses_the_same_header_class_for_a_request_code_as_its_processor() -> None:
     """Otherwise a hot request would reach its processor with another header than a rare one."""
     assert {code: DECLARED[code].header for code in HOT_HEADERS} == HOT_HEADERS
 
