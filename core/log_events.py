@@ -92,7 +92,8 @@ def client_log(name: str) -> EventLog:
     """
     logger = logging.getLogger(name)
     if not any(isinstance(known, Gate) for known in logger.filters):
-        # Gate must run before ESCAPE, because Gate groups lines by texts that ESCAPE replaces.
+        # The rate limit ``Gate`` must run before ``ESCAPE``, because Gate counts lines by their template.
+        # ESCAPE replaces the template in the record with the final text.
         logger.filters.insert(0, Gate())
     return EventLog(logger)
 

@@ -92,7 +92,7 @@ class ServiceThread:
             try:
                 self._signal.release()
             except RuntimeError:
-                # Another thread released the lock first, and so woke the service's thread.
+                # Another thread has released ``_signal`` since the check above, and has thus woken the service's thread.
                 return
 
     def pause(self, seconds: float) -> None:

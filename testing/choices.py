@@ -66,13 +66,14 @@ def shrink(fails: Callable[[Choices], bool], made: Sequence[int], *, tries: int 
             return True
         return False
 
-    # 1. Remove decisions from the end while the run still fails.
+    # 1. Remove the simulation's decisions from the end of the list while a run without them still fails.
     length = len(best)
     while length > 1:
         length //= 2
         while len(best) > length and attempt(best[:-length]):
             pass
-    # 2. Set blocks of decisions to 0, or remove the blocks; halve the size of the blocks, and repeat while a run still fails.
+    # 2. Set blocks of decisions to 0, or remove the blocks, if a run still fails afterwards.
+    # Halve the size of the blocks, and repeat until no decision changes.
     before: list[int] = []
     while best != before and tries > 0:
         before = list(best)

@@ -84,7 +84,7 @@ class FaultyDisk(SimulatedDisk):
             replay = JournalReplay(self).advance(len(self.journal))
             left = replay.torn(LOG) if tears else replay.synced()
         for fault in self._sync_faults:
-            # A sync that a fault delays continues after undo(), and then fails because of the power cut.
+            # undo() ends the delay of a sync that waits. The sync then fails, because the power is already cut.
             fault.undo()
         return left
 

@@ -141,7 +141,7 @@ def report(
     print("nothing was found" if not observed.faults else f"{len(observed.faults)} kinds of faults")
 
 
-# --- the process with the troubled broker ---
+# --- the process of the broker that causes faults ---
 
 
 class Broker:
@@ -352,7 +352,7 @@ class Round:
         acknowledged message."""
         ledger, group = self._ledger, group_of(way, self._ledger)
         if group not in ledger.delivered:
-            # No client of this round consumed messages in the way that `way` names.
+            # No client of this round consumed messages in the way ``way``, for example in batches.
             return
 
         async def note(message: MessageExt) -> None:

@@ -127,7 +127,7 @@ def missing_pages(sources: Sources) -> set[str]:
     found = set()
     for path in sources.modules:
         if all((ROOT / page).exists() for page in _PAGE.findall(sources.texts[path])):
-            # Splitting a file into comments, strings and code is slow, so files that name no missing page are skipped.
+            # Splitting a file into comments, strings and code is slow, so a file is skipped if all pages that it names exist.
             continue
         for token in tokenize.generate_tokens(StringIO(sources.texts[path]).readline):
             if token.type in (tokenize.COMMENT, tokenize.STRING):

@@ -214,7 +214,7 @@ class MessageIntake:
             about,
         )
         if about is not None:
-            return message  # no plugin's intake step applies to the message's properties
+            return message  # no plugin checks or changes this message
         if "TRAN_MSG" in taken_apart and "TRAN_MSG" not in steps.property_names:
             self._check_no_transaction(message)
         if not steps.property_names.isdisjoint(taken_apart) or topic.startswith(steps.topic_prefixes):
@@ -281,7 +281,7 @@ class MessageIntake:
         self._steps.check_batch(shared.properties, batch)
         return batch
 
-    # parts
+    # --- helpers ---
 
     def _new_topic(self, header: SendHeader, sender: Sender) -> TopicConfig:
         """Return the topic of a send, created if it is not in the table.
@@ -292,7 +292,8 @@ class MessageIntake:
         check_topic_name(topic)
         topics.check_not_forbidden(topic)
         flag = 0
-        # The flag is set as in RocketMQ's AbstractSendMessageProcessor.msgCheck. Requests 311 to 313 list topics by flag.
+        # A new topic gets its unit flag as in RocketMQ's AbstractSendMessageProcessor.msgCheck.
+        # Requests 311 to 313 list topics by this flag.
         if header.unit_mode:
             flag = UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else UNIT_FLAG
         config = topics.create_in_send(

@@ -118,7 +118,8 @@ class ConsumerOffsetManager(OffsetTable, NotedFile):
         return True
 
     def _take_notes(self) -> None:
-        # The journal is detached while its removals are applied again. Otherwise each removal would be written to it again.
+        # The journal lists removed consumer offsets, which are removed here again.
+        # The journal is detached meanwhile, because otherwise each removal would be appended to the journal a second time.
         journal, self._journal = self._journal, None
         if journal is None:
             return

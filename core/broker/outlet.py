@@ -162,7 +162,7 @@ class MessageOutlet:
         )
         """The held pulls, which wait for messages."""
 
-    # for groups
+    # --- pulls of consumer groups ---
 
     def pull(self, wanted: Wanted) -> Found | Empty:
         """Return the messages of a queue that a group's subscription selects.
@@ -276,7 +276,7 @@ class MessageOutlet:
         """
         return self._filters.compiled(subscription)
 
-    # --- reads by the broker's own features ---
+    # --- reads by services of the broker and by plugins ---
 
     def read(
         self, topic: str, queue_id: int, queue_offset: int, count: int = 32, message_filter: MessageFilter | None = None

@@ -41,7 +41,7 @@ class OsDisk:
                 if backed:
                     os.posix_fallocate(fd, 0, backed)
             else:
-                # The existing file may be sparse, so the region counts none of the file's bytes as allocated on the disk.
+                # An existing file may be sparse, so none of its bytes count as allocated on the disk: ``backed`` stays 0.
                 fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             region = OsRegion(path, fd, size, backed, unnamed, holds=holds)
             if not holds:
@@ -54,9 +54,11 @@ class OsDisk:
                 with contextlib.suppress(OSError):
                     path.unlink()
             if unnamed:
-                # After a failure, new folders are removed: a later call makes durable only folders that it creates itself.
+                # The new folders are removed. If they stayed, a later call would not make them durable,
+                # because each call syncs the parents only of folders that it creates itself.
                 self._unmake(path.parent, unnamed[0])
-            kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)  # no maps left
+            # mmap() fails with ENOMEM if the process has too many memory maps.
+            kind = StoreExhaustedError if error.errno == errno.ENOMEM else store_error_kind(error)
             if kind is StoreFullError:
                 raise kind(f"{path}: no room for a file of {size} bytes") from error
             raise kind(f"{path}: cannot be opened for writing: {error.strerror}") from error
@@ -185,7 +187,7 @@ class OsDisk:
     def resident_bytes(self) -> int:
         try:
             return int(_STATM.read_text("ascii").split()[2]) * mmap.PAGESIZE
-        except OSError:  # no Linux
+        except OSError:  # only Linux has the file
             return 0
 
 

@@ -172,7 +172,8 @@ class OsRegion:
         if unnamed:
             for folder in reversed(unnamed):
                 sync_folder(folder)
-            # If ``_unnamed`` were cleared earlier, a concurrent sync() could return before the folders are durable.
+            # ``_unnamed`` lists the folders that still need a sync, and is cleared last.
+            # If it were cleared earlier, a concurrent sync() could return before these folders are durable.
             self._unnamed.clear()
 
     def evict(self, start: int, end: int) -> None:

@@ -188,10 +188,10 @@ class Kernel:
             if owner.built_in or isinstance(error, (PluginError, ConfigError)):
                 raise
             raise PluginError(f"{owner}: {shape.hook}: '{registered.name}' cannot be made: {brief(error)}") from error
-        # A factory of intake steps or services may return None.
+        # A factory of an intake step or a service returns None if the configuration does not need the object.
         if (made is None and shape in (INTAKE_STEP, SERVICE)) or shape is FILTER:
             return made
-        if not owner.built_in and (shape.methods or shape.optional):  # mypy and the kits check those built in
+        if not owner.built_in and (shape.methods or shape.optional):  # mypy and tests check built-in ones
             shape.check_made(owner, registered.name, made)
         if owner.built_in or shape not in _GUARDED:
             return made

@@ -81,7 +81,8 @@ def look_into_steps(batch: MessageBatch) -> Iterator[Callable[[], None]]:
     """Yield functions that, called in order, examine a batch as :func:`look_into` does. The steps are for large batches, which
     take long."""
     all_stored = batch.stored_properties
-    # If the messages' properties differ only in UNIQ_KEY, a single step examines the properties that all messages share.
+    # One function is enough for the whole batch if the messages' properties differ only in UNIQ_KEY.
+    # In this case, the properties that all messages share are examined only once.
     part = len(all_stored) if isinstance(all_stored, AlikeProperties) else _PART
     parts: list[Found] = []
 
@@ -204,7 +205,8 @@ def _decode_all_alike(
     lengths = _HEAD_BYTES, body_length, key_at - body_end, key_length, total - key_end
     fields = rows_struct(count, "%dx%ds%dx%ds%dx", *lengths).unpack(body)
     bodies, keys = fields[0::2], fields[1::2]
-    # The batch is rebuilt from all bodies and keys, with the first item's other bytes, and must equal the original.
+    # The body of the batch is built again from each item's body and UNIQ_KEY, and from the other bytes of the first item.
+    # If the result differs from ``body``, the items also differ in other bytes.
     parts = [b"", body[body_end:key_at], b"", body[key_end:total] + body[:_HEAD_BYTES]] * count
     parts[0::4], parts[2::4] = bodies, keys
     parts[-1] = body[key_end:total]

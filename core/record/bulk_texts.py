@@ -138,7 +138,7 @@ def falling_powers(length: int) -> Column:
 
 @functools.cache
 def _all_falling() -> Column:
-    # The reversed factors are copied, because a reversed view is not contiguous in memory.
+    # The reversed powers of 31 are copied, because a reversed view is not contiguous in memory.
     factors: Column = powers(_LENGTH_MAX)[::-1].copy()
     return factors
 
@@ -166,7 +166,8 @@ def _ascii_hashes(texts: Sequence[str], joined: str) -> tuple[Column, Column]:
     """Return the unsigned Java hashes of ASCII texts, and the lengths of the texts; ``joined`` is all texts joined."""
     lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
     size = len(texts[0])
-    if 0 < size <= _TOGETHER_MAX and len(joined) == size * len(texts) and (lengths == size).all():  # UNIQ_KEYs are
+    if 0 < size <= _TOGETHER_MAX and len(joined) == size * len(texts) and (lengths == size).all():
+        # Texts of equal length, such as UNIQ_KEYs, need no search for their ends.
         characters = numpy.frombuffer(joined.encode("ascii"), numpy.uint8).reshape(-1, size)
         return (characters * falling_powers(size)).sum(axis=1, dtype=numpy.uint32), lengths
     ends = lengths.cumsum()

@@ -206,7 +206,8 @@ class LogWalk:
                 lazy_numpy.load()
                 run, is_all = self._in_bulk(part, at, rows_max)
                 rows_max = min(4 * rows_max, bulk_scan.ROWS_MAX)
-                # A bulk read of fewer records than wanted is the last, because few records are left, or the next is invalid.
+                # If a bulk read did not accept all records that it found, few records are left, or the next record is invalid.
+                # In this case, no further bulk read follows.
                 bulk_from = bulk_from if is_all else never
             if run is None:
                 run = self._one_by_one(part, at, bulk_from)

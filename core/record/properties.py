@@ -291,7 +291,8 @@ def _values(all_padded: list[bytes], name: bytes) -> list[str]:
     """Return the :func:`stored_value` of one property in many stored properties. The search takes a third of the time if the
     last entry with the property's name has a value."""
     mark = b"\x02%b\x01" % name
-    # For a missing property, rpartition() returns the whole text, which begins with \x02, so the value is empty.
+    # If the property is missing, rpartition() returns the whole text, which begins with the separator \x02.
+    # partition() then returns the empty text before this separator.
     values = [padded.rpartition(mark)[2].partition(b"\x02")[0] for padded in all_padded]
     if all(values) and b"".join(values).isascii():
         return [value.decode() for value in values]

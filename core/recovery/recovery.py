@@ -59,8 +59,8 @@ class Recovery(msgspec.Struct, frozen=True):
         # A new epoch shows slaves that the log's end may have changed.
         if plan.begins_epoch:
             self.epochs.begin(end, RECOVERED, self.commit_log.min_offset_bytes)
-        # Pass 2: remove index entries of lost records first, because no start after a crash in pass 2 would find these entries.
-        # Pass 2 also removes damage from the log, sets the log's end, and makes the log durable.
+        # Pass 2: remove the index entries of lost records, remove damage from the log, set its end, and make the log durable.
+        # The index is first, because a start after a crash in pass 2 could not find the entries of lost records any more.
         self._truncate_index(walked.unchanged_to_offset_bytes)
         found = repair(self.disk, self.quarantine, self.commit_log, walked)
         self._end_log(found)

@@ -203,7 +203,8 @@ class MessageStore:
         ends = None
         with store_errors(self.root), self._opened.lock:
             with self._opened.files:
-                # At the close, clients no longer read, so records that no slave has yet are dispatched, too.
+                # No client reads while the store closes.
+                # Therefore records that have not yet reached a slave are dispatched, too.
                 self.watermarks.replicated = None
                 self.services.flush_service.stop()
                 if self._settle():

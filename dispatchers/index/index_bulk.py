@@ -102,7 +102,7 @@ class EntryColumns(msgspec.Struct, frozen=True, eq=False):
         joined = cls.joined(parts)
         if len(parts) == 1:
             return joined
-        # A stable sort keeps the order of each record's entries, because all entries of a record are in the same part.
+        # The sort is stable, because the entries of one record have equal physical offsets and must keep their order.
         order = numpy.argsort(joined.physical, kind="stable")
         return cls(joined.key_hash[order], joined.physical[order], joined.store_timestamp_ms[order])
 

@@ -168,7 +168,8 @@ def read_feed(path: Path) -> FeedMarks | None:
         for _ in range(_TRIES):
             if len(data) != FEED_BYTES or data[:4] != FEED_MAGIC or not is_torn(data):
                 break
-            time.sleep(0)  # let the broker run, which is writing the feed file, and read the file again
+            # The broker may be writing the file. The sleep lets the broker continue before the file is read again.
+            time.sleep(0)
             data = os.pread(fd, FEED_BYTES + 1, 0)
     finally:
         os.close(fd)

@@ -134,7 +134,8 @@ class Registration:
             else:
                 await self._register_with(unsure)
             retry_s = min(retry_s * 2, _RETRY_MAX_S) if self._unsure() else _RETRY_S
-            # When a topic is created, a broker registers all its topics. The pause leaves the broker time for its clients.
+            # After each new topic, the broker registers all its topics again.
+            # The pause between two registrations leaves the broker time for its clients.
             await asyncio.sleep(min(self._body_s * _REST, _REST_MAX_S))
 
     async def register_all(self) -> None:
@@ -154,7 +155,8 @@ class Registration:
         finally:
             del self._under_way[under_way]
             under_way.set_result(None)
-        # Only the list of one name server is used: if lists of ordered topics differ, each switch would cause a registration.
+        # Only one name server's list of ordered topics is applied. If several lists that differ were applied in turn,
+        # each of them would change topics and thus cause another registration.
         first = next((address for address in self._addresses if self._orders.get(address)), None)
         if first is not None:
             try:

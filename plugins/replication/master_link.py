@@ -100,7 +100,8 @@ class MasterLink:
         if self.stage is Stage.PROVING and frame.type is FrameType.STATE:
             self.slave = LogState.from_bytes(frame.body)
             mine = self._log.state()
-            # The master agrees to any truncation of the slave's log ("always"), because the slave's setting limits truncations.
+            # With "always", the master agrees to any truncation of the slave's log.
+            # The slave itself checks the truncation against its setting ha.truncate.
             agreement = agree(mine, self.slave, "always")
             self._answers += self._encode(FrameType.STATE, 0, 0, mine.to_bytes())
             self.next_offset_bytes = agreement.from_offset_bytes

@@ -108,7 +108,7 @@ class RetentionService:
         self.cleaner.expire_topics()
         timers = self._api.work
         timers.pace(self._api.settings.current.store.clean_resource_interval_ms / 1000, self.cleaner.tick, "retention")
-        # Resident pages have no timer in a simulated time, because memory fills in real time.
+        # The clock of a simulation skips these checks of the broker's resident memory, because memory fills in real time.
         timers.pace(RESIDENT_CHECK_S, self._pages.tick, "resident pages", lambda: math.inf)
 
     def alarms(self) -> list[Alarm]:

@@ -73,7 +73,8 @@ class FlintMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a Spark batch reader of the message columns in a schema. Raises OptionError, SchemaError."""
         options = self._options(schema)
-        # With filter pushdown off, Spark rejects a reader with pushFilters, so PruningBatchReader needs the option pushdown.
+        # If filter pushdown is off in Spark's configuration, Spark rejects a reader with the method pushFilters.
+        # Therefore PruningBatchReader is used only for reads with the option ``pushdown``.
         return (PruningBatchReader if options.pushdown and HAS_FILTERS else BatchReader)(transport_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -202,7 +203,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._transport.checked(start)
             self._is_checked = True
             if self._end is not None:
-                # The end of the batch is computed again, because checked() has just found out which brokers must answer.
+                # checked() has read the names of the needed brokers from the checkpoint.
+                # The end is computed again, because its first computation may not have waited for these brokers.
                 self._end = self._transport.settled()
         # Spark reports a finished batch only once the next batch exists, so the finished batch is committed here.
         self._transport.commit(start)

@@ -78,7 +78,8 @@ def write_options(given: Mapping[str, str], schema: StructType) -> dict[str, str
 def _together(given: Mapping[str, str], schema: StructType, known: frozenset[str]) -> dict[str, str]:
     own = {name.lower(): value for name, value in given.items()}
     carried = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
-    # Fields that were read from a table carry the table's options, which a write to another address must not use.
+    # The schema of rows that were read from a catalog table contains the table's options.
+    # If the rows are written to another address, these options must not be used.
     if carried is None or not _ADDRESSES.isdisjoint(own):
         return dict(given)
     return {name.lower(): value for name, value in json.loads(carried).items() if name.lower() in known} | own

@@ -127,7 +127,7 @@ class WireTransport:
         new = {queue: edge.min_queue_offset for queue, edge in edges.items() if queue not in first.queues}
         ranges = ranges_between({**first.queues, **new}, last, {})
         if not ranges:
-            # If no queue has new messages, the start may still change, because a queue may have been recreated.
+            # Even if no queue has new messages, the start of the batch changes if a queue was recreated.
             return start if first == known else first.to_json()
         rows = [one for one in (limit.max_rows, self._rows_in(limit.max_bytes, ranges)) if one is not None]
         ends = limited_rows(ranges, min(rows)) if rows else {one.queue: one.end for one in ranges}
@@ -224,7 +224,7 @@ class WireTransport:
             self._client.close()
             self._client = None
 
-    # --- inside ---
+    # --- helpers ---
 
     def _decoder(self) -> Decoder:
         options, bounds = self.options, self.bounds

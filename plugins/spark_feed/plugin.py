@@ -59,7 +59,8 @@ class SparkFeedPlugin:
         is_synchronous = log.marks.synchronous
         publisher.open(api.work.loop.call_later, None if is_synchronous else log.flush_soon)
         if not is_synchronous:
-            # With synchronous flush, the dispatch after each flush publishes the feed, so log.progressed needs no subscriber.
+            # A synchronous flush is followed by a dispatch, which publishes the feed.
+            # With other flush strategies, the event log.progressed makes the publisher publish the feed after each flush.
             log.progressed.subscribe(publisher.publish)
         api.work.every(HEARTBEAT_S, publisher.publish, "feed")
         _write_topics(api)

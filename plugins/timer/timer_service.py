@@ -179,7 +179,8 @@ class TimerMessageService:
 
     def _pass(self, now_ms: int) -> int:
         if self.is_restoring:
-            # During a restore, turn() is not called, so the timer wheel writes all entries to files.
+            # While stored timers are read again, the wheel's turn() is not called.
+            # The wheel therefore treats all timers as later ones, and writes them to files.
             goes_on = self._read_on()
             if self.is_restoring:
                 return now_ms if goes_on else now_ms + LOOK_INTERVAL_MS
@@ -200,7 +201,7 @@ class TimerMessageService:
         latest_ms = now_ms + LOOK_INTERVAL_MS
         return latest_ms if next_ms is None else max(now_ms, min(next_ms, latest_ms))
 
-    # in
+    # --- reading timers from the queue ---
 
     def _has_room(self, now_ms: int) -> bool:
         """Return whether more timers may be read into memory. While nothing is due, memory holds entries of this minute only,
@@ -251,7 +252,7 @@ class TimerMessageService:
         saved."""
         return queue_offset < self._seen and (due_ms, queue_offset) < self._done and queue_offset not in self._late
 
-    # out
+    # --- delivering due timers ---
 
     def _deliver(self, entries: list[bytes]) -> int:
         """Deliver timers in order, up to the first that must be tried again; return the number of timers that need no further
@@ -288,7 +289,7 @@ class TimerMessageService:
         why = "the store refuses it" if message else "no topic it may go to" if record else "it cannot be read"
         return give_up(self._store, record, ENTRY.unpack(entry)[2], why)
 
-    # positions
+    # --- saved positions ---
 
     def low_queue_offset(self) -> int:
         """Return a queue offset of the timer topic before which all messages are delivered."""
@@ -305,7 +306,8 @@ class TimerMessageService:
         done = self._done
         first = self.wheel.first_filed()
         if first is not None:
-            # Entries in the timer wheel's files are not yet delivered, even if a clock that was set back makes them seem so.
+            # If the clock was set back, ``_done`` may lie after timers in the timer wheel's files.
+            # These timers are not delivered yet, so the saved position must lie before them.
             done = min(done, first)
         positions: dict[str, Any] = {
             "readQueueOffset": self._read,

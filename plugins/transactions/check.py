@@ -130,7 +130,8 @@ class TransactionalMessageCheckService:
         table, clock = self.table, self._clock
         deadline_s = clock.monotonic_s() + SLICE_S
         self._sliced_bytes = 0
-        self._round_end = None  # None ends the round of checks if an exception occurs
+        # If an exception occurs below, ``_round_end`` stays None, so the round of checks ends.
+        self._round_end = None
         try:
             for _ in range(SLICE_MESSAGES):
                 if table.position >= round_end or not self._step(table.position):

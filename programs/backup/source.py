@@ -172,8 +172,8 @@ class Source:
             epochs = self.epochs()
             newer = [one.start_offset_bytes for one in epochs.entries if one.number > feed.epoch] if epochs else []
             self.look()
-            # The feed of a broker that has just started may name positions that the broker has removed from the log.
-            # If an epoch is newer than the feed, the backup ends where that epoch begins.
+            # A broker that has just started may have truncated the log, and may not have rewritten the file ``flint/feed`` yet.
+            # If the log has epochs that are newer than the epoch in this file, the backup ends where the first of them begins.
             return Position(min([end, *newer]), "feed", feed.flushed_offset_bytes)
         end = self._queued_end()
         self.look()

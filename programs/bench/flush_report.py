@@ -344,7 +344,8 @@ def draw_flush(report: dict[str, Any], path: Path) -> None:
     for one, color in zip(strategies, colors, strict=True):
         points = [(value, share) for value, share in one["latency_cdf_ms"] if share < 1]
         if points:
-            # The share is plotted as 1 - share on a reversed logarithmic axis, so 90 %, 99 % and 99.9 % have equal distances.
+            # The cumulative share of puts is plotted as 1 - share on a reversed logarithmic axis.
+            # With this scale, 90 %, 99 % and 99.9 % have equal distances.
             latency.plot(
                 [max(v, 1e-4) for v, _ in points], [1 - s for _, s in points], label=one["strategy"], color=color
             )

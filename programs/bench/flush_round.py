@@ -127,7 +127,7 @@ class Writers:
             unsynced = self.acknowledged_bytes - marks.flushed
             if unsynced > self.unsynced_bytes:
                 self.unsynced_bytes = unsynced
-            # The unsynced bytes are compared first, because the uncommitted bytes cannot be more.
+            # Uncommitted bytes never exceed unsynced bytes, so they are computed only if ``unsynced`` exceeds their maximum.
             if unsynced > self.uncommitted_bytes:
                 self.uncommitted_bytes = max(self.uncommitted_bytes, self.acknowledged_bytes - marks.committed)
             if self._on_acknowledged is not None and not self._on_acknowledged(end):

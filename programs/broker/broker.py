@@ -160,7 +160,8 @@ class Broker(Service):
         host, port = sockets[0].getsockname()[:2] if sockets else (listen.host, 0)
         made = self._assemble(kernel, settings, await broker_address(listen, host, port))
         in_loop = made.state.loop.call_soon_threadsafe
-        made.state.store.fenced.subscribe(lambda reason: in_loop(kernel.fenced, made.state.api, reason))  # flush thread
+        # The event ``fenced`` can be published on the flush service's thread, but plugins are called on the loop thread.
+        made.state.store.fenced.subscribe(lambda reason: in_loop(kernel.fenced, made.state.api, reason))
         made.state.alarms.add(self.timers.alarms)
         made.served.server.on_store_failed = partial(made.state.stats.faults.not_written, "configuration")
         self._watch_loop()
@@ -206,7 +207,7 @@ class Broker(Service):
             await self._release()
 
     def _assemble(self, kernel: Kernel, settings: PluginSettings, address: BrokerAddress) -> Assembly:
-        # The kernel is set first, because timers of the new assembly may look up their plugins in the kernel.
+        # ``_kernel`` is set before the Assembly is created, because the Assembly's timers may look up plugins in the kernel.
         self._kernel = kernel
         self._assembly = Assembly(
             kernel,
@@ -237,7 +238,7 @@ class Broker(Service):
             self.state.figures.add(watchdog.figures)
             self.state.alarms.add(watchdog.alarms)
 
-    # in-process
+    # calls from the broker's own process
 
     def put(self, messages: Iterable[Puttable]) -> PutBatch:
         """Store messages without a socket, and return their results.

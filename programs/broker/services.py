@@ -209,7 +209,7 @@ class Services:
                     try:
                         service.persist()
                     except StoreError as error:
-                        # After a failed write, the positions that were last written still apply.
+                        # After a failed write, the file keeps the delivery positions that the service wrote before.
                         self._log.error(
                             "table.not_written",
                             "the newest positions of the service %(service)s are lost: %(error)s",

@@ -184,7 +184,7 @@ def _persist(what: str, table: _Table) -> None:
     try:
         table.persist()
     except StoreError as error:
-        # After a failed write, the table that was last written still applies.
+        # After a failed write, the table's file keeps the content that was written before.
         log.error("table.lost", "the newest %(table)s are lost: %(error)s", table=what, error=error)
 
 

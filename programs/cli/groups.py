@@ -178,7 +178,8 @@ async def known_group(admin: AdminClient, group: str, silent: Silent, topic: str
     silent.check()
     found = await find_group(admin, group, brokers, topic)
     if found is None:
-        # silent.end() may raise Exit, which is ignored, because the error raised below already ends the command.
+        # silent.end() warns about brokers that did not answer, and raises Exit if there are any.
+        # Exit is ignored, because the error raised below already ends the command.
         with contextlib.suppress(click.exceptions.Exit):
             silent.end()
         raise CommandError(f"there is no group {group}; the command 'flintmq groups' lists all groups")

@@ -214,7 +214,8 @@ async def _serve(start: Start, stop: StopSignals, manager: ServiceManager) -> No
                 await asyncio.gather(starting, return_exceptions=True)
                 return
             words = await starting
-            # A start on a long log needs large blocks of memory repeatedly, so these blocks are freed only after the start.
+            # A start on a long log reuses freed large blocks of memory.
+            # The C library therefore returns such blocks to the operating system only after the start.
             give_back_large_blocks()
             give_back_free_memory()
             # Without gc.freeze(), a full collection visits all permanent objects, and blocks the loop for tens of milliseconds.

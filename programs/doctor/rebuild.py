@@ -198,7 +198,8 @@ def rebuild(
     """
     lock = StoreLock(root)  # The store is locked before any file is moved.
     try:
-        # The delays of messages are saved, because only the old queues may contain them in a store that RocketMQ has written.
+        # The delay of each delay level is saved, because set_aside() moves the old queues away.
+        # In a store that RocketMQ has written, only these queues show the delays.
         delays_of(StoreFiles(root, log_folders=log_folders(config)), delay_level_ms).keep(root)
         # The checkpoint is moved away, too, because it refers to the old queues.
         # Without a checkpoint, a broker that starts after a crash walks the whole log.

@@ -187,7 +187,8 @@ class NameServer(Service):
             failures=new_failures(self.loaded),
         )
         settings = PluginSettings(kernel, self.loaded, self._clock, flushes=False)
-        # Without plugins, no section is checked: a section may belong to a plugin that the program passes only to its broker.
+        # If the configuration lists no plugins, sections of plugins are not checked.
+        # A program that embeds a name server and a broker may pass the plugin of a section only to the broker.
         if whole.plugins:
             settings.check()
         names = whole.namesrv_authenticators_in_force

@@ -76,7 +76,7 @@ def plan_brokers(loaded: LoadedConfig, count: int, folder: Path, name_server: st
             # The supervisor runs a single console for all brokers.
             settings.append("console.enable=false")
         for key, first_port in ports.items():
-            # Port 0 (a free port) and null (the default port) are the same for all brokers.
+            # All brokers keep the values 0 (any free port) and null (the default port). Other ports differ for each broker.
             if first_port:
                 settings.append(f"{key}={_port(key, first_port + number * PORTS_APART, name)}")
         for key, folders in _shared_folders(config).items():

@@ -479,7 +479,8 @@ async def move_queue(admin: AdminClient, group: str, queue: MessageQueue, queue_
         if members is None:
             return 0
         await _store_missing(admin, group, queue, members)
-        # This request makes the members read the stored offset again. Without force, a reset to the end changes no offset.
+        # The request resets the group to the ends of the queues, but without ``is_force`` the broker raises no offset.
+        # The stored offsets therefore stay, and the members continue at these offsets.
         answer = await admin.client.ask(address, request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header))
         if ResetOffsetBody.decode(answer.body).offset_table.get(queue) == queue_offset:
             return len(members.connection_set)

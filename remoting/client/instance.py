@@ -291,7 +291,7 @@ async def repeat(interval_s: float, work: Callable[[], Awaitable[object]]) -> No
                     "client.work_failed", "%(work)s: %(error)s", work=getattr(work, "__qualname__", work), error=failure
                 )
         except Exception as failure:
-            # After an exception, for example of a user's offset store, the work is repeated as usual.
+            # An exception of ``work``, for example from a user's offset store, does not end the repetition.
             if troubles.met("", failure):
                 log.exception("client.work_failed", "%(work)s failed", work=getattr(work, "__qualname__", work))
 

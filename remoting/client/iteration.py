@@ -110,7 +110,7 @@ class Iteration:
         had, loop.handed = loop.handed, None
         if had is not None:
             self._taken.discard(had)
-            # The future is already done if the consumer lost the message's queue while the loop had the message.
+            # ``consumed`` is already done if the consumer lost the message's queue while the ``async for`` loop had it.
             if not had.consumed.done():
                 had.consumed.set_result(None)
                 self._settling.add(had.consumed)

@@ -187,7 +187,8 @@ class ProduceAccumulator:
             lane.size_bytes + length_bytes > self._max_bytes or len(lane.entries) >= BATCH_MAX_MESSAGES
         ):
             self._leave(lane)
-            # A full batch leaves the table at once. A full batch for a named queue stays until the batches before it are sent.
+            # _leave() removes the full batch from ``_lanes``, unless the queue of its messages was chosen.
+            # The entry of a chosen queue stays in ``_lanes`` until all its batches are sent.
             lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -260,7 +261,8 @@ class ProduceAccumulator:
         except Exception as failure:  # Hooks can raise exceptions of any type.
             for _, entry in waiting:
                 entry.fail(_copy(failure))
-        # The topic's entry is removed here and not in the task's callback, so that the next message uses the cached route.
+        # The topic is removed from ``_unrouted`` here, because the task's callback runs later.
+        # A message that is sent before the callback thus uses the cached route.
         self._unrouted.pop(topic)
 
     def _leave(self, lane: _Lane) -> None:

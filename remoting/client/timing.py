@@ -42,7 +42,7 @@ def with_timer(
         (TIMER_DELAY_MS, _delay_ms(delay)) if delay is not None else (TIMER_DELIVER_MS, _moment_ms(deliver_at))
     )
     for other in TIMERS & properties.keys():
-        # An equal timer property is accepted, because attrs.evolve() passes the properties of the original message.
+        # A property with the same time is accepted: attrs.evolve() passes both the properties and the time of the original.
         if (other, properties[other]) != (name, str(value)):
             raise InvalidArgumentError(
                 f"properties has {other}, and the message has delay or deliver_at, too: a message can have only one time"

@@ -108,7 +108,8 @@ class TransactionProducer(Producer):
         try:
             await super().close()
         finally:
-            # The check is removed after super().close(), because a concurrent start can add the check until close() ends.
+            # The handler of brokers' transaction checks is removed last: until super().close() ends,
+            # a concurrent start() can add the handler again.
             if self.client.transaction_checks.get(self.group) == self._asked and not self._is_member:
                 del self.client.transaction_checks[self.group]
 

@@ -463,7 +463,8 @@ class SendMessageProcessor:
                         step()
                         yield
         except Exception as error:
-            # An unexpected exception is a defect of the broker. None of the checked sends is stored.
+            # An unexpected exception is a defect of the broker.
+            # All sends that are handled together are refused, and none of them is stored.
             log.exception("send.intake_failed", "the check of %(sends)d sends failed", sends=len(owners))
             for request, _ in owners:
                 self._answers.refuse(request, refusal_of(error))

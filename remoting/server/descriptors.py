@@ -100,7 +100,8 @@ def bind(host: str, port: int, keys: str = "listen.host, listen.port") -> socket
     place = host_port(host, port)
     bind_in_loop: Callable[[str, int], socket.socket] | None = getattr(running_loop(), "bind", None)
     try:
-        if bind_in_loop is not None:  # Only the event loop of a simulation has bind().
+        # Only the event loop of a simulation has bind(), which returns a socket of the simulated network.
+        if bind_in_loop is not None:
             return bind_in_loop(host, port)
         # An ASCII name is passed as bytes: for a str, Python would load its tables of international names.
         named = host.encode() if host.isascii() else host

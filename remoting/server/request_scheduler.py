@@ -202,7 +202,7 @@ class RequestScheduler:
         now_s = self._now_s()
         took_s = self._turn_took_s
         if now_s > self._turn_began_s + took_s + _LEAST_S:
-            # The last reading of sockets was in an earlier iteration of the event loop, so its duration does not count.
+            # Sockets were last read in an earlier iteration of the event loop, so that time does not shorten this slice.
             took_s = 0.0
         ends_s = now_s + max(_LEAST_S, SLICE_S - took_s)
         self._is_started = False

@@ -286,7 +286,7 @@ class LandingFeeder:
         log.critical("landing.stopped", "landing has stopped: %(reason)s", reason=why)
         self._state = FeederState.STOPPED
         self._error = why
-        # ``_behind`` makes the stopped feeder ignore batches from the broker.
+        # If ``_behind`` is true, offer() ignores newly dispatched messages, which a stopped feeder cannot copy.
         self._behind = True
         self._close_lander()
 

@@ -255,7 +255,8 @@ class Told:
                 elif at + step >= stop:
                     break
                 else:
-                    step = stop - at  # the next record is larger than the step, so all remaining bytes are read
+                    # The next record is larger than ``step`` bytes, so all remaining bytes are read in one step.
+                    step = stop - at
                 if found.why in ("blank", "zero"):
                     break
                 at = found.end

@@ -366,7 +366,8 @@ def check_history(offset: StoreOffset, epochs: Epochs | None, where: object) -> 
     epoch = next((one for one in epochs.entries if one.id == offset.epoch_id), None)
     if epoch is None:
         if offset.physical_offset <= epochs.entries[0].start_offset_bytes:
-            # The checkpoint's epoch was deleted together with its messages, which the caller reports as missing.
+            # The epochs of the log up to the checkpoint's position were deleted together with their messages.
+            # The caller reports deleted messages that the query has not read.
             return
         raise CheckpointError(
             f"{where}: the checkpoint is at {offset.physical_offset}, in an epoch that the log no longer has: a crash "

@@ -226,7 +226,8 @@ class StoreTransport:
     def _parted(self, view: StoreView, pieces: Sequence[Piece], rows: RowFilter) -> list[tuple[Piece, ...]]:
         wanted = self._target_bytes(pieces)
         several = sum(piece.size for piece in pieces) > wanted
-        # Pieces that are read record by record can be divided at a record of any queue. Other pieces need the wanted queues.
+        # If a part of the log is read record by record, the log is divided between tasks at records of any queue.
+        # If only the wanted queues' records are read, the log is divided at these records.
         all_by_units = all(piece.by_units for piece in pieces)
         queues = list_queues(self.root, rows if all_by_units else None) if several else ()
         parts = parted(view.log, splitters(list(queues)), pieces, wanted)
@@ -282,7 +283,7 @@ class StoreTransport:
             high = min(high, behind) if behind is not None else high
         return low, high
 
-    # what is read
+    # the store that is read
 
     @property
     def root(self) -> Path:

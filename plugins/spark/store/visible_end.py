@@ -258,7 +258,8 @@ def open_view(root: Path, options: ReadOptions) -> StoreView:
     if end.end > log_files.end:
         log_files = LogFiles(folders)  # A broker added a log file after the files were listed.
     if end.epoch_number is not None and epochs is not None and epochs.current.number > end.epoch_number:
-        # The feed is older than the broker's start, so the part of the log that the start may have truncated is not read.
+        # The file ``flint/feed`` is older than the broker's last start, which may have truncated the log.
+        # The read therefore ends where the log of the newer epoch begins.
         start = next(one.start_offset_bytes for one in epochs.entries if one.number > end.epoch_number)
         end = attrs.evolve(end, end=min(end.end, start), units_complete_to=min(end.units_complete_to, start))
     return StoreView(log_files, end, epochs)

@@ -44,7 +44,8 @@ class QueueLives:
         known = [queue for queue in ordered(offset.queues) if queue in edges]
         read_and_empty = [queue for queue in known if offset.queues[queue] and not edges[queue].max_queue_offset]
         ends = self._ask(read_and_empty, lambda client, queue: client.api.max_offset(queue))
-        # A queue that is not in a broker's statistics was not recreated if its maximum offset is not 0.
+        # A queue that the broker's statistics lack seems to be empty. If the broker reports a maximum offset above 0,
+        # only the statistics lack the queue, and it was not recreated.
         known = [queue for queue in known if not ends.get(queue)]
         remade = self._remade(offset, {queue: edges[queue] for queue in known})
         moved: dict[MessageQueue, int] = {}
