@@ -47,7 +47,9 @@ def parse_timestamp(text: str, now_ms: int | None = None, zone: tzinfo | None = 
     latest_ms = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) + AHEAD_MAX_MS
     if not EARLIEST_MS <= found_ms <= latest_ms:
         span = f"from {_shown(EARLIEST_MS)} to {_shown(latest_ms)}"
-        raise ConfigError(f"must be a time {span}, not '{text[:80]}', which is {_shown(found_ms)}: {FORMS}")
+        raise ConfigError(
+            f"must be a time {span}, not '{text[:80]}' (read as {_shown(found_ms)}). Accepted forms are {FORMS}"
+        )
     return found_ms, told
 
 
@@ -81,7 +83,8 @@ def _of_local(named: datetime, text: str, zone: tzinfo | None) -> tuple[int, str
     first = [moment for moment, there in zip(moments, shown, strict=True) if there == named]
     if not first:
         raise ConfigError(
-            f"must be a time that exists, not '{text[:80]}', at which the clocks here are set forward. Add the offset, as in "
+            f"must be a time that exists, not '{text[:80]}': the clocks of the time zone skip it when they are set forward. "
+            "Add the offset from UTC, as in "
             f"{datetime.fromtimestamp(moments[0] / 1000, zone).astimezone(zone).isoformat()}"
         )
     if first[0] == first[-1]:

@@ -169,7 +169,7 @@ async def _check_life(make: Callable[[PeriodicTimers], Service], *, is_reached: 
         try:
             drop(returned := service.persist())
         except StoreError as error:
-            raise KitFailure(f"persist writes its positions after stop: {error}") from error
+            raise KitFailure(f"persist must be able to write the service's positions after stop: {error}") from error
         expect(not inspect.isawaitable(returned), "persist is a plain method", returned)
 
 
@@ -243,7 +243,7 @@ def _check_older(service: ServesOlderMessages) -> None:
     try:
         check_records(records or (), "T", 0, 0)
     except (TypeError, ValueError) as error:
-        raise KitFailure(f"records are whole, and are the requested records: {error}") from error
+        raise KitFailure(f"read_older must return the requested records, complete and undamaged: {error}") from error
 
 
 def _check_following(service: SupportsFollowing) -> None:

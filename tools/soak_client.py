@@ -165,7 +165,7 @@ class Broker:
         async with asyncio.timeout(60):
             word, _, counts = (await self._process.stdout.readline()).decode().partition(" ")
         if word != "CALM":
-            raise CommandError("the troubled broker ended by itself")
+            raise CommandError("the process of the broker with injected faults ended unexpectedly")
         said: dict[str, int] = json.loads(counts)
         return said
 

@@ -141,7 +141,7 @@ def _bind_scalar(node: RawScalar, hint: Any, spec: FieldSpec) -> Any:
         try:
             return PluginRef(text.strip(), node.origin.line)
         except ConfigError as error:
-            raise ConfigError(f"has a bad entry: {error.message}") from None
+            raise ConfigError(f"is not the name of a plugin: {error.message}") from None
     if not isinstance(hint, type):
         raise TypeError(f"a setting cannot be of type {hint!r}")
     if issubclass(hint, enum.Enum):

@@ -230,4 +230,4 @@ def read_limited(file: Path) -> bytes:
         with file.open("rb") as stream:
             return stream.read(YAML_MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", file=str(file)) from error
+        raise ConfigError(f"the file cannot be read: {error.strerror or error}", file=str(file)) from error

@@ -129,7 +129,7 @@ def _convert(node: yaml.Node, file: str, origin: Origin) -> RawNode:
         for key_node, value_node in node.value:
             here = Origin("file", file, key_node.start_mark.line + 1)
             if not isinstance(key_node, yaml.ScalarNode) or not key_node.value:
-                raise here.error("a key must be a plain word")
+                raise here.error("a key must be a scalar that is not empty, and not a list or a mapping")
             key = key_node.value
             if key in entries:
                 raise here.error(f"'{key[:80]}' is given twice; first in line {entries[key].origin.line}", key=key)

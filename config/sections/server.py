@@ -125,7 +125,8 @@ class ListenSection:
     def __attrs_post_init__(self) -> None:
         if self.vip and self.port in (1, 2):
             raise ConfigError(
-                f"'listen.vip' needs port - 2, which does not exist for port {self.port}: choose another or vip: false",
+                f"'listen.vip' needs a second port, which is 'listen.port' minus 2, and port {self.port - 2} does not exist: "
+                "choose another 'listen.port', or set 'listen.vip' to false",
                 key="listen.vip",
             )
 

@@ -33,4 +33,6 @@ def alarms_of(info: Mapping[str, str]) -> list[Alarm]:
     try:
         return msgspec.json.decode(info.get(ALARMS, "[]"), type=list[Alarm])
     except (msgspec.DecodeError, ValueError) as error:
-        raise FlintError(f"the broker's figure '{ALARMS}' cannot be read: {error}") from error
+        raise FlintError(
+            f"in the broker's runtime information, the entry '{ALARMS}' cannot be read: {error}"
+        ) from error

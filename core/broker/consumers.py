@@ -183,7 +183,8 @@ class ConsumerTable:
             if taken + more > most:
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR,
-                    f"the subscriptions of consumer group {group} are too large: the maximum for {of_whom} is {most} bytes",
+                    f"the subscriptions of consumer group {group} are too large: the subscriptions of {of_whom} may have at "
+                    f"most {most} bytes in total",
                     reason="subscription.too_large",
                     measured=f"{taken + more} bytes",
                 )

@@ -393,7 +393,7 @@ class MessageOutlet:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
                 "the consumer's subscription not latest",
                 reason="subscription.old",
-                measured=f"version {subscription.sub_version} at the broker, version {wanted.sub_version} at the client",
+                measured=f"subscription version {subscription.sub_version} at the broker, {wanted.sub_version} at the client",
             )
         return subscription
 

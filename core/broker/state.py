@@ -158,7 +158,7 @@ class BrokerState:
         for found in self._parts():
             if isinstance(found, kind):
                 return found
-        raise LookupError(f"the broker has no part of type {kind.__name__}")
+        raise LookupError(f"the broker has no service, dispatcher or other component of type {kind.__name__}")
 
     def _parts(self) -> Iterator[object]:
         yield from self.services()

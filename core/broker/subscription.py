@@ -87,7 +87,7 @@ def build_subscription(
     if not tags:
         raise RefusedError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            "parse the consumer's subscription failed: no tag between the bars",
+            "parse the consumer's subscription failed: the expression has separators (||), but no tag",
             reason="subscription.empty",
         )
     codes = frozenset(tags_hash(tag) for tag in tags)

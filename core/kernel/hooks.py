@@ -161,9 +161,12 @@ def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., obje
             named.append(parameter.name)
         elif parameter.default is parameter.empty:
             meant = hint(parameter.name, expected)
-            raise PluginError(f"{where}: expected {call}, by name; found {hook}{signature}{meant}")
+            raise PluginError(
+                f"{where}: expected {call}, with parameters of these names; found {hook}{signature}{meant}"
+            )
     if "register" in expected and "register" not in named:
         raise PluginError(
-            f"{where}: expected {call}; found {hook}{signature}: without 'register' it can register nothing"
+            f"{where}: expected {call}; found {hook}{signature}: add the parameter 'register', with which a plugin registers "
+            "its objects"
         )
     return tuple(named)

@@ -84,7 +84,10 @@ class ApiContext(PluginContext[S_co]):
         # __getattr__ is hidden from type checkers, so that they report an unknown attribute.
 
         def __getattr__(self, name: str) -> object:
-            raise AttributeError(f"factory(context): expected context.settings, clock or api.{name}; found '{name}'")
+            raise AttributeError(
+                f"factory(context): expected the attribute context.settings, context.clock or context.api.{name}; found "
+                f"context.{name}"
+            )
 
 
 @attrs.frozen(kw_only=True)

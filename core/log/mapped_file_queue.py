@@ -264,7 +264,8 @@ class MappedFileQueue:
             if start != ends:
                 region.close()
                 raise StoreFormatError(
-                    f"{path}: the file before it ends at {ends}{_missing(self._size_key, ends, start)}"
+                    f"{path}: the file begins at {start}, and the file before it ends at {ends}"
+                    f"{_missing(self._size_key, ends, start)}"
                 )
             file = MappedFile(path, start, size, region, self._step_bytes)
             file.set_positions(size)

@@ -71,7 +71,9 @@ def check_record(view: memoryview, at: int, physical_offset_bytes: int, *, check
     """
     record = decode_record(view, at, check_crc=check_crc)
     if record.commit_log_offset_bytes != physical_offset_bytes:
-        raise RecordError(f"the record's physical offset field contains {record.commit_log_offset_bytes}")
+        raise RecordError(
+            f"the record's physical offset field contains {record.commit_log_offset_bytes}; expected {physical_offset_bytes}"
+        )
     if is_queued(record.sys_flag):
         if why := why_no_topic(record.topic):
             raise RecordError(why)

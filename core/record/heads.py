@@ -96,7 +96,10 @@ def read_heads(data: Octets, starts: Ints) -> Heads:
     """
     end_of_data = len(data)
     if len(starts) and (starts[0] < 0 or starts[-1] + RECORD_MIN_BYTES > end_of_data):
-        raise ValueError(f"the records at {starts[0]} to {starts[-1]} do not begin within the {end_of_data} bytes")
+        raise ValueError(
+            f"records cannot begin at positions {starts[0]} to {starts[-1]}: the data has {end_of_data} bytes, and a record "
+            f"has at least {RECORD_MIN_BYTES}"
+        )
     kind = numpy.dtype(head_dtype())
     view = numpy.ndarray((max(0, end_of_data - kind.itemsize + 1),), kind, data, 0, (1,))
     raw = view[starts]

@@ -276,7 +276,9 @@ def read_plain_acl(path: Path, *, file_mode: str) -> ReadFile:
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             raw = stream.read(YAML_MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", key="acl.file", file=str(path)) from error
+        raise ConfigError(
+            f"the file of accounts cannot be read: {error.strerror or error}", key="acl.file", file=str(path)
+        ) from error
     if mode & _OTHERS and file_mode != "ignore":
         problem = f"users other than its owner can read or write it (mode {mode:04o}): chmod 600"
         if file_mode == "refuse":

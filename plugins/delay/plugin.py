@@ -110,7 +110,9 @@ class DelayStep:
         (texts,) = stored_values(marked, [props.DELAY.encode()])
         if any(self.would_take({props.DELAY: text}) for text in set(texts) if text):
             raise illegal_message(
-                "batch.delay", "a batch with a delay level", self._api.settings.current.store.max_message_bytes
+                "batch.delay",
+                "a message with a delay level, which a batch may not contain",
+                self._api.settings.current.store.max_message_bytes,
             )
 
 
@@ -129,7 +131,10 @@ def check_level(properties: Mapping[str, str]) -> None:
         parse_int(properties.get(props.DELAY, "0"))
     except ValueError as error:
         raise RefusedError(
-            ResponseCode.SYSTEM_ERROR, f"the delay level {error}", reason="delay.malformed", key="the property DELAY"
+            ResponseCode.SYSTEM_ERROR,
+            f"the message's delay level is malformed: {error}",
+            reason="delay.malformed",
+            key="the property DELAY",
         ) from error
 
 

@@ -167,8 +167,10 @@ def _check_tail(master: LogState, slave: LogState, shared: Epoch, common: int, t
         )
     if slave.confirmed_offset_bytes > common:
         raise NotFollowedError(
-            f"{tail}, of which {slave.confirmed_offset_bytes - common} may have been acknowledged or read: the master lost "
-            f"them in a crash. {choose}"
+            f"{tail}: the master lost these bytes in a crash. Clients may have read {slave.confirmed_offset_bytes - common} of "
+            f"these bytes, or got acknowledgments for them. {choose}"
         )
     if truncate == "never":
-        raise NotFollowedError(f"{tail}. No client got an answer for these bytes, but ha.truncate is never. {choose}")
+        raise NotFollowedError(
+            f"{tail}. No client got an answer for these bytes, but 'ha.truncate' is set to never. {choose}"
+        )

@@ -289,7 +289,7 @@ class SlaveSynchronize:
         except JsonSyntaxError as error:
             raise FlintError(f"{code.name}: {error}") from error
         if not isinstance(table, dict):
-            raise FlintError(f"{code.name}: the answer is not a table")
+            raise FlintError(f"{code.name}: the body of the answer is not a JSON object")
         return table
 
 

@@ -239,7 +239,9 @@ class Unsealer:
         if not hmac.compare_digest(digest.digest(), seal):
             if self._number == 0:
                 raise ReplicationError("the other end does not know the secret (ha.secret, ha.secret_file)")
-            raise ReplicationError(f"frame {self._number} has a wrong seal: its bytes were changed in transit")
+            raise ReplicationError(
+                f"frame {self._number} has a wrong message authentication code (MAC): its bytes were changed in transit"
+            )
         self._number += 1
 
 

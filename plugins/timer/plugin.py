@@ -103,7 +103,9 @@ class TimerStep:
             return
         if _A_TIME.search(b"\x02" + b"\x02".join(batch.stored_properties)):
             body_max_bytes = self._config().store.max_message_bytes
-            raise illegal_message("batch.delay", "a batch with a time of delivery", body_max_bytes)
+            raise illegal_message(
+                "batch.delay", "a message with a time of delivery, which a batch may not contain", body_max_bytes
+            )
 
 
 def timer_step(api: BrokerApi) -> TimerStep:

@@ -123,7 +123,7 @@ class TimerWheel:
         path, size = self._path(slot), known * ENTRY.size
         found = self._disk.size(path) if self._disk.exists(path) else 0
         if found < size:
-            raise StoreFormatError(f"{path}: {found} bytes where {size} were written")
+            raise StoreFormatError(f"{path}: the file has {found} bytes, but {size} bytes were written to it")
 
     def turn(self, now_ms: int) -> None:
         """Load the entries of minutes that have begun into memory, until memory has a few thousand entries.

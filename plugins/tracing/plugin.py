@@ -46,7 +46,7 @@ def make_service(api: BrokerApi) -> Service | None:
         text = (
             f"'{KEY}' is set, and OpenTelemetry's exporter is not installed: pip install '.[otel]' in FlintMQ's folder"
         )
-        raise ConfigError(f"{text}, or remove the key", key=KEY)
+        raise ConfigError(f"{text}, or remove '{KEY}'", key=KEY)
     from flintmq.plugins.tracing.service import TracingService
 
     return TracingService(api)

@@ -114,7 +114,7 @@ def parse_traceparent(value: bytes) -> tuple[int, int, int]:
         raise TraceContextError(f"the traceparent does not have the form of version {version.decode()}: {value[:60]!r}")
     trace_id, parent_id = int(trace, 16), int(parent, 16)
     if not trace_id or not parent_id:
-        raise TraceContextError("its trace id or its parent id is zero")
+        raise TraceContextError("the trace id or the parent id in the traceparent is zero")
     return trace_id, parent_id, int(flags, 16) & (0xFF if version == b"00" else SAMPLED)
 
 

@@ -215,7 +215,7 @@ class Source:
             # The store has messages, but the broker may not have dispatched any of them yet. The queues are read again later.
             time.sleep(_PAUSE_S)
         raise StoreFormatError(
-            f"{self.root}: a broker is writing, and the readable end is unknown, because no consume queue has a message. "
+            f"{self.root}: a broker is writing, and no consume queue has a message, so the end of the log is unknown. "
             "Add spark_feed to the broker's `dispatchers`, or stop the broker for the backup"
         )
 

@@ -176,7 +176,9 @@ class PullFrame:
 def _only(frame: bytes, mark: bytes) -> int:
     """Return the position of a placeholder value (``mark``) in an encoded frame; the placeholder must occur exactly once."""
     if frame.count(mark) != 1:
-        raise ValueError(f"{mark!r} occurs {frame.count(mark)} times in a frame of {len(frame)} bytes")
+        raise ValueError(
+            f"{mark!r} must occur once in a frame of {len(frame)} bytes, and occurs {frame.count(mark)} times"
+        )
     return frame.index(mark)
 
 

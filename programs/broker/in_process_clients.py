@@ -40,7 +40,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
     try:
         ours, theirs = socket.socketpair()
     except OSError as error:
-        raise RemotingConnectError(f"no connection within this process: {error}") from error
+        raise RemotingConnectError(
+            f"no socket pair could be created for a connection within this process: {error}"
+        ) from error
     if not is_below_ceiling(max(ours.fileno(), theirs.fileno())):
         ours.close()
         theirs.close()

@@ -135,7 +135,10 @@ class Services:
                     words = dict(service.ready_words())
                     wrong = next(filter(None, (wrong_word(name, word) for name, word in words.items())), "")
                     if wrong:
-                        raise ValueError(f"expected ready_words to return words of a READY line; found {wrong}")
+                        raise ValueError(
+                            "expected ready_words() to return names and values that the broker may print in its line READY; "
+                            f"found {wrong}"
+                        )
                     found = words | found
         return found
 

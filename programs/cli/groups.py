@@ -262,7 +262,9 @@ def reset(
         else:
             moves, errors = await plan_moves(admin, topic, group, time_ms)
         if not moves:
-            raise CommandError(f"{group} cannot be moved in {topic}: {'; '.join(errors)}")
+            raise CommandError(
+                f"the offsets of consumer group {group} for topic {topic} cannot be moved: {'; '.join(errors)}"
+            )
         if dry_run:
             return moves, Moved({}, 0, tuple(errors))
         if not yes:

@@ -49,8 +49,8 @@ def query(topic: str | None, key: str | None, message_id: str | None, max_num: i
             if topic is not None:
                 return []
             raise CommandError(
-                f"'{message_id[:80]}' is not a broker's message id. A query by a sender's id needs the topic: "
-                "flintmq query TOPIC --id ID",
+                f"'{message_id[:80]}' is not a message id that a broker made. To query by an id that a producer made, give the "
+                "topic: flintmq query TOPIC --id ID",
                 ExitCode.USAGE,
             ) from error
 

@@ -224,7 +224,7 @@ class Schema:
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= len(self._body) - self._at:
-            raise AvroError("the body is shorter than its value, or has another schema")
+            raise AvroError("the body ends before its value is complete, or has another schema")
         found = self._body[self._at : self._at + size]
         self._at += size
         return found

@@ -212,7 +212,9 @@ def page(path: str, handler: Handler, *, changes: bool = False, confirmed: bool 
 async def _checked_form(console: Console, request: Request, browser_id: str) -> dict[str, str]:
     fields = await read_form(request)
     if not console.sessions.token_fits(browser_id, fields.get("token", "")):
-        raise FormError("The form is not from this browser's own page, or too old: go back, load the page again.", 403)
+        raise FormError(
+            "The form's token does not belong to this browser, or is too old: go back, load the page again.", 403
+        )
     return fields
 
 

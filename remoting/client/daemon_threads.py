@@ -61,7 +61,7 @@ class DaemonThreads(Executor):
         """
         with self._lock:
             if self._is_ending:
-                raise RuntimeError(f"{self.name} calls no function any more: the process ends")
+                raise RuntimeError(f"the executor '{self.name}' accepts no further calls: the process ends")
             promise: Future[T] = Future()
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._threads_max:
                 self._start_thread()

@@ -173,7 +173,8 @@ class Consumers(InstanceUser):
                 )
             if (takes_lists, is_async) != (known.takes_lists, known.is_async):
                 raise InvalidArgumentError(
-                    f"group {group}: its functions are all coroutine functions or none, and all take lists or none"
+                    f"group {group} has functions of another kind already: do not mix coroutine functions with plain "
+                    "functions, or functions that take lists with functions that take one message"
                 )
             known.settings = known.settings or settings
             known.handlers[topic] = function if codec is None else decoding(function, codec)

@@ -336,8 +336,8 @@ class InstanceUser:
     ) -> None:
         if not isinstance(name_servers, str | Sequence | InProcessServer):
             raise InvalidArgumentError(
-                f"name_servers is {name_servers!r}, and must be addresses, or a broker of this process: "
-                "pass a function as a keyword argument, listener=..."
+                f"name_servers is {name_servers!r}, and must be addresses of name servers, or a broker in this "
+                "process. Pass a listener by keyword: listener=function"
             )
         self.client: ClientInstance = client or ClientInstance(name_servers, **instance_options)
         self._owns_client = client is None

@@ -102,7 +102,7 @@ class Iteration:
             TypeError: the consumer has a listener.
         """
         if self._has_listener:
-            raise TypeError("a consumer with a listener gives its messages to the listener")
+            raise TypeError("a consumer with a listener cannot be iterated, because the listener gets its messages")
         return LoopMessages(self, timeout_ms, owner)
 
     async def next_of(self, loop: LoopMessages) -> MessageExt | None:

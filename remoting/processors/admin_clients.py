@@ -146,7 +146,7 @@ class AdminClientProcessor(StateProcessor):
                 raise system_error(
                     f"The consumer group <{header.group}> not exist",
                     reason="offset.missing",
-                    measured=f"queue {queue_id} of {header.topic}",
+                    measured=f"no offset for queue {queue_id} of topic {header.topic}",
                 )
             if header.timestamp_ms == -1:
                 wanted = api.log.reader.max_queue_offset(header.topic, queue_id)

@@ -192,7 +192,10 @@ def split_frame(frame: bytes, max_header_bytes: int = limits.HEADER_MAX_BYTES) -
         FrameError: the frame is shorter than its header's length.
     """
     if len(frame) < 4:
-        raise frame_error(f"a frame of {len(frame)} bytes has no header word", reason="frame.malformed")
+        raise frame_error(
+            f"a frame of {len(frame)} bytes is too short for the 4 bytes of codec and header length",
+            reason="frame.malformed",
+        )
     (word,) = unpack_word(frame)
     header_end = 4 + (word & 0xFFFFFF)
     if header_end > len(frame):
@@ -273,7 +276,9 @@ def decode_binary_header(header: bytes, body: bytes) -> RemotingCommand:
         (ext_length,) = _unpack_value_length(header, position)
         position += 4
         if ext_length > len(header) - position:
-            raise malformed(f"extFields of {ext_length} bytes in a header of {len(header)}", f"{ext_length} bytes")
+            raise malformed(
+                f"extFields of {ext_length} bytes do not fit in a header of {len(header)} bytes", f"{ext_length} bytes"
+            )
         end = position + ext_length  # A negative length means that the header has no fields, as in RocketMQ.
         ext_fields: dict[str, str] = {}
         while position < end:

@@ -129,7 +129,8 @@ def decode_lenient_header(header: bytes) -> JsonHeader:
     """
     if len(header) > limits.HEADER_LENIENT_MAX_BYTES:
         raise header_error(
-            f"a header of {len(header)} bytes that is not plain JSON; at most {limits.HEADER_LENIENT_MAX_BYTES}",
+            f"a header of {len(header)} bytes is not standard JSON, or has values of wrong types. Such a header may have at "
+            f"most {limits.HEADER_LENIENT_MAX_BYTES} bytes",
             reason="header.malformed",
             measured=f"{len(header)} bytes",
         )
@@ -150,14 +151,20 @@ def _read(text: str) -> Any:
     marks = sum(map(text.count, ",:[{"))
     if marks > limits.HEADER_MARKS_MAX:
         raise malformed(
-            "the header has too many values for a header that is not plain JSON", measured=f"{marks} values"
+            "the header has too many values. If a header is not standard JSON, or has values of wrong types, it may have at "
+            f"most {limits.HEADER_MARKS_MAX}",
+            measured=f"{marks} values",
         )
     try:
         value = _read_plain(text)
     except ValueError as failure:
         marks += sum(map(text.count, "\\'/"))
         if marks > limits.HEADER_DIALECT_MARKS_MAX:
-            raise malformed(f"the header is not JSON: {failure}", measured=f"{marks} values and escapes") from failure
+            raise malformed(
+                f"the header is not standard JSON: {failure}; a header in fastjson's dialect may have at most "
+                f"{limits.HEADER_DIALECT_MARKS_MAX} values and escape sequences",
+                measured=f"{marks} values and escape sequences",
+            ) from failure
         return _HeaderReader(text, limits.JSON_MAX_DEPTH).document()
     check_depth(text)
     return value

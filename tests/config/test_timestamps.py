@@ -93,7 +93,7 @@ def test_times_from_2000_to_ten_years_ahead_are_accepted() -> None:
 def test_a_local_time_that_does_not_exist_is_refused(text: str) -> None:
     """Clocks go from 2 to 3: whoever means 3:30, or 1:30, says so."""
     with pytest.raises(
-        ConfigError, match=re.escape("the clocks here are set forward. Add the offset, as in 2026-03-29T")
+        ConfigError, match=re.escape("skip it when they are set forward. Add the offset from UTC, as in 2026-03-29T")
     ):
         parse_timestamp(text, NOW_MS, BERLIN)
     assert parse_timestamp("2026-03-29T02:30+01:00", NOW_MS, BERLIN) == (ms("2026-03-29T02:30+01:00"), "")

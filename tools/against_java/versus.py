@@ -195,7 +195,9 @@ def _figures(result: Any) -> Figures:
     found: dict[str, float | None] = {}
     for name, value in attrs.asdict(result).items():
         if name in ("errors", "missing") and value:
-            raise FlintError(f"{value} {name} in a run of {result.bench} against {result.target}")
+            raise FlintError(
+                f"the run of benchmark {result.bench} against {result.target} is not valid: {name} is {value}, and must be 0"
+            )
         if isinstance(value, (int, float)) or value is None:
             found[name] = value
     return found

@@ -60,7 +60,10 @@ def loads(
         check_depth(text, max_depth)
     except msgspec.DecodeError as error:
         if len(text) > dialect_max_chars:
-            raise JsonSyntaxError(f"{len(text)} characters of JSON are not standard JSON: {error}") from error
+            raise JsonSyntaxError(
+                f"the text of {len(text)} characters is not standard JSON: {error}; a text in fastjson's dialect may have "
+                f"at most {dialect_max_chars} characters"
+            ) from error
         value = Reader(text, max_depth).document()
     except RecursionError as error:
         # The text nests so deep that the reader reached Python's recursion limit.
@@ -137,7 +140,7 @@ class Reader:
 
     def check_depth(self, depth: int) -> None:
         if depth >= self.max_depth:
-            raise self.error(f"nests deeper than {self.max_depth}")
+            raise self.error(f"JSON nests deeper than {self.max_depth}")
 
     def object(self, depth: int) -> dict[Any, Any]:
         members: dict[Any, Any] = {}

@@ -60,12 +60,13 @@ def checked(one: object) -> Measurement:
         raise FlintError(f"expected Measurement objects; found a {type(one).__name__}")
     if not isinstance(one.name, str) or NAME.fullmatch(one.name) is None or one.name.startswith(OURS):
         raise FlintError(
-            f"a metric cannot be called {str(one.name)[:80]!r}: letters, digits and _, and not {OURS} in front"
+            f"a metric cannot be called {str(one.name)[:80]!r}: the name must have only letters, digits and _, and must not "
+            f"begin with {', '.join(OURS)} or a digit"
         )
     if one.kind not in ("counter", "gauge") or (one.kind == "counter") != one.name.endswith("_total"):
         raise FlintError(
-            f"{one.name}: only the name of a counter must end with _total; its kind is {one.kind!r}, and must be counter or "
-            "gauge"
+            f"the metric {one.name} has the kind {one.kind!r}: the kind must be counter or gauge. The name of a counter must "
+            "end with _total, and the name of a gauge must not"
         )
     labels: dict[str, str] = {}
     for name, value in one.labels.items():

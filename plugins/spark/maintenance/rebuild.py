@@ -156,8 +156,8 @@ def _check(files: StoreFiles, config: BrokerConfig) -> None:
     root = files.root
     if not files.is_clean:
         raise MaintenanceError(
-            f"{root}: the last broker did not stop in order (file abort): start and stop the broker, or run flintmq store "
-            "repair, first"
+            f"{root}: the last broker did not shut down cleanly, because the file abort exists. First start and stop the "
+            "broker, or run flintmq store repair"
         )
     ext = root / "consumequeue_ext"
     if config.store.consume_queue_ext_enable or (ext.is_dir() and any(ext.iterdir())):

@@ -142,8 +142,9 @@ def _refuse_many_queues(columns: RecordColumns, mentions: np.ndarray[tuple[int],
         inside = mentions[(mentions >= begins[row]) & (mentions < begins[row] + columns.size[row])]
         if len(inside) and _DISPATCHED_TO_MANY.decode() in columns.request_at(int(begins[row])).properties:
             raise MaintenanceError(
-                f"the message at position {columns.physical[row]} has the property {_DISPATCHED_TO_MANY.decode()}: it belongs "
-                "to queues that the log does not name; rebuild these queues with the broker that wrote the store"
+                f"the message at position {columns.physical[row]} has the property {_DISPATCHED_TO_MANY.decode()}, so it "
+                "belongs to several queues. The log does not contain its offset in each queue: rebuild the queues with the "
+                "broker that wrote the store"
             )
 
 
@@ -202,7 +203,7 @@ def write_units(folder: Path, file_bytes: int, position: int, data: bytes) -> No
             if os.fstat(fd).st_size != file_bytes:
                 os.ftruncate(fd, file_bytes)
             if os.pwrite(fd, part, at) != len(part):
-                raise OSError(f"{folder}: only a part of the units could be written")
+                raise OSError(f"{folder}: only a part of the consume queue entries could be written")
         finally:
             os.close(fd)
         done += len(part)

@@ -64,7 +64,7 @@ def parse_avro(text: str) -> dict[str, Any]:
     try:
         schema = fastavro.parse_schema(json.loads(text))
     except (ValueError, TypeError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise ConfigError(f"no Avro schema: {' '.join(str(error).split())[:200]}") from error
+        raise ConfigError(f"the text is not a valid Avro schema: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ConfigError("an Avro schema of bodies must be a record")
     return schema

@@ -106,7 +106,7 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return value >> 1, position + place + 1
-    raise ValueError("the schema registry header ends within a number")
+    raise ValueError("the schema registry header has a variable-length number that is cut off or too long")
 
 
 def _message(descriptor: Any, inside: tuple[str, ...]) -> tuple[DataType, Convert]:

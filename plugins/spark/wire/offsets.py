@@ -124,5 +124,7 @@ def _seen(seen: Any) -> dict[tuple[str, str], int]:
         if not all(type(time_ms) is int for time_ms in found.values()):
             raise ValueError(found)
     except (AttributeError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint's times of messages cannot be read: {str(seen)[:200]}") from error
+        raise CheckpointError(
+            f"the checkpoint's store times of the newest messages cannot be read: {str(seen)[:200]}"
+        ) from error
     return found

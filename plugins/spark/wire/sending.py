@@ -262,7 +262,7 @@ class Sender:
             raise RefusedError(refused.code, hint, reason=refused.reason) from refused
         except RemotingError as error:
             raise RemotingError(
-                f"{error} ({len(messages)} rows to {messages[0].topic}, sent {attempts} times)"
+                f"sending {len(messages)} rows to topic {messages[0].topic} failed in attempt {attempts}: {error}"
             ) from error
         finally:
             self.repeated += attempts > 1

@@ -50,7 +50,9 @@ async def login(request: Request) -> Response:
     try:
         fields = await read_form(request)
         if not console.sessions.token_fits(browser_id, fields.get("token", "")):
-            raise FormError("The form is not from this browser's own page, or too old: load the page again.", 403)
+            raise FormError(
+                "The form's token does not belong to this browser, or is too old: load the page again.", 403
+            )
     except FormError as error:
         return problem(console, request, browser_id, str(error), error.status)
     client = request.client.host if request.client is not None else "?"

@@ -88,7 +88,9 @@ async def save(visitor: Visitor) -> Response:
     for name in ("topic_perms", "group_perms"):
         rules = ",".join(visitor.field(name).replace(",", "\n").split())
         if rules and not _RULES.fullmatch(rules):
-            raise FormError("Permissions of single names are written NAME=PUB, NAME=SUB, NAME=PUB|SUB or NAME=DENY.")
+            raise FormError(
+                "The permission of a topic or group must be written NAME=PUB, NAME=SUB, NAME=PUB|SUB or NAME=DENY."
+            )
         wanted[name] = rules or None
     header = CreateAccessConfigRequestHeader(access_key=key, secret_key=secret or None, **wanted)
     text = ", ".join(f"{name} {value}" for name, value in wanted.items() if value)

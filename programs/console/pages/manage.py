@@ -290,7 +290,8 @@ def _keep_queues(name: str, broker: str, config: TopicConfig, wanted: dict[str, 
     if config.read_queue_nums > wanted["queues"]:
         raise FormError(
             f"{name} has {config.read_queue_nums} queues at {broker}, and messages may wait in the surplus queues. "
-            f"flintmq topics create {name} --queues {wanted['queues']} removes them once they are consumed."
+            f"To remove these queues after their messages are consumed, run flintmq topics create {name} --queues "
+            f"{wanted['queues']}."
         )
 
 

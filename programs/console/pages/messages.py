@@ -117,7 +117,7 @@ async def _by_id(visitor: Visitor, topic: str, text: str) -> Sequence[MessageExt
         problem = f"'{text[:80]}' is no broker's id, which has 32 or 56 hexadecimal digits"
         if topic:
             raise FormError(f"No message of the topic has this id, and {problem}.", 404)
-        raise FormError(f"{problem}; to search for a sender's id, give the topic, too.")
+        raise FormError(f"{problem}; to search for an id that a producer made, give the topic, too.")
     try:
         one = await admin_messages.view_message(admin, text)
         return [await asyncio.to_thread(previewed, one)]

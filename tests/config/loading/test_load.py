@@ -50,13 +50,13 @@ def test_an_empty_configuration_has_the_defaults() -> None:
         ("listen: 10911", "broker.yaml:1: 'listen' is a section: it takes 'name: value' lines"),
         ("broker:\n  name:", "broker.yaml:2: 'broker.name' needs a value"),
         ("dispatchers: {a: 1}", "broker.yaml:1: 'dispatchers' takes a list, not a section"),
-        ("plugins: [a..b]", "broker.yaml:1: 'plugins[0]' has a bad entry: a plugin is named"),
+        ("plugins: [a..b]", "broker.yaml:1: 'plugins[0]' is not the name of a plugin: a plugin is named"),
         (
             "store:\n  max_message_bytes: 4M",
             "broker.yaml:2: 'store.max_message_bytes' must be a size such as 4096, 64KiB or 10MB, not '4M'",
         ),
         ("flushDiskType: SYNCFLUSH", "broker.yaml:1: 'flushDiskType' must be SYNC_FLUSH or ASYNC_FLUSH"),
-        ("broker:\n  name: x\nlisten:\n  port: 2", "broker.yaml:4: 'listen.vip' needs port - 2"),
+        ("broker:\n  name: x\nlisten:\n  port: 2", "broker.yaml:4: 'listen.vip' needs a second port"),
         ("namesrv:\n  addresses: nohost", "broker.yaml:2: 'namesrv.addresses' must be a list of host:port"),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_yaml_file_can_contain_lists_null_and_plugin_references() -> None:
 
 def test_a_configuration_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     """The commonest mistake of all."""
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: the file cannot be read: No such file"):
         load_config(tmp_path / "none.yaml", environ={})
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path, environ={})

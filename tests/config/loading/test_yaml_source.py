@@ -36,9 +36,9 @@ def error_of(content: str | bytes) -> ConfigError:
         ("a:\n\t- 1\n", 2, "cannot start any token"),
         ("- a\n- b\n", 1, "top level"),
         ("just text\n", 1, "top level"),
-        ("? [a, b]\n: 1\n", 1, "plain word"),
-        ("{a: 1}: 2\n", 1, "plain word"),
-        ("'': 2\n", 1, "plain word"),
+        ("? [a, b]\n: 1\n", 1, "a key must be a scalar"),
+        ("{a: 1}: 2\n", 1, "a key must be a scalar"),
+        ("'': 2\n", 1, "a key must be a scalar"),
         ("a: 1\n---\nb: 2\n", 2, "another document"),
     ],
 )

@@ -81,7 +81,9 @@ def test_the_broker_api_does_not_expose_the_broker_state(tmp_path: Path) -> None
     async def live() -> None:
         config = flintmq.load_config(None, [f"store.path={tmp_path}", "listen.enable=false"], {})
         async with flintmq.Broker(config) as broker:
-            with pytest.raises(LookupError, match="the broker has no part of type BrokerState"):
+            with pytest.raises(
+                LookupError, match="the broker has no service, dispatcher or other component of type BrokerState"
+            ):
                 broker.api.part(BrokerState)
 
     asyncio.run(live())

@@ -161,7 +161,7 @@ def test_a_row_is_sent_again_after_a_temporary_failure(served: Served, monkeypat
     with pytest.raises(SparkPluginError, match=r"not writeable \(50 rows to out, q:0:0:0 to q:0:0:49, attempt 1\)"):
         send(options(served), rows)
     trouble += [RemotingError("connection lost")] * 3
-    with pytest.raises(SparkPluginError, match=r"connection lost .*sent 3 times"):
+    with pytest.raises(SparkPluginError, match=r"rows to topic out failed in attempt 3: .*connection lost"):
         send(options(served, sendAttempts="3"), rows)
 
 

@@ -78,7 +78,7 @@ def test_a_half_written_queue_unit_does_not_determine_the_end_of_the_log(live: L
 def test_a_backup_of_a_running_store_without_published_log_positions_and_without_queues_is_refused(live: Live) -> None:
     """They may be kept elsewhere; the feed helps."""
     live.put(3, dispatch=False)
-    with pytest.raises(StoreFormatError, match=r"the readable end is unknown.*spark_feed"):
+    with pytest.raises(StoreFormatError, match=r"the end of the log is unknown.*spark_feed"):
         Source(live.root).position(0, NOW_MS)
 
 

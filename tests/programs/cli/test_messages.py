@@ -139,7 +139,7 @@ def test_a_query_by_a_message_id_that_the_sender_made_requires_the_topic(
     sender_id = "AC1100010A7C18B4AAC20B4B2AD50000"
     wrong = cli("query", "--id", sender_id, "-n", name_server)
     assert wrong.code == 2
-    assert "A query by a sender's id needs the topic: flintmq query TOPIC --id ID" in wrong.err
+    assert "To query by an id that a producer made, give the topic: flintmq query TOPIC --id ID" in wrong.err
     cli("send", topic, "x", "-n", name_server)
     missing = cli("query", topic, "--id", sender_id, "-n", name_server)
     assert missing.code == 1

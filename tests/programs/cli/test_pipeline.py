@@ -57,7 +57,7 @@ def test_an_error_in_a_pipeline_file_is_reported_at_once(
 def test_a_missing_pipeline_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A mistyped path is the commonest mistake of all."""
     assert run_command_line(["pipeline", "run", str(tmp_path / "nope.yaml")]) == ExitCode.USAGE
-    assert "nope.yaml: cannot be read" in capsys.readouterr().err
+    assert "nope.yaml: the file cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_pyspark")

@@ -333,8 +333,8 @@ MISTAKES = [
         "processor-of-the-broker",
         PROCESSORS,
         "P(it)",
-        "AttributeError: factory(context): expected context.settings, clock or api.topics",
-        "found 'topics'",
+        "AttributeError: factory(context): expected the attribute context.settings, context.clock or context.api.topics",
+        "found context.topics",
         before="class P(Processor):\n  def __init__(self, broker): self.topics = broker.topics",
     ),
     made("process-arity", PROCESSORS, "P()", "process(batch)", before="class P:\n  def process(self): ..."),
@@ -402,7 +402,10 @@ MISTAKES = [
     registers("model-dict", SECTIONS, "register('mine', {})", "attrs class", "found {}"),
     registers("model-plain-class", SECTIONS, "register('mine', Dispatcher)", "attrs class", "Dispatcher"),
     registers(
-        "section-of-the-broker", SECTIONS, "register('store', attrs.make_class('M', []))", "is a section of the broker"
+        "section-of-the-broker",
+        SECTIONS,
+        "register('store', attrs.make_class('M', []))",
+        "is a section of the broker's own configuration",
     ),
     registers("command-text", COMMANDS, "register('mine', 'hello')", "expected a click.Command", "found 'hello'"),
     registers("command-function", COMMANDS, "register('mine', print)", "expected a click.Command", "@click.command()"),

@@ -53,11 +53,11 @@ COMMANDS = [
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("1764068058", "'1764068058', which is 1970-01-21"),
-        ("26120115120000", "which is 2612-01-15"),
+        ("1764068058", "'1764068058' (read as 1970-01-21"),
+        ("26120115120000", "read as 2612-01-15"),
         ("1999-12-31", "to "),
         ("20261325", "month must be in"),
-        ("2026-03-29T02:30", "the clocks here are set forward"),
+        ("2026-03-29T02:30", "skip it when they are set forward"),
         ("tomorrow", "'tomorrow'"),
     ],
 )

@@ -119,11 +119,11 @@ def test_an_invalid_message_handler_is_refused_by_the_decorator(fake_peer: Any, 
         for topic, settings, function, mistake in (
             ("T", None, asynchronous, "has a function for topic T already"),
             ("U", ConsumerSettings(), asynchronous, "other settings"),
-            ("U", None, lambda _: None, "all coroutine functions or none"),
+            ("U", None, lambda _: None, "do not mix coroutine functions with plain functions"),
         ):
             with pytest.raises(ValueError, match=f"group g.*{mistake}"):
                 consumers.handler(topic, group="g", settings=settings)(function)
-        with pytest.raises(ValueError, match="all take lists or none"):
+        with pytest.raises(ValueError, match="functions that take lists with functions"):
             consumers.batch_handler("U", group="g")(asynchronous)  # type: ignore[type-var]
         async with consumers:
             with pytest.raises(ValueError, match="before the consumers are started"):

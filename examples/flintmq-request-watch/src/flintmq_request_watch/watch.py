@@ -59,7 +59,7 @@ class Watch(DeclaredProcessor):
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f"request type {request.code} not supported",
             reason="request_watch.unknown",
-            measured=f"{self.unknown[request.code]} requests of this code",
+            measured=f"{self.unknown[request.code]} requests with code {request.code}",
         )
 
     @handles(COUNTS, needs=ACCOUNT)

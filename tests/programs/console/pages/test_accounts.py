@@ -140,8 +140,8 @@ def test_a_forbidden_account_change_is_refused_and_audited(guarded: EmbeddedClus
         ({"key": ""}, "Name the account"),
         ({"secret": "short"}, "less than 7 characters"),
         ({"default_topic_perm": "ALL"}, "A permission is one of"),
-        ({"topic_perms": "Orders:PUB"}, "are written NAME=PUB"),
-        ({"group_perms": "g=ROOT"}, "are written NAME=PUB"),
+        ({"topic_perms": "Orders:PUB"}, "must be written NAME=PUB"),
+        ({"group_perms": "g=ROOT"}, "must be written NAME=PUB"),
     ],
 )
 def test_an_invalid_account_form_is_refused(tmp_path: Path, changed: dict[str, str], says: str) -> None:
