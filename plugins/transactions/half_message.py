@@ -128,8 +128,11 @@ def op_of(half_queue_offset: int, now_ms: int, store_host: bytes) -> MessageExtB
 
 
 def offsets_of_op(record: Record) -> list[int]:
-    """Return the half queue offsets in an op record. RocketMQ 5.x writes several offsets in a record. Other texts are
-    skipped."""
+    """Return the half queue offsets in an op record; empty for any other record.
+
+    RocketMQ 5.x writes several offsets into one op record, separated by commas. Items that are not numbers of at most 19 digits
+    are skipped.
+    """
     if record.properties.get(props.TAGS) != OP_TAG:
         return []
     return [int(text) for text in record.body.split(b",") if text.isdigit() and len(text) < 20]

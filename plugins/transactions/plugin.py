@@ -1,4 +1,8 @@
-"""The plugin ``transactions``: registers the service, the intake step and the request processors of transactions."""
+"""The plugin ``transactions``: registers the service and the request processors of transactions.
+
+The plugin also registers an intake step, which is called before a message is stored. The step moves a message that begins a
+transaction to the half topic.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +85,9 @@ class TransactionsPlugin:
 
 
 class TransactionStep:
-    """Redirects messages with the property ``TRAN_MSG`` (:class:`flintmq.core.kernel.ports.IntakeStep`). Loop thread.
+    """Moves a message that begins a transaction to the half topic, before the message is stored. Loop thread.
+
+    The class is an intake step (:class:`flintmq.core.kernel.ports.IntakeStep`) for messages with the property ``TRAN_MSG``.
 
     Args:
         api: the broker, for its settings and tables.
@@ -94,7 +100,9 @@ class TransactionStep:
         self.property_names = _NAMES
 
     def take(self, message: MessageExtBrokerInner, sent: Sent | None) -> bool:
-        """Redirect a message that begins a transaction. A delay that it asks for begins with the commit.
+        """Move a message that begins a transaction to the half topic, and return whether the message was moved.
+
+        If the message has a delay, the delay begins when the transaction is committed.
 
         Raises:
             RefusedError: the broker accepts no transactions, or the message could never be delivered. These conditions are
@@ -175,7 +183,8 @@ class TransactionsService:
         return ends_transactions(self._api.role) and self.transactions.table.is_done(half_queue_offset)
 
     def stop(self) -> None:
-        """Do nothing, because the broker has ended the timers and :meth:`persist` saves the positions."""
+        """Do nothing. The broker has already ended the timer of the transaction checks, and :meth:`persist` saves the positions
+        in the half and op queues."""
 
     def _check(self) -> float:
         wait_s = self.transactions.run()

@@ -1,19 +1,21 @@
 """Records which half messages are done, and which transactions are open (docs/internals/algorithms.md, Transactions).
 
-All half messages before ``position`` are done and need no further check. Later half messages may be done, too.
+A half message is done in three cases: its transaction was committed or rolled back, a later copy replaced it, or the broker
+gave it up because its producer never answered. A half message that is done needs no further check.
+
+The table has a position in the half queue. All half messages before the position are done. Some half messages after it can be
+done, too.
 
 ::
 
-    half queue   … 7 8 9 | 10 11 12 13 14        position 10: all before it are done
-                             x     x             11 and 13 ended; 10 is open, so the position stays
+    half queue   … 7 8 9 | 10 11 12 13 14        position 10: all half messages before 10 are done
+                              x     x            11 and 13 are done; 10 is not, so the position stays at 10
 
-    done:        ended (an op record says so), replaced by a later copy, or given up
+A transaction is open if its producer can still end it:
 
-A transaction is open
-
-* if the half message has copies: while the newest copy is not done;
-* otherwise: while its half message is not done, or was given up and the broker still remembers it. The producer can still end a
-  transaction that was given up.
+* A transaction that was given up is open as long as the broker remembers it.
+* Any other transaction with copies is open until the newest copy is done.
+* Any other transaction without copies is open until its half message is done.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ class TransactionTable:
     Memory grows with the number of open transactions, not with the number of ended transactions.
 
     Args:
-        position: queue offset of the first half message that may not be done.
-        op_position: queue offset of the first op record that may name a half message at or after ``position``.
+        position: queue offset in the half queue. All half messages before it are done.
+        op_position: queue offset in the op queue. All op records before it name only half messages before ``position``.
     """
 
     def __init__(self, position: int = 0, op_position: int = 0) -> None:
@@ -169,7 +171,10 @@ def half_at(store: TransactionStore, half_queue_offset: int) -> Record | None:
 
 
 def _inside(store: TransactionStore, topic: str, saved: int) -> int:
-    """Return a saved position, moved into the queue if files were deleted or the log was cut."""
+    """Return a saved queue offset, limited to the offsets that the queue has now.
+
+    The saved offset is too small if files of the queue were deleted, and too large if the log was truncated.
+    """
     low, high = store.min_queue_offset(topic), store.max_queue_offset(topic)
     return max(low, min(saved, high))
 
@@ -209,8 +214,10 @@ def _unfinished(store: TransactionStore, table: TransactionTable, ended: dict[Id
 
 
 def _read_halves(store: TransactionStore, table: TransactionTable, ended: dict[Identity, list[str]]) -> None:
-    """Mark as done the half messages that a copy has replaced, and all half messages of a transaction that was ended with one
-    of its half messages."""
+    """Mark each half message as done that a later copy has replaced, or whose transaction has ended.
+
+    If an op record names one half message of a transaction, the transaction has ended, and all its half messages are done.
+    """
     named = {half_offset for offsets in ended.values() for half_offset in offsets}
     seen: dict[Identity, int] = {}
     for half_offset in range(table.position, store.max_queue_offset(TRANS_HALF_TOPIC)):

@@ -100,7 +100,8 @@ class TransactionalMessageService:
         self.save()
 
     def run(self) -> float:
-        """End transactions whose end requests waited, and check half messages, for a few milliseconds at most.
+        """End transactions whose end requests came before their half messages could be read. Then check half messages, for a
+        few milliseconds at most.
 
         Returns:
             The seconds until the next call; 0 if there is more to do.

@@ -200,7 +200,8 @@ class _Backup:
         """Return the log files of the previous backup that the new backup keeps.
 
         Raises:
-            StoreFormatError: the store does not continue the previous backup. The error names the remedy.
+            StoreFormatError: the previous backup cannot be continued with this store. The backup is of another store, the log
+                was truncated, or retention has deleted bytes that the backup lacks. The error names the remedy.
         """
         before, source, target = self._before, self._source, self._plan.target
         if before is None or not before.log:

@@ -122,8 +122,9 @@ class SegmentDigests:
     """Computes the digests of a file's segments from the file's bytes.
 
     Args:
-        known: the digests of the backup's part of the file.
-        have_bytes: the size of that part. The bytes of an incomplete segment must be given again first.
+        known: the digests of the segments of the file that are already in the backup.
+        have_bytes: the number of bytes of the file that are already in the backup. If they end with an incomplete segment, the
+            bytes of this segment must be passed to :meth:`update` before the file's next bytes.
     """
 
     def __init__(self, known: tuple[str, ...] = (), have_bytes: int = 0) -> None:

@@ -141,8 +141,11 @@ def _refuse(plan: RestorePlan, damage: list[Damage]) -> None:
 
 
 def _new_epoch(data: bytes, manifest: Manifest) -> bytes:
-    """Return the epochs of a restored store: the epochs of the backup, and a new epoch from the backup's end on, because other
-    messages will follow there than in the old store."""
+    """Return the epochs of a restored store: the epochs of the backup, and a new epoch that begins at the backup's end.
+
+    The new epoch is necessary because the restored store and the original store will contain different messages after the
+    backup's end.
+    """
     try:
         epochs = Epochs.from_bytes(data)
     except ValueError as error:

@@ -2,10 +2,10 @@
 
 The position depends on the state of the store:
 
-* If a broker runs and publishes a feed, the position is the dispatched offset in the feed. The broker writes this offset after
-  the records below it.
-* If a broker runs without a feed, the position is the end of the newest message in any consume queue. Brokers dispatch in the
-  order of the log, so a queue unit is written after its message and all messages before it.
+* If a broker runs and its dispatcher ``spark_feed`` writes the file ``flint/feed``, the position is the dispatched offset in
+  this file. The broker writes this offset after the records below it.
+* If a broker runs and does not write this file, the position is the end of the newest message in any consume queue. Brokers
+  dispatch in the order of the log, so a queue unit is written after its message and all messages before it.
 * If no broker runs, the position is the end of the last complete record.
 
 Dispatched records may not be synced yet. Therefore the files are synced before they are read, so that a backup never contains a
@@ -155,12 +155,12 @@ class Source:
         """Return the position up to which the store may be copied now.
 
         Args:
-            begin: physical offset of a record, at which the walk over the log of a stopped store begins.
-            now_ms: the wall-clock time in ms since 1970, from which the feed's age is computed.
+            begin: physical offset of a record. If no broker runs, the search for the last complete record begins there.
+            now_ms: the wall-clock time in ms since 1970, from which the age of the file ``flint/feed`` is computed.
 
         Raises:
-            StoreFormatError: a broker is writing, and neither its feed nor a queue gives a position. The error says what to
-                change.
+            StoreFormatError: a broker is writing, and neither the file ``flint/feed`` nor a consume queue gives a position. The
+                error says what to change.
             StoreError: a file cannot be read.
         """
         if not is_locked(self.root):

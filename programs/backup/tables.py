@@ -36,12 +36,13 @@ Tables = dict[str, bytes]
 
 
 def read_positions(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
-    """Return the tables that are read before the log's position. Raises StoreError."""
+    """Return the store's tables of offsets. Call this before the end position of the log is determined. Raises StoreError."""
     return _read(root, BEFORE, sleep)
 
 
 def read_names(root: Path, sleep: Callable[[float], object] = time.sleep) -> Tables:
-    """Return the tables that are read after the log's position. Raises StoreError."""
+    """Return the store's other tables, such as topics and groups. Call this after the end position of the log is determined.
+    Raises StoreError."""
     # Names of backups count, too, because a table that RocketMQ is replacing exists for a moment only as its backup.
     names = {name.removesuffix(".bak") for name in _config_files(root)} - {name.rpartition("/")[2] for name in BEFORE}
     return _read(root, (*_JOURNALS, *(f"{_CONFIG}/{name}" for name in sorted(names)), _KEY_VALUES, *_OURS), sleep)

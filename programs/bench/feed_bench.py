@@ -1,10 +1,11 @@
-"""Measures the cost of the dispatcher ``spark_feed``: brokers without the dispatcher, with it, and with the dispatcher and its
-landing zone, in turn.
+"""Measures the cost of the dispatcher ``spark_feed`` by a comparison of three brokers.
 
-The brokers differ only in the dispatcher and run at the same time. Each round loads one broker after the other over the
-network, so that other load on the machine affects all brokers alike. The figures are the broker's processor time per message
-and the latency of acknowledgements, as ratios to the broker without the dispatcher, per round. The landing zone's process is
-measured separately.
+The first broker runs without the dispatcher, the second with it. The third broker also has a landing zone: a separate process
+writes the messages to Parquet files. The brokers differ in nothing else, and run at the same time.
+
+Each round loads one broker after the other over the network, so that other load on the machine affects all brokers alike. The
+figures are the broker's processor time per message and the latency of acknowledgements, as ratios to the broker without the
+dispatcher, per round. The process of the landing zone is measured separately.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """The half width of the confidence interval, for a text with ±. If the interval is asymmetric, the wider half
-        counts."""
+        """Half the width of the confidence interval, which reports print after the sign ±. If the interval is asymmetric, this
+        is the distance from the mean to the farther bound."""
         return max(self.high - self.mean, self.mean - self.low)
 
     def as_json(self) -> dict[str, float]:
@@ -80,8 +80,8 @@ def percentile_ms(sorted_latencies_s: Sequence[float] | array[float], share: flo
 
 
 class Measured(Protocol):
-    """The common attributes of the results of benchmark runs. The figures that :func:`ratios` compares are attributes with the
-    figures' names."""
+    """The result of a benchmark run, as :func:`ratios` reads it. A result also has an attribute for each figure that
+    :func:`ratios` compares, such as ``rate`` or ``p50_ms``."""
 
     @property
     def bench(self) -> str: ...

@@ -244,7 +244,8 @@ class FlushPlan:
         return self.contenders[at:] + self.contenders[:at]
 
     def overrides(self, contender: Contender) -> list[str]:
-        """Return the settings of the broker or store that measures a flush strategy. The strategy's own settings come last."""
+        """Return the settings of the broker or store that measures a flush strategy. The strategy's own settings come last, so
+        that they override the common settings."""
         return [f"flush.strategy={contender.strategy}", *self.settings, *contender.settings]
 
 

@@ -1,6 +1,6 @@
-"""Measures the loss of a power cut: the strategy's real service on a simulated disk, interrupted at the worst moment.
+"""Measures how many acknowledged messages a power cut can lose with a flush strategy.
 
-The broker runs unchanged, with its threads and the system's clock. Only its disk is simulated in memory and knows which data
+The broker runs unchanged, with its flush service, its threads and the system's clock. Only its disk is simulated in memory and
 was synced (:mod:`flintmq.testing.simulated_disk`). Afterwards the disk is reset to its states at some acknowledgements: the
 acknowledgement with the most unsynced data, and random acknowledgements. Each time all data that was not synced is dropped, a
 store is opened on the rest, and the acknowledged messages that recovery does not find are counted.

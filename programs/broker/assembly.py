@@ -1,4 +1,5 @@
-"""Assembles a broker: store, tables, state, dispatchers, services, intake steps, server."""
+"""Assembles a broker: store, tables, state, dispatchers, services, server, and the steps that check or redirect a message
+before it is stored (intake steps)."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class Assembly:
     Created objects are released through ``held`` in reverse order, even if the assembly fails midway.
 
     Args:
-        kernel: the plugins.
+        kernel: the registry of plugins, with the objects that they registered.
         settings: the configuration, with the plugins' sections.
         address: the addresses of the broker.
         disk: the disk that the store reads, writes and syncs.
@@ -180,8 +181,8 @@ class Assembly:
         state.producers.close_channel(channel)
 
     def _role_changed(self) -> None:
-        """Prepare the store of a slave that becomes a master, before a feature of the broker puts the new master's first
-        message."""
+        """Prepare the store of a slave that becomes a master. The broker's services learn of the new role only afterwards, so
+        none of them has appended a message before."""
         if self.state.role.takes_writes:
             self.state.store.number_messages()
             _begin_epoch_if_replicated(self.state)

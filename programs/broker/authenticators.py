@@ -27,7 +27,7 @@ class Authenticators:
     """The active authenticators of one server. For the loop thread only.
 
     Args:
-        kernel: the plugins.
+        kernel: the registry of plugins, with the objects that they registered.
         config: the whole configuration, given to authenticators whose plugin has no section.
         names: the names of the authenticators, in the order in which they are asked.
         acl_key: the setting that enables the authenticator ``acl``.

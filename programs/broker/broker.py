@@ -122,7 +122,8 @@ class Broker(Service):
         return self._assembled().served.server
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the figures that answer request 28; empty before the broker's start. Call it only on the loop thread."""
+        """Return the figures that answer GET_BROKER_RUNTIME_INFO (request 28); empty before the broker's start. Call it only on
+        the loop thread."""
         return self.state.figures.texts() if self._assembly is not None else {}
 
     @property

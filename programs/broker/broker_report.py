@@ -124,7 +124,7 @@ def settings_of(loaded: LoadedConfig, now: BrokerConfig) -> list[ReportedSetting
 
     Args:
         loaded: the configuration at the start.
-        now: the current configuration, which request 25 may have changed.
+        now: the current configuration, which UPDATE_BROKER_CONFIG (request 25) may have changed since the start.
     """
     found = []
     for row in rows(attrs.evolve(loaded, config=now)):

@@ -23,12 +23,12 @@ class IsolatedDispatcher:
 
     An error of an essential dispatcher is raised, and the store stops acknowledging. An optional dispatcher loses the batch on
     which it failed. After ``plugin_failures_max`` failures the dispatcher gets no more batches. The next start of the broker
-    dispatches the records from its committed position on again. ``StoreFullError`` and ``StoreFencedError`` are always raised,
-    because they concern the store, and dispatch must stop.
+    dispatches the records again that the dispatcher has not stored durably (:meth:`committed`). ``StoreFullError`` and
+    ``StoreFencedError`` are always raised, because they concern the store, and dispatch must stop.
 
     Args:
         dispatcher: the plugin's dispatcher.
-        part: counts its calls and failures.
+        part: the object that counts the dispatcher's calls and failures, and switches the dispatcher off.
         essential: whether the broker needs the dispatcher to work.
         name: the name under which it is registered.
     """

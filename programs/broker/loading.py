@@ -101,11 +101,12 @@ class PluginSettings:
     """The plugins' sections of a configuration. Created while a broker is assembled; read-only afterwards.
 
     Args:
-        kernel: the plugins; its factories for pools, processors and filters get their settings from this object.
+        kernel: the registry of plugins, with the factories that they registered. Factories for pools, processors and filters
+            get their settings from this object.
         loaded: the configuration.
         clock: the clock in the factories' context.
-        flushes: whether the kernel has flush strategies, as the kernel of a broker has. If false, the sections of flush
-            strategies are ignored.
+        flushes: whether the server uses a flush strategy. A broker does, a name server does not. If false, the sections of
+            flush strategies are ignored.
     """
 
     def __init__(

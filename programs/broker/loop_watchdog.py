@@ -92,7 +92,7 @@ class LoopWatchdog:
             self._thread.join(_JOIN_S)
 
     def figures(self) -> dict[str, str]:
-        """Return the figures about a blocked or slow event loop for request 28."""
+        """Return the figures about a blocked or slow event loop, for answers to GET_BROKER_RUNTIME_INFO (request 28)."""
         return {
             "loopBlockedTimes": str(self.times),
             "loopBlockedMaxMillis": str(self.longest_ms),

@@ -1,4 +1,8 @@
-"""Computes the figures of plugins for request 28 and ``flintmq status``: failures, disabled parts, blocks of the loop."""
+"""Computes the figures of plugins for answers to GET_BROKER_RUNTIME_INFO (request 28) and for ``flintmq status``.
+
+The figures are the failures of plugins, the objects of plugins that were switched off after failures, and the times for which
+the event loop was blocked.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ small."""
 
 
 def plugin_figures(kernel: Kernel) -> dict[str, str]:
-    """Return the figures of plugins for request 28. ``pluginErrors`` is the sum of all errors. Third-party plugins and failed
-    plugins also have figures of their own."""
+    """Return the figures of plugins for answers to GET_BROKER_RUNTIME_INFO (request 28). ``pluginErrors`` is the sum of all
+    errors. Third-party plugins and failed plugins also have figures of their own."""
     described = kernel.describe()
     found = {ERRORS: str(sum(info.errors for info in described))}
     parts: dict[str, list[Part]] = {}
@@ -64,8 +68,8 @@ def plugin_measurements(kernel: Kernel) -> Iterator[Measurement]:
 
 
 def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
-    """Yield an alarm for each plugin with parts that were switched off after failures; the alarm names the parts and the
-    reasons."""
+    """Yield an alarm for each plugin of which an object, such as a dispatcher, was switched off after failures. The alarm names
+    these objects and the reasons."""
     for info in kernel.describe():
         if info.switched_off:
             text = f"plugin {info.name}: {'; '.join(info.switched_off)}; flintmq plugins --trace shows its failures"
@@ -74,7 +78,11 @@ def plugin_alarms(kernel: Kernel) -> Iterator[Alarm]:
 
 
 def rows_of(info: Mapping[str, str]) -> list[Row]:
-    """Return the rows of ``flintmq plugins --trace`` for a running broker, from the broker's answer to request 28."""
+    """Return the rows that ``flintmq plugins --trace`` prints for a running broker.
+
+    Args:
+        info: the broker's answer to GET_BROKER_RUNTIME_INFO (request 28).
+    """
     return [
         row
         for key, text in sorted(info.items())
@@ -84,7 +92,11 @@ def rows_of(info: Mapping[str, str]) -> list[Row]:
 
 
 def plugins_of(info: Mapping[str, str]) -> dict[str, Any]:
-    """Return a broker's plugin figures for ``flintmq status``, from request 28; empty for a RocketMQ broker."""
+    """Return the figures of a broker's plugins that ``flintmq status`` shows; empty for a RocketMQ broker.
+
+    Args:
+        info: the broker's answer to GET_BROKER_RUNTIME_INFO (request 28).
+    """
     if ERRORS not in info:
         return {}
     names = [key.removeprefix(f"{ERRORS}_") for key in info if key.startswith(f"{ERRORS}_")]

@@ -83,7 +83,10 @@ class Pools:
         return pool
 
     def figures(self) -> dict[str, int]:
-        """Return the figures for request 28 about waiting requests, for those queues of requests that RocketMQ also has."""
+        """Return the figures about waiting requests, for answers to GET_BROKER_RUNTIME_INFO (request 28).
+
+        Only the queues of waiting requests that a RocketMQ broker also has are included.
+        """
         found: dict[str, int] = {}
         for name, (size, capacity, head_wait) in _POOL_FIGURES.items():
             pool = self.by_name.get(name)
@@ -112,7 +115,7 @@ class PluginServer:
     """The server of a broker or name server. Errors of plugins' code are counted for the plugins. For the loop thread only.
 
     Args:
-        kernel: the plugins.
+        kernel: the registry of plugins, with the objects that they registered.
         at: ``broker`` or ``nameserver``.
         listen: the limits of connections.
         idle_timeout_ms: how long a connection may be idle before it is closed.

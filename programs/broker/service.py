@@ -56,7 +56,7 @@ class Service(ABC):
 
     Args:
         loaded: the configuration.
-        timers: the periodic work, which ends first.
+        timers: the periodic work, which ends before other resources are released.
     """
 
     def __init__(self, loaded: LoadedConfig, timers: Timers) -> None:
@@ -227,8 +227,8 @@ class Timers:
 
     Args:
         clock: schedules the timers.
-        part_of: returns the counter of failures for a new timer's name, if a third party's plugin starts the timer. It returns
-            None for other timers, whose failures this class logs.
+        part_of: called with a new timer's name. If a third party's plugin starts the timer, it returns the object that counts
+            the timer's calls and failures. For other timers it returns None, and this class logs their failures.
     """
 
     def __init__(

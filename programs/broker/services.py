@@ -60,7 +60,7 @@ class Services:
     """The services that plugins registered with ``flintmq_services``, for one broker. For the loop thread only.
 
     Args:
-        kernel: counts failures.
+        kernel: the registry of plugins, which has the factories of the services and counts their failures.
         log: writes the broker's log events.
     """
 
@@ -200,8 +200,8 @@ class Services:
                 task.cancel()
 
     def persist(self) -> None:
-        """Let started services write the positions up to which they have delivered copies of messages to the log. The log is
-        already synced.
+        """Let each started service save its positions to disk, such as the queue offset up to which it has moved delayed
+        messages to their topics. The log is already synced.
 
         The last service goes first, because a feature may store offsets in a table that an earlier service writes. Never
         raises.
@@ -277,8 +277,10 @@ class _Follower:
 def _read_older(
     service: ServesOlderMessages, part: Part, topic: str, queue_id: int, queue_offset: int, max_count: int
 ) -> Sequence[memoryview] | None:
-    """Return a service's records of messages that are older than the store's messages, after checking the records. None if the
-    service has no records, is switched off, or fails; a failure is counted."""
+    """Return, from a service, records of messages that the store has already deleted. The records are checked.
+
+    None if the service has no records, is switched off, or fails; a failure is counted.
+    """
     if not part.why_off:
         with part.counting("read_older"):
             records = service.read_older(topic, queue_id, queue_offset, max_count)

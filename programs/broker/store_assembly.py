@@ -51,7 +51,7 @@ class StoreAssembly:
 
     Args:
         config: the settings of the broker.
-        kernel: the plugins.
+        kernel: the registry of plugins, with the objects that they registered.
         settings: the plugins' sections of the configuration.
         disk: the disk that the store reads, writes and syncs.
         clock: the clock.
@@ -149,7 +149,7 @@ class StoreAssembly:
         )
 
     def _make_queues(self, folder: StoreFolder) -> ConsumeQueues:
-        """Create the consume queues: the dispatcher ``consume_queue`` that the configuration names."""
+        """Create the consume queues with the factory of the configured dispatcher ``consume_queue``."""
         (entry,) = [one for one in self._named if one.name == CONSUME_QUEUE and one.shape is not INDEX_BUILDER]
         # Other dispatchers get a DispatcherContext, which contains the open store.
         # The consume queues get a FolderContext without it, because they are created before the store is open.

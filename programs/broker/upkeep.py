@@ -217,8 +217,8 @@ class HeldPulls(_Timed):
     """Answers held pull requests when their time is up, and when the broker stops. For the loop thread only."""
 
     def start(self) -> None:
-        """Start to check for held pull requests whose time is up, and for messages that became visible without a notice to held
-        pull requests."""
+        """Start timers for held pull requests. The timers answer requests whose time is up and requests whose queue has got
+        messages, and dispatch readable records that were not dispatched when they became readable."""
         api = self._api
         held = api.outlet.held
         check_s = api.settings.current.pull.hold_check_interval_ms / 1000
@@ -244,10 +244,11 @@ class HeldPulls(_Timed):
 
 
 class Statistics(_Timed):
-    """Samples the broker's counters that requests 28 and 315 return. For the loop thread only."""
+    """Samples the broker's counters for answers to GET_BROKER_RUNTIME_INFO (request 28) and VIEW_BROKER_STATS_DATA (request
+    315). For the loop thread only."""
 
     def start(self) -> None:
-        """Start to sample the broker's statistics, the counters of requests 28 and 315, at intervals."""
+        """Start timers that sample the broker's counters and begin each new minute of append times."""
         stats = self._api.figures.counts
         self._api.work.every(SAMPLE_INTERVAL_S, stats.sample, "statistics")
         self._api.work.every(_PUT_TIMES_S, stats.roll_put_times, "times of appends")

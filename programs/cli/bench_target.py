@@ -141,10 +141,10 @@ def measure_in_turn(
     """Measure one broker, or two brokers in turn. Print a line of JSON per run and, for two brokers, the ratios.
 
     Args:
-        once: measures a broker once.
-        bench: the settings of the load. For the broker of ``--against`` the credentials are those of the command line.
-        target: the broker to measure.
-        asked: the options.
+        once: the function that runs the benchmark once against a broker, and returns the result.
+        bench: the settings of the load. The second broker is measured with the credentials of the command line instead.
+        target: the first broker to measure.
+        asked: the values of the command's options. ``--against`` names the second broker.
     """
     if asked["against"] is None:
         print_json(once(bench, target).as_json())

@@ -81,7 +81,8 @@ def _schema_text(config: Path | None, role: Role) -> str:
 
 
 def _seen_from(output: Path, schema_file: Path) -> str:
-    """Return the schema's path relative to the folder of the YAML, as a URL. Editors read the URL up to the first blank."""
+    """Return the schema's path relative to the folder of the YAML file, encoded as a URL. A path with a blank must be encoded,
+    because editors read the URL only up to the first blank."""
     place = Path(os.path.relpath(schema_file, output.parent)).as_posix()
     return urllib.parse.quote(place if place.startswith("../") else f"./{place}")
 

@@ -84,7 +84,8 @@ def print_text(text: str, *, file: TextIO | None = None) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return the rich console for tables. Without a terminal its lines are wide, and no text is taken as markup."""
+    """Return a console of the library Rich, which prints tables. Texts are not interpreted as markup. If the output is not a
+    terminal, the lines are wide."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -189,9 +190,10 @@ def print_rows(
 
     Args:
         rows: the values of each row, keyed by name.
-        columns: the name of a value, or a text with names of values in braces, keyed by the column's heading.
+        columns: the contents of each column, keyed by the column's heading. The contents are the name of a value in the rows,
+            or a text with such names in braces.
         title: the line above the table.
-        stderr: whether to print to stderr, for a table that belongs to a question.
+        stderr: whether to print to stderr, for example a table before a question to the user.
     """
     cells = ([what.format_map(row) if "{" in what else row[what] for what in columns.values()] for row in rows)
     print_table(tuple(columns), cells, title=title, stderr=stderr)

@@ -71,7 +71,7 @@ class PluginCommand(Command):
 def load_commands(configured: tuple[PluginRef, ...]) -> dict[str, click.Command]:
     """Return the commands of plugins, keyed by name, and warn of plugins and commands that cannot be used.
 
-    All plugins are loaded together, which decides between plugins that register the same name. If the common loading fails,
+    All plugins are loaded together first, as by a broker. That fails, for example, if two plugins register the same name. Then
     each plugin is loaded alone, to find the plugins at fault and to use the commands of the other plugins.
 
     Args:

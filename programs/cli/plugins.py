@@ -51,7 +51,8 @@ def plugins(config: Path | None, settings: tuple[str, ...], trace: bool, broker:
     """List the plugins that a broker with this configuration would load.
 
     With --trace, the command tries a start with a store in a temporary folder. It creates the same objects as a broker, but no
-    port is opened. For a running broker (-b), it shows all calls and failures since its start, and the disabled parts.
+    port is opened. For a running broker (-b), it shows all calls and failures of plugins since its start, and the objects of
+    plugins that failures have switched off.
     """
     if broker is not None and not trace:
         raise CommandError("-b is only for --trace, which asks a running broker: add --trace", ExitCode.USAGE)
@@ -176,7 +177,8 @@ BROKER_PLUGINS: Final = (*BUILTIN_PLUGINS, ProcessorsPlugin())
 
 
 def assembled(loaded: LoadedConfig, file: Path | None, builtins: Iterable[object] = BROKER_PLUGINS) -> Kernel:
-    """Return the kernel of a server with this configuration, by default a broker's. Raises ConfigError, PluginError."""
+    """Return the registry of the plugins that a server loads with this configuration. The server is a broker by default. Raises
+    ConfigError, PluginError."""
     return Kernel.assemble(
         loaded.config.plugins,
         builtins,

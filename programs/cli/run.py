@@ -225,11 +225,10 @@ def _as_arguments(config: Path | None, given: Mapping[str, object], settings: Se
 
 
 def _by_our_name(setting: str) -> str:
-    """Return a ``--set`` option in which FlintMQ's key replaces RocketMQ's, if the setting has a different value at each
-    broker.
+    """Return a ``--set`` option with FlintMQ's key in place of RocketMQ's key, if each broker has its own value of the setting.
 
-    ``flintmq run --brokers`` sets such a setting under FlintMQ's key for each broker. The same setting
-    under two keys is an error.
+    ``flintmq run --brokers`` adds its own option with FlintMQ's key for each broker. With RocketMQ's key in the first option,
+    the broker would get the setting under two keys, which is an error.
     """
     name, _, value = setting.partition("=")
     keys = aliases().get(name, ())

@@ -121,7 +121,8 @@ def load(
         config: the configuration file; None for the defaults.
         given: values of command-line options, keyed by setting; None for an option that is not given.
         settings: ``--set`` options, which override ``given``.
-        role: the server that ambiguous RocketMQ names refer to.
+        role: the server to configure. If brokers and name servers have settings with the same RocketMQ name, the name means the
+            setting of this server.
     """
     SERVING_OUTPUT.begin()
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]

@@ -66,8 +66,10 @@ async def _brokers(admin: AdminClient) -> list[tuple[BrokerMemory, BrokerReport 
 
 
 async def _ask(admin: AdminClient, broker: BrokerMemory) -> BrokerReport | None:
-    """Fetch a broker's figures, and return the report of a FlintMQ broker. If the broker does not answer, its ``error`` is
-    set."""
+    """Store a broker's figures in ``broker.info``, and return the broker's report; None for a RocketMQ broker, which has none.
+
+    If the broker does not answer, set ``broker.error`` and return None.
+    """
     try:
         broker.info = await admin.runtime_info(broker.address)
         return await report_of(admin, broker.address) if is_flintmq(broker) else None
@@ -189,7 +191,8 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_troubles(brokers: list[dict[str, Any]]) -> None:
-    """Print problems of brokers: landing zones, plugins, restarts and event loops, if there are any."""
+    """Print tables about brokers: landing zones (folders of Parquet or Delta files), failed plugins, stores that a start had to
+    recover, quarantines, restarts and blocked event loops. A table without rows is left out."""
     if landings := [
         {"broker": row["broker"], **row["feed"]["landing"]} for row in brokers if "landing" in row.get("feed", {})
     ]:

@@ -37,9 +37,10 @@ compression_option = click.option("--compression", default="zstd", metavar="NAME
 
 
 def on_engine(command: Callable[..., dict[str, Any]]) -> Callable[..., None]:
-    """Add the options for the engine, ``--set`` and ``--json`` to a command, and print its result.
+    """Add ``--engine``, ``--workers``, ``--master``, ``--set`` and ``--json`` to a command, and print the command's result.
 
-    The command is called with the engine as ``runner``, and with ``report``, which shows the progress of each step.
+    An engine runs the command's tasks in this process, in several processes or on Spark. The command gets the engine as the
+    argument ``runner``, and as ``report`` a function that shows the progress of each step.
     """
 
     @functools.wraps(command)
@@ -159,9 +160,10 @@ def _files(store: Path, settings: tuple[str, ...]) -> StoreFiles:
 
 def _end(store: Path) -> int | None:
     """Return the physical offset at which to stop reading the store of a running broker. Return None if no broker runs, or if
-    the broker's dispatcher spark_feed has written no feed.
+    the broker has not written the file ``flint/feed``.
 
-    Without a feed the newest bytes of the log may look damaged.
+    The dispatcher ``spark_feed`` writes this file, which contains the offset. Without the file, the newest bytes of the log may
+    look damaged.
     """
     if not is_locked(store):
         return None

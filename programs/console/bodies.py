@@ -89,8 +89,8 @@ def _is_deep(value: Any) -> bool:
 
 
 def _exact(text: str) -> float:
-    """Return a number of a JSON text exactly as written. Raises ValueError if a float cannot represent the number, because a
-    rounded number would mislead."""
+    """Return a number of a JSON text as a float. Raises ValueError if a float cannot represent the number exactly, because a
+    rounded number would mislead the reader."""
     number = float(text)
     if not math.isfinite(number) or Decimal(text) != Decimal(repr(number)):
         raise ValueError(f"{text[:40]} has too many digits to be shown exactly")

@@ -105,7 +105,8 @@ class Visitor:
         )
 
     def confirmation(self, path: str, **fields: object) -> Confirmation:
-        """Return a confirmation for the form of a preview. A page with ``confirmed`` accepts the confirmation once."""
+        """Return a confirmation for the form of a preview. A page that :func:`page` made with ``confirmed=True`` accepts the
+        confirmation once."""
         given = {name: str(value) for name, value in fields.items()}
         return self.console.confirmations.begin(self.browser_id, path, given)
 
@@ -236,7 +237,8 @@ def _here(request: Request) -> str:
 
 
 def safe_next(text: str) -> str:
-    """Return a path of this server to show after a login; ``/`` for any other text."""
+    """Return ``text`` if it is a path of this server, and ``/`` otherwise. The result is the page to show after a login, which
+    must not be a page of another site."""
     is_path = text.startswith("/") and not text.startswith(("//", "/\\")) and len(text) <= 2_000
     return text if is_path and text.isprintable() and "\\" not in text else "/"
 

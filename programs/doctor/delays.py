@@ -48,8 +48,8 @@ class Delays:
         )
 
     def keep(self, root: Path) -> None:
-        """Write the delays of the delay levels to the store's file of delay levels, before the queues that show these delays
-        are replaced. Raises StoreError."""
+        """Write the delays of the delay levels to the store's file of delay levels. Call it before the queues of the schedule
+        topic are replaced, because often only these queues show the delays. Raises StoreError."""
         if self.times.levels and (self.unreadable or load_delay_times(root) != self.times):
             save_delay_times(root, self.times)
 
@@ -80,8 +80,8 @@ def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> De
 
 
 def _delays_in(files: StoreFiles, queue_id: int, parts: list[FileView], known_from: int) -> Iterator[tuple[int, int]]:
-    """Yield (physical offset, delay in ms) for each unit of a queue of the schedule topic whose record lies before
-    ``known_from``."""
+    """Yield (physical offset, delay in ms) for each unit of a queue of the schedule topic. The units end at the first record at
+    or after ``known_from``, the physical offset from which on the delay is already known."""
     for physical, size, tags_code in UNIT.iter_unpack(used_units(parts)):
         if physical >= known_from:
             return

@@ -30,8 +30,8 @@ QueueKey = tuple[str, int]
 def request_of(record: Record, delays: DelayTimes) -> DispatchRequest:
     """Return the dispatch request of a record.
 
-    If a delayed message's delay is not known, the tags code is the placeholder of
-    :func:`~flintmq.dispatchers.consume_queue.delay_times.unknown_due`.
+    The queue of a delayed message stores the message's delivery time in place of the tags code. If the delay is not known, the
+    tags code is a placeholder (:func:`~flintmq.dispatchers.consume_queue.delay_times.unknown_due`).
     """
     properties = record.properties
     tags = properties.get(props.TAGS)

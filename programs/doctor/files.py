@@ -34,8 +34,8 @@ class FileView:
         return len(self.view)
 
     def next_data(self, position: int) -> int:
-        """Return a position at or after ``position`` before which there are only zeros; the size of the mapped file if no data
-        follows."""
+        """Return the position of the next data at or after ``position``; the size of the mapped file if no data follows. All
+        bytes between the two positions are zeros."""
         return min(next_data(self.path, position, self.size), self.size)
 
 

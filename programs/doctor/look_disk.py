@@ -41,7 +41,8 @@ class LookRegion:
     def evict(self, start: int, end: int) -> None: ...
 
     def next_data(self, position: int) -> int:
-        """Return a position at or after ``position`` before which there are only zeros; the file's size if no data follows."""
+        """Return the position of the next data at or after ``position``; the file's size if no data follows. All bytes between
+        the two positions are zeros."""
         return self._size if self._path is None else next_data(self._path, position, self._size)
 
     def let_go(self) -> None: ...

@@ -204,7 +204,8 @@ class NameServer(Service):
         return self._served
 
     def _bind(self) -> list[socket.socket]:
-        """Bind all sockets of the name server, and store the names of the further listeners. Raises RemotingError."""
+        """Bind the sockets of the name server's main address and of the addresses in ``nameserver.listeners``, and store the
+        names of the latter. Raises RemotingError."""
         config = self.config
         sockets = [self._bound(config.host, config.port, "nameserver.host, nameserver.port")]
         self.host, port = sockets[0].getsockname()[:2]

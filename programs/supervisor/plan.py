@@ -1,4 +1,4 @@
-"""Decides the names, stores and ports of the brokers of one command, before any of them is started."""
+"""Decides the names, stores and ports of the brokers that ``flintmq run --brokers`` starts, before any of them is started."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def check_single(folder: Path, name: str) -> None:
 
 
 def _count_for(found: Sequence[str], name: str) -> int:
-    """Return how many brokers must be started so that all stores in a folder are used. If the stores have other names than
-    brokers would have, return the number of stores."""
+    """Return how many brokers must be started so that all stores in a folder are used. If no store has the name of such a
+    broker, return the number of stores."""
     known = broker_names(name, len(string.ascii_lowercase))
     return max((known.index(one) + 1 for one in found if one in known), default=len(found))
 

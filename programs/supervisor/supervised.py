@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @attrs.define
 class Supervised:
-    """A plugin and service of a supervised broker: figures and alarms for request 28 and ``flintmq status``."""
+    """A plugin and service of a supervised broker, which reports the broker's restarts and other brokers that are down.
+
+    The reports are figures and alarms in answers to GET_BROKER_RUNTIME_INFO (request 28) and in ``flintmq status``.
+    """
 
     plugin_name = "supervised"
 

@@ -67,8 +67,10 @@ class Supervisor:
         return {name: ",".join(filter(None, (one.ready_words.get(name) for one in self.brokers))) for name in names}
 
     def _tell(self) -> None:
-        """Send one of the serving brokers the list of brokers that are down, because people and programs ask brokers for
-        alarms."""
+        """Send the first serving broker the list of brokers that are down, and the others an empty list.
+
+        The first serving broker then reports an alarm for each broker that is down, because a broker that is down cannot.
+        """
         down = {broker.name: broker.last_end for broker in self.brokers if broker.is_down}
         for place, broker in enumerate(broker for broker in self.brokers if not broker.is_down):
             broker.tell({} if place else down)

@@ -60,7 +60,7 @@ class Column(Generic[T]):
 
 @attrs.frozen
 class Kind(Generic[T]):
-    """A table of ``flintmq top``: brokers, topics or groups. The first sortable column is not necessarily the first column."""
+    """A table of ``flintmq top``: brokers, topics or groups. The user can sort it by some of its columns."""
 
     title: str
     columns: tuple[Column[T], ...]

@@ -206,11 +206,10 @@ class BrokerApi(QueueOffsets):
         max_messages: int,
         found: PulledRecords,
     ) -> tuple[PulledRecords, list[MessageExt]]:
-        """Return the answer to a pull that contains damaged records, and its messages, without the first undecodable record and
-        the records after it.
+        """Return the answer to a pull that contains damaged records, and the messages before the first undecodable record.
 
-        The queue offset of an undecodable record is known only if a pull requested no other record. If the undecodable record
-        is the first, only this record is requested again, and it is returned as a message with a ``body_error``.
+        If the undecodable record is the first record, it is requested again without other records, because only such an answer
+        shows its queue offset. It is returned as a message with a ``body_error``.
         """
         is_packed = self.client.bodies_stay_packed
         messages = messages_apart(found.records, queue.broker_name, keep_packed if is_packed else Unpacking())

@@ -53,11 +53,14 @@ def result_of(outcome: Any) -> Any:
 
 
 def is_of_task(failure: BaseException) -> bool:
-    """Return whether an exception means that the running task was cancelled or closed, so it must be propagated.
+    """Return whether an exception means that the running task was cancelled or closed. Such an exception must be propagated.
 
-    A ``CancelledError`` is a failure of the user's function if the running task was not cancelled, for example if the function
-    awaited a future that was cancelled. A ``GeneratorExit`` is a failure of the user's function if a task runs, because
-    coroutines are closed only outside their tasks.
+    Both exceptions can also be ordinary failures of the user's function:
+
+    * A ``CancelledError`` is the function's failure if the running task was not cancelled. For example, the function awaited a
+      future that was cancelled.
+    * A ``GeneratorExit`` is the function's failure if a task is running, because coroutines are closed only outside their
+      tasks.
     """
     if not isinstance(failure, asyncio.CancelledError | GeneratorExit):
         return False
@@ -100,7 +103,11 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 
 def ends_one_call(failure: BaseException) -> bool:
-    """Return whether an exception ends only the call that raises it, in coroutines and generators too."""
+    """Return whether an exception ends only the call that raises it.
+
+    False for ``StopIteration`` and ``StopAsyncIteration``, which have a special meaning in generators and coroutines. False
+    also for exceptions such as ``SystemExit``, which end the process.
+    """
     return isinstance(failure, Exception) and not isinstance(failure, StopIteration | StopAsyncIteration)
 
 

@@ -47,15 +47,20 @@ consumer leaves its group."""
 
 
 class ConsumeService:
-    """Pulls and consumes the messages of one member, with one task per queue. Loop thread only::
+    """Pulls and consumes the messages of one member, with one task per queue. Loop thread only.
 
-        run: pull ─▶ held ─▶ units: one message, or a list for a batch listener ─▶ workers ─▶ listener
-              ▲        │                                                                      │
-              └─ while there is room                          done, or sent back ◀────────────┘
+    Pulled messages stay in memory until they are consumed or sent back to the broker. A worker takes the messages for one call
+    of the listener: one message, or a list for a batch listener.
+
+    ::
+
+        run: pull ─▶ messages in memory ─▶ workers ─▶ listener
+              ▲        │                                 │
+              └─ while there is room                     └─▶ consumed, or sent back
 
     Args:
         member: the member of the group.
-        listener: consumes messages; None: the messages are passed to :attr:`iteration`.
+        listener: consumes messages. If it is None, ``async for`` loops get the messages from :attr:`iteration`.
         batch_listener: consumes lists of messages; used instead of a listener.
         start_task: starts the workers.
         codec: decodes bodies for ``message.value``.

@@ -324,8 +324,8 @@ class Unpacking:
     Without a limit of the total size, an answer of a few kilobytes could expand to gigabytes.
 
     Args:
-        max_bytes: the maximum total size of the decompressed bodies; None: the maximum size of a single body. A total size
-            above that maximum is lowered to it.
+        max_bytes: the maximum total size of the decompressed bodies. If it is None or greater than ``DECOMPRESSED_MAX_BYTES``,
+            the maximum is ``DECOMPRESSED_MAX_BYTES``, which is also the maximum size of a single body.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:

@@ -127,7 +127,8 @@ class ProduceAccumulator:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
-        """Return the number of waiting batches, route requests and batches in progress; 0 if no caller waits."""
+        """Return the sum of the waiting batches, the topics that wait for a route, and the running tasks. The sum is 0 if no
+        caller of :meth:`add` waits for a result."""
         return len(self._lanes) + len(self._unrouted) + len(self._tasks)
 
     def add(

@@ -108,7 +108,7 @@ def make_topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 def _ordered_queues(topic: str, order_topic_conf: str | None) -> tuple[MessageQueue, ...]:
     """Return the queues that a topic's order configuration lists; empty if the topic is not ordered.
 
-    An invalid entry is skipped with a warning, so that sharding keys still select the same queues of the other brokers.
+    An invalid entry is skipped with a warning. The topic stays ordered, and sharding keys select only queues of valid entries.
     """
     counts: dict[str, int] = {}
     wrong: list[str] = []

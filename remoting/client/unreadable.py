@@ -66,8 +66,8 @@ class UnreadableMessages:
     def is_passed_over(self, held: ProcessQueue, message: MessageExt, failure: Exception) -> bool:
         """Skip a message that could not be sent back, if its broker cannot read it either; return whether it was skipped.
 
-        If the message were not skipped, its queue could never commit a later offset. After the maximum number of attempts, a
-        broker that could not find the message will not find it later.
+        If the message were not skipped, its queue could never commit a later offset. The message is skipped only after the
+        maximum number of attempts, because a broker that does not find it at first may find it later.
         """
         is_lost = isinstance(failure, RefusedError) and failure.code == ResponseCode.SYSTEM_ERROR
         if not message.body_error or not is_lost or message.reconsume_times < self._tries_max:

@@ -224,8 +224,8 @@ class AdminGroupProcessor(StateProcessor):
     def correction_offsets(self, request: Request) -> Response:
         """Return the smallest consumer offset in each queue of a topic, over all groups except those that the request excludes.
 
-        The request also names one group whose offsets are compared with these smallest offsets. For a queue in which the offset
-        of that group is less than the smallest offset, the answer contains ``Long.MAX_VALUE`` in place of the smallest offset.
+        The request also names one group to compare with. This group can be one of the excluded groups, so its offset can be
+        less than the smallest offset. For such a queue, the answer contains ``Long.MAX_VALUE`` in place of the smallest offset.
         """
         header = request.header(QueryCorrectionOffsetRequestHeader)
         without = frozenset(name for name in (header.filter_groups or "").split(",") if name)

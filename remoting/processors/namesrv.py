@@ -62,7 +62,8 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         kv: the values by key, which contain the order configuration of topics.
         order_message_enable: returns whether routes contain the order configuration. It is called for each request, because the
             setting may change.
-        listeners: names of further listeners, keyed by host and port; an empty host means any.
+        listeners: names of the addresses in the setting ``nameserver.listeners``, keyed by (host, port). An empty host means
+            any host. A client of such an address gets the broker addresses that are advertised for its name.
     """
 
     def __init__(
@@ -197,7 +198,8 @@ class NamesrvRouteProcessor(DeclaredProcessor):
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=ACCOUNT)
     def system_topics(self, request: Request) -> Response:
-        """Return RocketMQ's list of system topics: the names of all clusters and brokers, with the address of one broker."""
+        """Return the names of all clusters and brokers, and the address of one broker. RocketMQ lists these names as system
+        topics, because each of them is also the name of a topic."""
         return _topic_list(*self._routes.system_topics(self._viewpoint(request)))
 
     @handles(RequestCode.GET_UNIT_TOPIC_LIST, needs=ADMIN)

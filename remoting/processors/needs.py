@@ -4,7 +4,7 @@ The rules differ from RocketMQ's in these points:
 
 * Batch sends (320) need PUB, as single sends do.
 * A send to a retry topic needs the right to the group of the topic.
-* Messages to the trace topic are always accepted, but other needs of the same request are checked.
+* Messages to the trace topic are always accepted, but other rights that the same request needs are checked.
 * Codes with the physical offset of a message (33, 36, 37) need the right to the topic of that message.
 * Every code for administration needs an administrator.
 """
@@ -29,14 +29,14 @@ R = TypeVar("R", bound=_NamesARecord)
 
 
 def group_need(name: str) -> Need:
-    """Return the access need of a client that acts as a member of a consumer group."""
+    """Return the right that an account needs to act as a member of a consumer group."""
     return Need(name, Permission.SUB, is_group=True)
 
 
 def topic_need(name: str, permission: Permission) -> Need:
-    """Return the access need of a client that requires a permission in a topic.
+    """Return the right that an account needs to use a permission in a topic.
 
-    For a retry topic, the need is to be a member of the topic's consumer group.
+    For a retry topic, this is the right to act as a member of the topic's consumer group.
     """
     if name.startswith(RETRY_PREFIX):
         return group_need(name[len(RETRY_PREFIX) :])
@@ -125,7 +125,7 @@ def record(
     Args:
         model: the type of the header, which has ``commit_log_offset_bytes``.
         permission: the permission in the record's topic.
-        also: a function that returns further access needs for a header.
+        also: a function that returns further rights that a request with a header needs.
     """
 
     def needs(caller: Caller, facts: AccessFacts) -> Sequence[Need]:
@@ -140,8 +140,8 @@ def body(needs: Callable[[bytes], Sequence[Need]]) -> AccessRule:
     """Return the access rule that an account needs the rights to the topics and consumer groups in the body of its request.
 
     Args:
-        needs: a function that returns the access needs for a body. If the function raises a ``FlintError``, the request is
-            refused.
+        needs: a function that returns the rights that a request with a body needs. If the function raises a ``FlintError``,
+            the request is refused.
     """
 
     def checked(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:

@@ -163,7 +163,8 @@ async def message(visitor: Visitor) -> Response:
 
 
 async def with_schema(visitor: Visitor) -> Response:
-    """Show one message, with its body decoded by the Avro schema in the form. A schema is too long for the page's address."""
+    """Show one message, with its body decoded by the Avro schema in the form. The schema is in a form, because it can be too
+    long for a URL."""
     return await _show(visitor, visitor.field("id"), "avro", visitor.field("schema"))
 
 
