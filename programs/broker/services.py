@@ -277,7 +277,7 @@ class _Follower:
 def _read_older(
     service: ServesOlderMessages, part: Part, topic: str, queue_id: int, queue_offset: int, max_count: int
 ) -> Sequence[memoryview] | None:
-    """Return, from a service, records of messages that the store has already deleted. The records are checked.
+    """Return a service's records of messages that the store has already deleted. The records are checked.
 
     None if the service has no records, is switched off, or fails; a failure is counted.
     """

@@ -80,8 +80,8 @@ def delays_of(files: StoreFiles, delay_level_ms: Mapping[int, int] | None) -> De
 
 
 def _delays_in(files: StoreFiles, queue_id: int, parts: list[FileView], known_from: int) -> Iterator[tuple[int, int]]:
-    """Yield (physical offset, delay in ms) for each unit of a queue of the schedule topic. The units end at the first record at
-    or after ``known_from``, the physical offset from which on the delay is already known."""
+    """Yield (physical offset, delay in ms) for each unit of a queue of the schedule topic. Stop at the first record at or
+    after ``known_from``, the physical offset from which on the delay is already known."""
     for physical, size, tags_code in UNIT.iter_unpack(used_units(parts)):
         if physical >= known_from:
             return

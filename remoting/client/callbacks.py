@@ -55,7 +55,7 @@ def result_of(outcome: Any) -> Any:
 def is_of_task(failure: BaseException) -> bool:
     """Return whether an exception means that the running task was cancelled or closed. Such an exception must be propagated.
 
-    Both exceptions can also be ordinary failures of the user's function:
+    ``CancelledError`` and ``GeneratorExit`` can also be ordinary failures of the user's function:
 
     * A ``CancelledError`` is the function's failure if the running task was not cancelled. For example, the function awaited a
       future that was cancelled.

@@ -63,7 +63,7 @@ class NamesrvRouteProcessor(DeclaredProcessor):
         order_message_enable: returns whether routes contain the order configuration. It is called for each request, because the
             setting may change.
         listeners: names of the addresses in the setting ``nameserver.listeners``, keyed by (host, port). An empty host means
-            any host. A client of such an address gets the broker addresses that are advertised for its name.
+            any interface. A client of such an address gets the broker addresses that are advertised for its name.
     """
 
     def __init__(

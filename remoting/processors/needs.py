@@ -125,7 +125,7 @@ def record(
     Args:
         model: the type of the header, which has ``commit_log_offset_bytes``.
         permission: the permission in the record's topic.
-        also: a function that returns further rights that a request with a header needs.
+        also: a function that returns, for a request's header, further rights that the request needs.
     """
 
     def needs(caller: Caller, facts: AccessFacts) -> Sequence[Need]:
@@ -140,8 +140,8 @@ def body(needs: Callable[[bytes], Sequence[Need]]) -> AccessRule:
     """Return the access rule that an account needs the rights to the topics and consumer groups in the body of its request.
 
     Args:
-        needs: a function that returns the rights that a request with a body needs. If the function raises a ``FlintError``,
-            the request is refused.
+        needs: a function that returns, for a request's body, the rights that the request needs. If the function raises a
+            ``FlintError``, the request is refused.
     """
 
     def checked(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
