@@ -114,8 +114,8 @@ class VirtualClock(ManualClock):
         Raises:
             ConfigError: the text is not a duration.
             ValueError: the duration is negative.
-            RuntimeError: the caller runs on an event loop for whose work this call would wait; or an event loop with due work
-                does not run.
+            RuntimeError: the caller runs on an event loop that has work on this clock, so the call would wait for itself; or an
+                event loop with such work does not run.
         """
         duration_ms = _duration_ms(duration)
         with self._moving:
@@ -155,8 +155,9 @@ class VirtualClock(ManualClock):
         return changed
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Ask the waiting work of an event loop for its due times, by calls of ``rest_s``. Return whether any due time has
-        changed. Work without ``rest_s`` keeps its due time."""
+        """Update the due times of an event loop's waiting work. Return whether any due time has changed. If work has a function
+        ``rest_s``, the function returns the seconds in which the work has nothing to do. Work without this function keeps its
+        due time."""
         changed = False
         with self._lock:
             mine = [work for work in self._works if work.loop is loop]

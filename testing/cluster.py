@@ -95,7 +95,7 @@ class EmbeddedCluster:
         self._held.__exit__(*exception)
 
     def __getitem__(self, name: str) -> EmbeddedBroker:
-        """Return the cluster's master with a broker name. Raises ``KeyError``."""
+        """Return the cluster's master that has the given broker name. Raises ``KeyError``."""
         return self._masters[name]
 
     def __iter__(self) -> Iterator[EmbeddedBroker]:

@@ -33,10 +33,10 @@ _ROLLBACK: Final = 0xC
 
 
 def sample_requests(count: int = 40) -> list[DispatchRequest]:
-    """Return records as a broker dispatches them: two topics, three queues, tags, keys, delays, transactions, the end of a
-    file.
+    """Return records as a broker dispatches them, in two topics with two queues each, with tags, keys, delays and transactions.
 
-    The records are in the order of the log, and the queue offsets of each queue have no gaps.
+    The records are in the order of the log. Their physical offsets have a gap in the middle, as at the end of a log file. The
+    queue offsets of each queue have no gaps.
     """
     requests = []
     physical = 0

@@ -346,8 +346,8 @@ class EmbeddedBroker:
         self._broker.call(visible)
 
     def _wait_while(self, behind: Callable[[], bool]) -> None:
-        """Wait until ``behind()`` is false, for at most 1 s. The time is limited because a fault may have stopped the flush
-        strategy."""
+        """Wait until the flush strategy has caught up, for at most 1 s. ``behind`` returns whether it has not caught up yet.
+        The time is limited because a fault may have stopped the flush strategy."""
         assert self._broker is not None
         marks = self._broker.state.store.watermarks
         deadline_s = time.monotonic() + _SYNCED_S

@@ -117,8 +117,8 @@ class Faults:
         address.
 
         Args:
-            tear: whether unsynced writes to the commit log survive the power cut; only the first half of the last write
-                survives.
+            tear: whether unsynced writes to the commit log survive the power cut. If they survive, only the first half of the
+                last write is kept.
 
         Raises:
             StoreError: the store does not open again.

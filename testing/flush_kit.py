@@ -103,8 +103,8 @@ class FlushBench:
         return end
 
     def put(self, size_bytes: int = _RECORD_BYTES) -> WaiterProbe:
-        """Append bytes to the log in memory, submit the log's new end to the flush service, and return a probe of the
-        waiter."""
+        """Append bytes to the log in memory, and submit the log's new end to the flush service. Return an object that records
+        how the service completes the waiter for this end."""
         end = self.append(size_bytes)
         waiter = self.service.submit(end)
         expect(not self.log.hold_expired, "submit does not wait for a sync")

@@ -1,4 +1,5 @@
-"""Checks that an intake step keeps the rules of its port.
+"""Checks that an intake step keeps the rules of its port. Intake steps change, redirect or refuse messages before they are
+stored.
 
 From a test of your plugin::
 
@@ -30,7 +31,8 @@ _SENT: Final = Sent(version=407)
 
 @attrs.frozen
 class IntakeSample:
-    """A message that concerns an intake step, as a client sends the message."""
+    """A sample message for the test of an intake step, as a client sends the message. Intake steps change, redirect or refuse
+    messages. The sample has a property or a topic for which the step is called."""
 
     message: MessageExtBrokerInner
     sent: Sent | None = _SENT
@@ -38,7 +40,7 @@ class IntakeSample:
 
 @attrs.frozen
 class Taken:
-    """The result of an intake step for one sample message."""
+    """A sample message after the call of an intake step, which may have changed, redirected or refused the message."""
 
     message: MessageExtBrokerInner
     """The message as the intake step has left it: a copy of the sample's message, which stays unchanged."""
@@ -48,11 +50,13 @@ class Taken:
 
 
 def check_intake_step(make: Callable[[], IntakeStep], samples: Sequence[IntakeSample]) -> list[Taken]:
-    """Run every check of an intake step, each sample message against a new step.
+    """Run every check of an intake step, which changes, redirects or refuses messages before they are stored. Each sample
+    message is passed to a new step.
 
     Args:
         make: returns a new step.
-        samples: messages that concern the step: some that the step takes or refuses, and some that the step does not change.
+        samples: messages for which the step is called: some that the step takes or refuses, and some that the step does not
+            change.
 
     Returns:
         The results for the samples, in their order, for the caller's assertions.
@@ -100,7 +104,8 @@ def _take(step: IntakeStep, sample: IntakeSample) -> Taken:
 
 
 def _refusal(method: str, error: Exception) -> RefusedError:
-    """Return the refusal that a method of an intake step raised. Raises ``KitFailure`` for any other error."""
+    """Return the error that a method of an intake step raised to refuse a message. Raises ``KitFailure`` for any other
+    error."""
     if not isinstance(error, RefusedError):
         raise KitFailure(f"{method} raised {type(error).__name__}, not RefusedError: {error}") from error
     expect(bool(error.reason), "a refusal has a stable reason", error.remark)

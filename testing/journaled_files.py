@@ -101,7 +101,7 @@ class JournaledFiles:
             number: the number of the first operation that may fail; see :attr:`count`.
             error: the errno of the failure.
             for_ever: whether every later matching operation fails, too.
-            operation: the kind of operation that fails; empty: every kind. A write through a map never fails.
+            operation: the kind of operation that fails; empty: every kind. A write through a memory map never fails.
             within: a folder or file name; only operations on paths with this part fail. Empty: all paths.
         """
         self._faults.append(_Fault(number, error, for_ever, operation, within))
@@ -111,7 +111,7 @@ class JournaledFiles:
         self._faults.clear()
 
     def image(self) -> Image:
-        """Return the contents of the disk that every process of this boot would read now."""
+        """Return the contents of the simulated disk as processes would read them now, including unsynced writes."""
         files = {
             folder / name: bytes(self._data[file])
             for folder, names in self._names.items()
@@ -139,7 +139,8 @@ class JournaledFiles:
             self.keep(*operation)
 
     def keep(self, *operation: object) -> None:
-        """Write an operation to the journal that is not counted and cannot fail."""
+        """Write an operation to the journal. This method does not count the operation in :attr:`count`, and applies no scripted
+        failure."""
         if self._keeps:
             self.journal.append(operation)
 

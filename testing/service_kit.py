@@ -103,7 +103,8 @@ class _ByHand:
 
 
 def _rested(work: Callable[[], object], rest_s: Callable[[], float] | None, name: str) -> Callable[[], object]:
-    """Return a function that does a service's periodic work and then calls ``rest_s``, as the broker's clock does."""
+    """Return a function that does a service's periodic work, and then checks the result of ``rest_s``. This function of the
+    service returns the seconds in which the work has nothing to do."""
     if rest_s is None:
         return work
 
@@ -225,7 +226,7 @@ def _check_words(service: SupportsReadyWords) -> None:
 
 
 def _check_told(service: FollowsMessages) -> None:
-    """Call a service's methods for stored, answered and delivered messages, each with no messages or records."""
+    """Call a service's methods for stored, answered and delivered messages, with empty sequences of messages and records."""
     calls: Mapping[str, Callable[[], object]] = {
         "on_stored": lambda: service.on_stored(StoredMessages((), (), 0.0, DONE, DONE)),
         "on_answered": service.on_answered,

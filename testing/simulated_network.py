@@ -237,7 +237,7 @@ class SimulatedTransport(asyncio.Transport):
             self._schedule()
 
     def made(self) -> None:
-        """Call the protocol's ``connection_made``, and complete :attr:`connecting`."""
+        """Call the protocol's ``connection_made``, and mark the future :attr:`connecting` as done."""
         self._is_made = True
         self._protocol.connection_made(self)
         if self.connecting is not None and not self.connecting.done():

@@ -174,7 +174,7 @@ def opened(path: Path, *more: CommitLogDispatcher, **arguments: Any) -> Iterator
 
 
 def batch(members: Sequence[MessageExtBrokerInner]) -> MessageBatch:
-    """Return a batch of messages of one topic and queue, as the broker's intake makes such a batch."""
+    """Return a batch of messages of one topic and queue, as the broker makes it from a request to send a batch."""
     first = members[0]
     stored = [member.properties_bytes for member in members]
     return MessageBatch(

@@ -175,8 +175,8 @@ class _Link:
             side.pause(is_paused=is_paused)
 
     def passes(self, side: _Side, frame: bytes) -> bool:
-        """Return whether a frame is to be forwarded now. If not, the frame contains an answer with a fault, which is
-        applied."""
+        """Return whether to forward a frame now. If a fault is scripted for the answer in the frame, apply the fault to the
+        connection or the answer, and return False."""
         try:
             command = decode_command(frame)
         except FrameError:

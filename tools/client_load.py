@@ -4,8 +4,11 @@
     tools/client_load.py ROW --namesrv HOST:PORT --topic T [--seconds S] [--count N]
 
 Prints one line of JSON: messages per second, and the processor time of this process per message. A warm-up is not measured. ROW
-is the kind of load: ``send-N`` or ``linger-N`` with N sends in flight, ``oneway``, ``batch`` (of 32 messages), ``consume`` or
-``consume-lists``.
+is the kind of load:
+
+* ``send-N`` sends single messages, and ``linger-N`` lets the client join them into batches. N sends are in flight.
+* ``oneway`` sends without answers, and ``batch`` sends batches of 32 messages.
+* ``consume`` passes single messages to a listener, and ``consume-lists`` passes lists of messages.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ def cpu_s() -> float:
 
 
 async def produce(words: argparse.Namespace) -> dict[str, float]:
-    """Send messages for ``words.seconds`` seconds after a warm-up, and return the rate and the processor time per message. The
-    name of the row contains the number of sending tasks."""
+    """Send messages after a warm-up, and return the rate and the processor time per message. Arguments of the command line give
+    the kind of load (``row``), which may end with a number of sending tasks, and the duration in seconds (``seconds``)."""
     kind, _, in_flight = words.row.partition("-")
     message = Message(words.topic, bytes(words.size))
     async with Producer("bench", words.namesrv, linger_ms=0 if kind == "linger" else None) as producer:
@@ -79,8 +82,8 @@ async def produce(words: argparse.Namespace) -> dict[str, float]:
 
 
 async def consume(words: argparse.Namespace) -> dict[str, float]:
-    """Consume a backlog of ``words.count`` messages, and return the rate and the processor time per message. The first tenth of
-    the messages is the warm-up."""
+    """Consume a backlog of messages, and return the rate and the processor time per message. The argument ``count`` of the
+    command line gives the number of messages. The first tenth of the messages is the warm-up."""
     meter, done = Meter(), asyncio.Event()
     warm = words.count // 10
     is_warm = False

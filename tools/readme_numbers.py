@@ -5,7 +5,8 @@
 
 A run is one comparison: it calls ``tools/against_java.sh``, which starts the brokers, once with ASYNC_FLUSH and once with
 SYNC_FLUSH. Each run starts new brokers, because chance at the start of a broker affects all rounds of a run. A run takes some
-ten minutes. It needs Java 17, a C compiler, the peer kit, and a machine without other work.
+ten minutes. It needs Java 17, a C compiler, and a machine without other work. It also needs the peer kit, the folder of scripts
+and programs for tests with RocketMQ.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(rounds: int, seconds: float) -> Run:
-    """Compare FlintMQ and RocketMQ once in all rows, and return the results keyed by flush and row. Raises
-    ``CalledProcessError``."""
+    """Measure FlintMQ and RocketMQ once for each row of the table of the comparison. Return the results, keyed by flush mode
+    and name of the row, such as ``async send-4x64``. Raises ``CalledProcessError``."""
     found: dict[str, Mapping[str, Any]] = {}
     for flush in ("async", "sync"):
         rows = sorted({row for line in LINES if line.flush == flush for row in line.rows})
@@ -141,8 +142,8 @@ def table(runs: Sequence[Run]) -> list[str]:
 
 
 def _pair(line: Line, run: Run) -> tuple[float, float]:
-    """Return FlintMQ's and RocketMQ's figure in one run. For a line with several rows, return the geometric mean of their
-    ratios, and 1."""
+    """Return FlintMQ's and RocketMQ's figure in one run. For a line of the table with several measurements, only the ratio of
+    the figures matters. In this case, return the geometric mean of the ratios for FlintMQ, and 1 for RocketMQ."""
     found = []
     for row in line.rows:
         entry = run.get(f"{line.flush} {row}", {}).get(line.key, {})

@@ -268,7 +268,8 @@ def _commands(
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield the lines of a command's help text as Markdown. A paragraph whose line breaks click keeps becomes a code block."""
+    """Yield the lines of a command's help text as Markdown. If a paragraph begins with the mark that makes the library click
+    keep line breaks, the paragraph becomes a code block."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         if paragraph.startswith("\b"):
             yield from ["", "```text", *paragraph.splitlines()[1:], "```"]

@@ -131,8 +131,8 @@ class Server:
             self.process.stdout.close()
 
     def measures(self) -> dict[str, int]:
-        """Return the numbers of the server's descriptors, maps and threads, its memory, and the numbers of files, queues and
-        offsets in its store."""
+        """Return the numbers of the server's descriptors, memory maps and threads, its memory, and the numbers of files, queues
+        and offsets in its store."""
         assert self.process is not None
         proc = Path("/proc") / str(self.process.pid)
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
@@ -271,7 +271,8 @@ async def drop(seen: Seen, admin: AdminClient, pair: tuple[str, str]) -> None:
 
 
 async def read_one_life(seen: Seen, address: str, group: str, topic: str, life: int) -> None:
-    """Read a topic from its beginning and commit. Record each message of a deleted topic with the same name as a fault."""
+    """Read a topic from its beginning, and commit the consumer offsets. Earlier topics with the same name were deleted. Record
+    each of their messages as a fault."""
     async with PullConsumer(group, address) as consumer:
         await consumer.assign(topic, consume_from=FROM_FIRST)
         found: list[bytes] = []

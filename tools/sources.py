@@ -69,13 +69,13 @@ class Sources:
         return cls(texts)
 
     def tree(self, path: str) -> ast.Module:
-        """Return the syntax tree of the file with a path."""
+        """Return the syntax tree of the file at the given path."""
         if path not in self._trees:
             self._trees[path] = ast.parse(self.texts[path])
         return self._trees[path]
 
     def lines(self, path: str) -> int:
-        """Return the number of lines of the file with a path."""
+        """Return the number of lines of the file at the given path."""
         return self.texts[path].count("\n")
 
     def imports(self, path: str) -> set[str]:

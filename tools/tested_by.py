@@ -30,8 +30,8 @@ def read_table() -> dict[str, str]:
 
 
 def write_table(sources: Sources) -> None:
-    """Update ``tests/tested_by.toml``. Correct entries stay; missing and wrong entries are replaced by the nearest test of the
-    module."""
+    """Update ``tests/tested_by.toml``. Correct entries stay. Missing and wrong entries get the test that :func:`find_test`
+    chooses for the module."""
     table = read_table()
     folders: dict[str, dict[str, str]] = defaultdict(dict)
     for path in without_mirror(sources):

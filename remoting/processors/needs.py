@@ -56,19 +56,19 @@ def named(caller: Caller, field: str) -> str:
 
 
 def topic(permission: Permission) -> AccessRule:
-    """Return the access rule that an account needs a permission in the topic that its request names."""
+    """Return an access rule that requires a permission in the topic of the request."""
     return AccessRule(Access.CLIENT, lambda caller, _facts: (topic_need(named(caller, "topic"), permission),))
 
 
 def group(field: str = "consumerGroup") -> AccessRule:
-    """Return the access rule that an account needs the right to the consumer group that a field of its request names."""
+    """Return an access rule that requires the right to a consumer group, which a field of the request names."""
     return AccessRule(Access.CLIENT, lambda caller, _facts: (group_need(named(caller, field)),))
 
 
 def topic_and_group(field: str = "consumerGroup") -> AccessRule:
-    """Return the access rule that an account needs the rights to the topic and the consumer group that its request names.
+    """Return an access rule that requires rights to the topic and the consumer group of the request.
 
-    In the topic, the account needs the right to read.
+    The right to the topic is the right to read.
     """
     return AccessRule(
         Access.CLIENT,
@@ -77,8 +77,7 @@ def topic_and_group(field: str = "consumerGroup") -> AccessRule:
 
 
 def given_group() -> AccessRule:
-    """Return the access rule that an account needs the right to the consumer group of its request, if the request names a
-    group."""
+    """Return an access rule that requires the right to the request's consumer group, if the request names one."""
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
         name = caller.ext_fields.get("consumerGroup")
@@ -88,9 +87,9 @@ def given_group() -> AccessRule:
 
 
 def group_and_given_topic() -> AccessRule:
-    """Return the access rule that an account needs the right to the consumer group that its request names.
+    """Return an access rule that requires the right to the consumer group of the request.
 
-    If the request also names a topic, the account needs the right to read the topic, too.
+    If the request also names a topic, the rule requires the right to read the topic, too.
     """
 
     def needs(caller: Caller, _facts: AccessFacts) -> Sequence[Need]:
@@ -102,7 +101,7 @@ def group_and_given_topic() -> AccessRule:
 
 
 def send(field: str) -> AccessRule:
-    """Return the access rule that an account needs the right to write to the topic in a field of its request.
+    """Return an access rule that requires the right to write to a topic, which a field of the request names.
 
     Every account may write to the trace topic.
     """
@@ -137,7 +136,7 @@ def record(
 
 
 def body(needs: Callable[[bytes], Sequence[Need]]) -> AccessRule:
-    """Return the access rule that an account needs the rights to the topics and consumer groups in the body of its request.
+    """Return an access rule that requires rights to the topics and consumer groups in the body of the request.
 
     Args:
         needs: a function that returns, for a request's body, the rights that the request needs. If the function raises a

@@ -119,8 +119,8 @@ class SendQueue:
             self._loop().call_soon(self._step, steps)
 
     def _step(self, steps: Iterator[None]) -> None:
-        """Do one step of storing a large share of send requests. Requests that arrive during the steps are stored after the
-        share."""
+        """Do one step of storing send requests with many bytes. Requests that arrive during the steps are stored after the last
+        step."""
         is_done = True
         try:
             for _ in steps:
@@ -138,9 +138,10 @@ class SendQueue:
             self._loop().call_soon(self._drain)
 
     def _take(self) -> tuple[list[Request], int]:
-        """Remove the send requests of the next share from the queue.
+        """Remove from the queue the oldest send requests, which are stored together. Their bodies have at most
+        :data:`SHARE_BYTES` in total, unless the first body is larger.
 
-        Return the requests and the total bytes of their bodies.
+        Return these requests and the total size of their bodies in bytes.
         """
         pending, self._pending = self._pending, []
         sizes = [len(request.body) for request in pending]
@@ -248,7 +249,7 @@ class SendAnswers:
 
     Args:
         api: the broker.
-        pool: the pool, whose number of waiting requests each answer lowers.
+        pool: the pool. Each answer reduces the number of requests that wait in the pool.
     """
 
     def __init__(self, api: BrokerApi, pool: RequestPool) -> None:
@@ -275,7 +276,7 @@ class SendAnswers:
 
         Args:
             owners: the send requests, each with the queue id for its answer.
-            results: the stored unit or the refusal of each send.
+            results: for each send, the position of its message or batch in the log, or its refusal.
             status: the result of the wait. FLUSHED also stands for sends that did not have to wait.
             began_s: start of the latency measurement for sends that were read in an earlier iteration of the event loop; 0 for
                 sends read in this iteration.
@@ -565,8 +566,8 @@ class SendMessageProcessor:
         self._api.log.dispatch()
 
     def _answered(self, requests: list[Request]) -> None:
-        """Write the answers of send requests to their sockets, and report to the broker's intake that the answers are
-        written."""
+        """Write the answers of send requests to their sockets. Then notify the services that follow messages
+        (``FollowsMessages``)."""
         self._answers.flush(requests)
         self._api.intake.answered()
 

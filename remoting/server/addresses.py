@@ -40,7 +40,7 @@ def reachable_host(host: str) -> str:
 async def broker_address(listen: ListenSection, host: str, port: int) -> BrokerAddress:
     """Return the address of a broker that listens on a host and port.
 
-    Clients get the advertised host, which may be a name. Records contain the IP address of the advertised host.
+    Clients get the advertised host, which may be a name. The records in the log contain the IP address of the advertised host.
     """
     told = listen.advertised_host
     as_client = told == CLIENT and host in EVERY_INTERFACE

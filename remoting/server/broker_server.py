@@ -20,7 +20,7 @@ class BrokerServer:
 
     Args:
         server: the sockets and the request table.
-        pool: returns the pool with a name.
+        pool: returns the pool that has the given name.
         authenticators: the broker's authenticators, in the order in which they are called.
     """
 

@@ -76,9 +76,9 @@ class HandlerThreads:
         self._closed = False
 
     def grow(self, threads: int) -> None:
-        """Raise the largest number of threads of the pool to `threads`, for another processor of the pool.
+        """Raise the maximum number of the pool's threads to `threads`. A lower number than the present one has no effect.
 
-        The number is never lowered.
+        Request processors that share a pool thus get the highest number that one of them needs.
         """
         self.threads_max = max(self.threads_max, threads)
 

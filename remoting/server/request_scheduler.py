@@ -138,8 +138,9 @@ class RequestScheduler:
     def must_wait(self, peer: RequestChannel) -> bool:
         """Return whether to postpone a request with a possibly long answer.
 
-        A request is postponed if the slice of time is over, if a coroutine was started in this slice, if the peer does not read
-        its answers, or if other requests of the peer wait.
+        The event loop answers such requests in slices of time of :data:`SLICE_S` seconds. A request is postponed if the current
+        slice is over, or if a coroutine was started in it. It is also postponed if the peer does not read its answers, or if
+        other requests of the peer wait.
         """
         if peer.is_stalled or peer in self._waiting or peer in self._new or peer in self._single:
             return True
@@ -148,7 +149,8 @@ class RequestScheduler:
         return now_s >= began_s + SLICE_S or self._started_s == began_s
 
     def started(self) -> None:
-        """Record that a coroutine answers a request. No other request with a long answer begins in the same slice of time.
+        """Record that a coroutine answers a request. No other request with a possibly long answer begins in the current slice
+        of time (:data:`SLICE_S`).
 
         The first part of the coroutine runs in the event loop's next iteration, and may take as long as a slice.
         """

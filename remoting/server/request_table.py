@@ -91,7 +91,7 @@ class RequestTable:
             processor: the processor. If it has ``process(batch)``, it gets requests in batches; otherwise ``handlers()``
                 returns a handler for each code.
             declarations: the declarations of its codes.
-            pool: returns the pool with a name.
+            pool: returns the pool that has the given name.
             where: the plugin and the name of the registration, for errors.
             watch: wraps each handler; None for no wrapper.
 

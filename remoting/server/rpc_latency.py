@@ -38,7 +38,7 @@ class RpcLatency:
 
     All other pull requests that find messages are added when the histograms are read. The broker's statistics count these
     requests, which all belong to the first bucket. The sum of their latencies is their number times the mean time of reading
-    messages. RocketMQ counts whole ms, and has 0 for that sum.
+    messages. In RocketMQ the sum of these latencies is 0, because RocketMQ counts whole ms.
 
     Args:
         found_pulls: returns the number of pull requests that found messages, and the seconds in which these messages were read.
@@ -54,7 +54,8 @@ class RpcLatency:
         """Number of pulls that found messages and were counted by :meth:`add` since the histograms were last read."""
 
     def by_kind(self) -> dict[Kind, Histogram]:
-        """Return the histograms of the latency of requests up to now, keyed by kind."""
+        """Return the latency histograms of the requests up to now. The key contains the request code, the response code, and
+        whether the request was held or one-way."""
         self._fold()
         found, reading_s = self._found_pulls()
         quick = found - self._found - self._found_counted

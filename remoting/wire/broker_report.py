@@ -1,4 +1,5 @@
-"""The answer to GET_BROKER_REPORT, a request that only FlintMQ supports: last start, quarantine, and sources of settings."""
+"""The answer to GET_BROKER_REPORT, a request that only FlintMQ supports. The answer contains the findings of the last start,
+the files with data that was removed from the store, and the sources of settings."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class QuarantinedFile(PlainBody):
 
 
 class Quarantine(PlainBody):
-    """The contents of a store's quarantine."""
+    """The contents of a store's quarantine, the folder for data that was removed from the store."""
 
     files: list[QuarantinedFile] = field(default_factory=list)
     """The newest of the damaged files that the broker has moved to the store's quarantine."""
@@ -83,7 +84,7 @@ class ReportedSetting(PlainBody):
 
 
 class BrokerReport(PlainBody):
-    """A broker's report: its last start, the contents of its quarantine, and its settings with their sources."""
+    """A broker's report: its last start, the data that was removed from its store, and its settings with their sources."""
 
     start: StartReport = field(default_factory=StartReport)
     quarantine: Quarantine = field(default_factory=Quarantine)

@@ -160,7 +160,8 @@ def make_batch_ok_encoder(
 def _send_ok_template(region_id: str, trace_on: bool, message_id: bytes) -> bytes:
     """Return a template of the JSON header of a send's answer.
 
-    The template is formatted with the queue id, the values in ``message_id``, the queue offset and the opaque.
+    The template has placeholders for the queue id, the values in the message id, the queue offset and the opaque.
+    ``message_id`` is the part of the template for the message id, with one placeholder.
     """
     region = json_text(region_id).replace(b"%", b"%%")
     said = b'"TRACE_ON":"%b","MSG_REGION":%b,"msgId":"%b"' % (b"true" if trace_on else b"false", region, message_id)

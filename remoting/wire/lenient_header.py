@@ -283,7 +283,8 @@ _FLAG: Final = re.compile(rb"""(?i)(?<!\\)["']?\bflag["']?\s*:\s*["']?([+-]?[0-9
 
 
 def begins_no_object(frame: bytes) -> bool:
-    """Return whether the JSON header in a frame does not begin an object. Clients of RocketMQ send no header of this kind.
+    """Return whether a frame's JSON header cannot be a JSON object, judged by the header's first character. Clients of RocketMQ
+    send no header of this kind.
 
     Args:
         frame: the bytes of the frame, without its length.

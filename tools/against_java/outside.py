@@ -1,13 +1,12 @@
 """Runs load on a broker by other programs: by the Java client, and by a generator in C that uses little processor time.
 
-The caller gives the commands of the client and the generator. Each command gets addresses as options or arguments, and prints
-one line of JSON at its end.
+The caller gives the commands of the client and the generator. Both programs are in the peer kit, the folder of scripts and
+programs for tests with RocketMQ. Each command gets addresses as options or arguments, and prints one line of JSON at its end.
 
 * The *client* takes ``produce``, ``consume`` or ``e2e`` with ``--namesrv H:P`` and options like ``--threads``; it prints
-  ``messages``, ``msgs_per_s``, ``latency_ms``, ``errors`` (the peer kit's ``bench.sh``).
+  ``messages``, ``msgs_per_s``, ``latency_ms``, ``errors`` (``bench.sh``).
 * The *generator* takes a port, the number of connections, the sends in flight on each, and the number of messages. It prints
-  ``n``, ``rate``, ``bad``, ``p50us``, ``p99us`` and ``lg_cpu_us`` (the peer kit's ``loadgen.c``), and sends to queues 0 to 3 of
-  ``TopicTest``.
+  ``n``, ``rate``, ``bad``, ``p50us``, ``p99us`` and ``lg_cpu_us`` (``loadgen.c``), and sends to queues 0 to 3 of ``TopicTest``.
 """
 
 from __future__ import annotations

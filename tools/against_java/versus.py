@@ -61,7 +61,7 @@ class Starts(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Setting:
-    """The settings that the measurement of every row gets."""
+    """The settings of a comparison of brokers, which apply to all measurements of the comparison."""
 
     run: RunLoop
     seconds: float

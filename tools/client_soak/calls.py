@@ -39,7 +39,8 @@ class PlannedError(Exception):
 
 @attrs.frozen
 class World:
-    """The servers, the ledger and the folder that the clients of a round share."""
+    """The servers, the folder, and the record of acknowledgements and deliveries that the clients of a round of the soak test
+    share."""
 
     name_server: str
     broker: str
