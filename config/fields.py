@@ -18,7 +18,7 @@ from flintmq.config.errors import ConfigError
 T = TypeVar("T")
 
 Unit = Literal["bytes", "ms", "s", "hours"]
-"""Unit of a setting's integer that is written without a unit."""
+"""Unit that a setting's value has if it is written as a number only, such as ``500`` instead of ``500ms``."""
 
 SPEC = "flintmq"
 """Key under which the attrs metadata of a field contain its :class:`FieldSpec`."""
@@ -31,9 +31,10 @@ class FieldSpec:
     rocketmq: tuple[str, ...] = ()
     """RocketMQ's names of the setting. Tools show the first name."""
     rocketmq_unit: Unit | None = None
-    """Unit of an integer that is written without a unit under RocketMQ's name of the setting; None if this unit is ``unit``."""
+    """Unit of a value that is written as a number only, under RocketMQ's name of the setting. None means that the unit in the
+    attribute ``unit`` applies."""
     unit: Unit | None = None
-    """Unit of an integer that is written without a unit. The unit is None for counts, ratios and text, and for fields whose
+    """Unit of a value that is written as a number only. The unit is None for counts, ratios and text, and for fields whose
     names end with the unit (``_ms``, ``_bytes``, …)."""
     minimum: int | None = None
     """Smallest value that the setting may have, in ``unit``; None for no limit."""
@@ -58,7 +59,7 @@ class FieldSpec:
     """Whether the setting is a secret, whose value is never shown."""
     feature: str = ""
     """Name of the plugin that uses the setting. The name is empty if every broker uses the setting, or if the section's class
-    has a ``FEATURE``."""
+    names the plugin in its attribute ``FEATURE``."""
 
     def problem(self, value: Any) -> str | None:
         """Return the reason why a value is not allowed; None if it is allowed.

@@ -29,8 +29,8 @@ IDLE_ROUNDS: Final = 100
 """Number of consecutive rounds without work after which the flush service makes rounds ten times less often. By default, this
 number of rounds takes a second.
 
-Every append of messages wakes the service at once. Rounds at an interval are needed only for other bytes of the log, and 100
-rounds a second would cost half a percent of a core.
+Every append of messages wakes the service at once. Rounds at an interval are needed only for bytes that were written to the log
+without such an append. 100 rounds a second would cost half a percent of a core.
 """
 IDLE_FACTOR: Final = 10
 

@@ -25,7 +25,8 @@ class Assignment:
     """An entry of a file, the environment or the command line that sets a key of the configuration."""
 
     key: str
-    """Dotted key that the entry sets, or one of RocketMQ's names in ``COMPOSITES``."""
+    """Dotted key that the entry sets. For an entry ``flushDiskType`` or ``transientStorePoolEnable``, which together set one
+    key, it is the entry's name."""
     node: RawNode
     """Value of the entry as written."""
     spelling: str
@@ -61,7 +62,8 @@ class Layer:
     last_wins: bool = False
     """Whether a source may contain a name more than once, as the command line may. The last value is used."""
     assignments: dict[str, Assignment] = attrs.field(factory=dict)
-    """Entries that set keys, keyed by dotted key or by one of RocketMQ's names in ``COMPOSITES``."""
+    """Entries that set keys, keyed by dotted key. The entries ``flushDiskType`` and ``transientStorePoolEnable``, which
+    together set one key, are keyed by their names."""
     sections: dict[str, RawMapping] = attrs.field(factory=dict)
     """Sections of a source that may belong to plugins, keyed by dotted name."""
     ignored: list[Ignored] = attrs.field(factory=list)

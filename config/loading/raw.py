@@ -53,7 +53,7 @@ class RawScalar:
     quoted: bool = False
     """Whether the value is written in quotes. A quoted value is never null."""
     plain: Unit | None = None
-    """Unit of the value if it is an integer without a unit; None for the unit that the setting's field declares."""
+    """Unit of the value if it is written as a number only; None for the unit that the setting's field declares."""
 
     @property
     def is_null(self) -> bool:

@@ -151,8 +151,8 @@ class BrokerConfig:
     disabled_plugins: tuple[str, ...] = option((), pattern=r"\S+", expects="a list of names")
     """Names of built-in or installed plugins that are not loaded."""
     plugin_failures_max: int = option(PLUGIN_FAILURES_MAX, minimum=0, maximum=1_000_000)
-    """Number of failures after which an optional part of a third party's plugin is switched off until the broker restarts. With
-    0, no part is switched off."""
+    """Number of failures after which an object that a third party's plugin registered is switched off until the broker
+    restarts. Objects that the broker needs stay on. With 0, all objects stay on."""
 
     @property
     def replicates(self) -> bool:

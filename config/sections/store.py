@@ -261,11 +261,12 @@ class CommitRealTimeSection:
     background."""
 
     interval_ms: int = option(200, rocketmq="commitIntervalCommitLog", minimum=1, maximum=DAY_MS)
-    """Interval between two copies of the pool's buffers into the commit log files."""
+    """Interval between two copies of the transient store pool's buffers into the commit log files."""
     least_pages: int = option(4, rocketmq="commitCommitLogLeastPages", minimum=0, maximum=65536)
-    """Smallest number of new pages of 4 KiB from which a buffer of the pool is copied into its commit log file."""
+    """Smallest number of new pages of 4 KiB from which a buffer of the transient store pool is copied into its commit log
+    file."""
     thorough_interval_ms: int = option(200, rocketmq="commitCommitLogThoroughInterval", minimum=1, maximum=DAY_MS)
-    """Interval after which the pool's buffers are copied even with fewer than ``least_pages`` new pages."""
+    """Interval after which the transient store pool's buffers are copied even with fewer than ``least_pages`` new pages."""
     pool_size: int = option(5, rocketmq="transientStorePoolSize", minimum=1, maximum=1024)
     """Number of buffers in the transient store pool. Each buffer is as large as a commit log file."""
     flush_interval_ms: int = option(500, rocketmq="flushIntervalCommitLog", minimum=1, maximum=DAY_MS)

@@ -47,7 +47,8 @@ class Viewpoint(msgspec.Struct, frozen=True):
 
 
 HERE: Final = Viewpoint()
-"""Viewpoint for which a broker's address is the address under which the broker registered."""
+"""The name server's main listener, without an address, as the place at which a client reached the name server. A client there
+gets the address under which a broker registered."""
 
 
 class Advertised(msgspec.Struct, frozen=True):

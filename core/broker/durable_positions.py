@@ -36,8 +36,8 @@ class DurablePositions(Generic[T]):
         self._log = log
         self._waiting: tuple[int, T] | None = None
         self.saved: T | None = None
-        """Delivery positions that the file of positions contains. The owner of this object sets this attribute after each write
-        of the file."""
+        """Delivery positions of messages, as last written to their file. The user of this object sets the attribute after each
+        write."""
 
     def ready(self, current: T) -> T | None:
         """Return delivery positions that may be written now, passed in this or an earlier call; None if no positions may be

@@ -28,8 +28,8 @@ from flintmq.core.response_code import ResponseCode
 ANY_QUEUE: Final = -1
 """Queue id of a held pull that waits for a message in any queue of a topic."""
 HELD_BYTES: Final = 2_048
-"""Size of a pull's request texts, in bytes, from which the pull counts as several pulls against the limits of held pulls. A
-pull with shorter texts counts as one pull."""
+"""Size of a pull's body, filter expression and fields, in bytes, from which the pull counts as several pulls against the limits
+of held pulls. A smaller pull counts as one pull."""
 Resume = Callable[["HeldPull"], object]
 
 
@@ -81,10 +81,11 @@ class PullRequestHoldService:
         self._any_count = 0
         """Number of held pulls that wait for a message in any queue of a topic (:data:`ANY_QUEUE`)."""
         self._more_places = 0
-        """Sum of :attr:`HeldPull.places` over all held pulls, minus the number of held pulls."""
+        """Number that is added to the number of held pulls for the limit of held pulls, because large requests count as several
+        pulls."""
         self._more_places_of: dict[Hashable, int] = {}
-        """Sum of :attr:`HeldPull.places` over the held pulls of a connection, minus the number of these pulls; keyed by
-        connection."""
+        """Number that is added to a connection's number of held pulls for the connection's limit, because large requests count
+        as several pulls; keyed by connection."""
 
     def __len__(self) -> int:
         return self._count

@@ -23,15 +23,16 @@ class IntakeSteps:
         self._ahead: tuple[ChecksAhead, ...] = ()
         self._batches: tuple[ChecksBatches, ...] = ()
         self.property_names: frozenset[str] = frozenset()
-        """Names of the properties that intake steps process. A message with any of these properties must be passed to
-        :meth:`take`."""
+        """Names of properties. A message with any of these properties must be passed to :meth:`take`, because a step may
+        change, redirect or refuse it."""
         self.topic_prefixes: tuple[str, ...] = ()
-        """Prefixes of the topics whose messages intake steps process. A message to a topic with any of these prefixes must be
-        passed to :meth:`take`."""
+        """Prefixes of topics. A message to a topic with any of these prefixes must be passed to :meth:`take`, because a step
+        may change, redirect or refuse it."""
         self.first_characters: frozenset[str] = frozenset()
         """First characters of the topic prefixes in :attr:`topic_prefixes`."""
         self.concerns_all = False
-        """Whether at least one intake step applies to every message."""
+        """Whether every message must be passed to :meth:`take`, because at least one step may change, redirect or refuse any
+        message."""
         for step in steps:
             self.add(step)
 

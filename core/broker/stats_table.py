@@ -47,15 +47,14 @@ class _Item:
         self.times = 0
         self.created_s = now_s
         self.born = self.seen = numbers
-        """Numbers of the newest snapshot of each series. ``born`` has those at the counter's creation, and ``seen`` has
-        those at the last addition to the counter."""
+        """Numbers of the newest snapshots, one for each series. ``born`` keeps the numbers at the counter's creation. ``seen``
+        keeps the numbers at the last addition to the counter."""
         self.marks: tuple[array[int], ...] = ()
         """Recorded snapshots of the counter: for each series, an array with three numbers per snapshot. The numbers are the
         snapshot's number, the counter's value, and the number of additions to the counter.
 
-        If the counter did not change between two snapshots, the first of the two is not recorded. The values of a snapshot that
-        is not recorded are those of the next recorded snapshot, or the counter's current values if no later snapshot is
-        recorded.
+        If the counter did not change between two snapshots, the first of the two is not recorded. Its values are then those of
+        the next recorded snapshot. If no later snapshot is recorded, its values are the counter's current values.
         """
 
     def roll(self, numbers: tuple[int, ...]) -> None:
@@ -104,7 +103,8 @@ class StatsTable:
         self._fold = fold
         self._count = 0
         self._items: dict[str, dict[tuple[str, str], _Item]] = {}
-        """Counters, keyed by topic, then by name and key."""
+        """Counters, keyed by topic, then by the pair of the counter's name and the key for which it counts, such as a topic or
+        ``topic@group``."""
         self._topics: dict[str, set[str]] = {}
         """Topics in which a group has counters, keyed by group."""
         now_s = clock.monotonic_s()

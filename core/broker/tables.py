@@ -103,7 +103,8 @@ class Topics:
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
         self.file: Final = VersionedFile(table, table.encoded)
-        """File of the topic table, with the table's version and the table as the body of a response."""
+        """Object that writes the topic table to its file, and returns the table's version. It also encodes the table as the
+        body of a response."""
         self.holding_topics: Final = table.holding_topics
         self.is_system_topic: Final = table.is_system_topic
         self.keeping_topics: Final = table.keeping_topics
@@ -139,7 +140,8 @@ class Groups:
         self.delete: Final = table.delete
         self.deleted: Final = table.deleted
         self.file: Final = VersionedFile(table, table.encoded)
-        """File of the table of subscription groups, with the table's version and the table as the body of a response."""
+        """Object that writes the table of subscription groups to its file, and returns the table's version. It also encodes the
+        table as the body of a response."""
         self.find: Final = table.find
         self.put: Final = table.put
         self.select: Final = table.select
@@ -184,7 +186,7 @@ class Offsets:
         self.clone: Final = table.clone
         self.commit: Final = table.commit
         self.file: Final = TableFile(table, table.encoded)
-        """File of the table of consumer offsets, with the table as the body of a response."""
+        """Object that writes the table of consumer offsets to its file. It also encodes the table as the body of a response."""
         self.min_offset_in_all_groups: Final = table.min_offset_in_all_groups
         self.put: Final = table.put
         self.query: Final = table.query

@@ -33,8 +33,8 @@ _ERROR_MAX_CHARS: Final = 500
 _PLACES_MAX: Final = 1_000
 """Maximum number of kinds of failure that are logged separately for a plugin; failures of further kinds are only counted."""
 _GAP_MAX_CALLS: Final = 2
-"""Two failures of a plugin's part count as consecutive if the second failed call comes at most this number of calls after the
-first. The rule applies to parts that clients can make fail."""
+"""Two failures of an object that a plugin registered count as consecutive if the second failed call comes at most this number
+of calls after the first. The rule applies to objects that clients can make fail."""
 
 CALLING: Final[ContextVar[PluginOrigin | None]] = ContextVar("flintmq_calling", default=None)
 """Plugin of a third party whose factory, start or hook is being called; None if no such call runs. Timers and figures that are
@@ -56,14 +56,14 @@ class Row(msgspec.Struct, frozen=True):
     plugin: str
     hook: str
     what: str
-    """Name of the plugin's part that was called, such as ``register``, ``make dispatcher 'audit'`` or ``dispatcher
-    'audit'``."""
+    """Name of the plugin's function or object that was called, such as ``register``, ``make dispatcher 'audit'`` or
+    ``dispatcher 'audit'``."""
     calls: int
     errors: int
     outcome: str
     """Result of the last call of a plugin's factory: the type of the made object, or the error."""
     switched_off: str
-    """Reason why the plugin's part is switched off; empty while the part is on."""
+    """Reason why the object that a plugin registered is switched off; empty while the object is on."""
     built_in: bool
 
 
@@ -93,11 +93,12 @@ class Part:
     ) -> None:
         self.owner, self.hook, self.what = owner, hook, what
         self.calls = 0
-        """Number of calls of the plugin's part. Calls of built-in parts are counted only while the broker starts and stops."""
+        """Number of calls of the object that a plugin registered. Calls of built-in plugins' objects are counted only while the
+        broker starts and stops."""
         self.errors = 0
         self.outcome = ""
         self.why_off = ""
-        """Reason why the plugin's part is switched off; empty while the part is on."""
+        """Reason why the object that a plugin registered is switched off; empty while the object is on."""
         self._failures = failures
         self._optional = optional and not owner.built_in
         self._provoked = provoked

@@ -145,8 +145,8 @@ DispatcherFactory = Callable[[DispatcherContext[S]], CommitLogDispatcher]
 PoolFactory = Callable[[PoolContext[S]], TransientStorePool]
 IndexBuilderFactory = Callable[[FolderContext[S]], IndexBuilder]
 IntakeStepFactory = Callable[[ApiContext[S]], IntakeStep | None]
-"""Function that returns an intake step, or None if the configuration needs none. The function is called before any service is
-started."""
+"""Function that returns an object that may change, redirect or refuse messages before they are stored. It returns None if the
+configuration needs no such object. The broker calls the function before it starts any service."""
 FilterFactory = Callable[[PluginContext[S]], MessageFilterFactory]
 """Function that returns a :data:`MessageFilterFactory`, which makes a message filter from an expression and the expression's
 set of tags codes."""

@@ -53,7 +53,7 @@ _LOG = event_log("flintmq.plugins")
 _NEVER_OFF = (FLUSH_STRATEGY, POOL, AUTHENTICATOR, RPC_HOOK)
 _GUARDED = (FLUSH_STRATEGY, POOL, INDEX_BUILDER, INTAKE_STEP)
 _PROVOKED = (PROCESSOR, DEFAULT_PROCESSOR, FILTER, INTAKE_STEP)
-"""Kinds of plugin parts (shapes) that can fail because of clients' requests and messages."""
+"""Kinds of objects that plugins register and that clients' requests and messages can make fail."""
 
 
 class Kernel:
@@ -66,7 +66,8 @@ class Kernel:
     def __init__(self, clock: Clock = SYSTEM_CLOCK, failures: Failures | None = None) -> None:
         self._clock = clock
         self.failures = failures or Failures()
-        """Failures of each plugin's parts, and the parts that are switched off."""
+        """Failures of the objects that each plugin registered, and the objects that are switched off after too many
+        failures."""
         self._found: tuple[FoundPlugin, ...] = ()
         self._parts: dict[PluginOrigin, tuple[tuple[str, ...], tuple[str, ...]]] = {}
         """Hooks and registrations of each plugin, keyed by plugin. The mapping never changes after the kernel is assembled."""

@@ -14,7 +14,7 @@ class PluginSource(enum.Enum):
     ENTRY_POINT = "entry point"
     CONFIGURATION = "configuration"
     PROGRAM = "program"
-    """Source of a plugin that the program which embeds the broker passed to the broker as an object."""
+    """Source of a plugin that the broker got as an object from the program that embeds the broker."""
 
 
 class PluginOrigin(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class PluginInfo(msgspec.Struct, frozen=True):
     last_error: str
     """Text of the plugin's last error; empty if the plugin has raised no error."""
     switched_off: tuple[str, ...] = ()
-    """Parts of the plugin that are switched off, each with the reason."""
+    """Objects of the plugin that are switched off after too many failures, each with the reason."""
 
     @property
     def name(self) -> str:

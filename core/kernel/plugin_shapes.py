@@ -47,7 +47,7 @@ class Shape(msgspec.Struct, frozen=True):
     """Checks of the results of methods, keyed by method name. A check returns a text that names the expected result; the text
     is empty if the result is valid."""
     resting: Mapping[str, object] = msgspec.field(default_factory=dict)
-    """Results that the broker uses while a plugin's part is switched off and its methods are not called, keyed by method
+    """Results that the broker uses while an object of a plugin is switched off and its methods are not called, keyed by method
     name."""
     passed_on: tuple[str, ...] = ()
     """Names of further optional methods of the made object, whose errors are not counted."""

@@ -19,8 +19,8 @@ class Watermarks:
     def __init__(self, *, synchronous: bool) -> None:
         self.wrote = 0
         self.tail: tuple[int, int] = (0, 0)
-        """The position ``wrote`` and the store time of the record that ends at this position. Both values are in one tuple, so
-        that the flush service's thread reads consistent values."""
+        """The physical offset of the log's written end, and the store time of the record that ends there. Both values are in
+        one tuple, so that the flush service's thread reads consistent values."""
         self.committed = 0
         self.flushed = 0
         self.replicated: int | None = None

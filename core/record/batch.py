@@ -67,7 +67,7 @@ class MessageBatch(msgspec.Struct, gc=False):
     """Whether a message of the batch may ask for a delay, a time of delivery or a transaction
     (:func:`.properties.may_wait`)."""
     found: Found | None = None
-    """Cached result of :func:`look_into` for the batch; None before the first call."""
+    """Tags codes, KEYS and UNIQ_KEYs of the batch, as cached by :func:`look_into`; None before the first call."""
 
 
 def look_into(batch: MessageBatch) -> Found:

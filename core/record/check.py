@@ -97,7 +97,7 @@ class RecordCheck:
         """Valid topics of earlier records, each as its length byte and its name."""
         self._numbered = Topics()
         self._is_folder: list[bool] = []
-        """Whether each topic name is valid for queues, indexed by topic number."""
+        """Whether each topic's name is a valid name for the folder of the topic's consume queues, indexed by topic number."""
 
     def record(self, view: memoryview, at: int, physical_offset_bytes: int) -> Record:
         """Return the record at a position of a log, with the checks of :func:`check_record`, and remember the record's topic as

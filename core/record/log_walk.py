@@ -109,17 +109,18 @@ class WalkPolicy(msgspec.Struct, frozen=True):
     """Whether to compare the bodies of records with their CRCs. After damage, the bodies are always compared."""
     trusted_ms: int = NEVER
     """Store time up to which records are known to be completely on disk. A record is checked for incomplete properties if its
-    store time is later, or earlier than that of a previous record. With NEVER, no record is checked for incomplete
-    properties."""
+    store time is later than this time. It is also checked if a record before it in the log has a later store time. With NEVER,
+    no record is checked for incomplete properties."""
     is_torn: Callable[[bytes, int], bool] = holds_zero
     """Function that returns whether a crash left a record's properties incomplete, given the properties and the physical offset
     at which they end."""
     next_queue_offsets: Mapping[tuple[str, int], int] | None = None
-    """Next queue offset of each queue, keyed by topic and queue id, which the user of the scan updates; or None.
+    """Next queue offset of each queue, keyed by topic and queue id; None to use no queue offsets. The user of the scan updates
+    the mapping.
 
-    With a mapping, the log continues after damage at a valid record that is directly followed by another valid record, or whose
-    queue offset can be the next of its queue. If this record is older than the last valid record before the damage, a younger
-    record must follow later in the log.
+    With a mapping, the log continues after damage at a valid record that another valid record directly follows. It also
+    continues at a valid record whose queue offset can be the next of its queue. If the record is older than the last valid
+    record before the damage, a younger record must follow later in the log.
 
     With None, the log continues after damage at a valid record that is not older than the last valid record before the damage.
     """
@@ -146,7 +147,8 @@ class LogWalk:
         """Whether the search after damage has found valid records that are older than the last valid record before the
         damage."""
         self._ahead_of: int | None = None
-        """The physical offset of the damage, in a copy of the scan that :meth:`ahead` made; otherwise None."""
+        """The physical offset of the damage, if this object is a copy of a scan, made by :meth:`ahead` to scan the log after
+        the damage. Otherwise None."""
         self._younger: tuple[int, int] = (-1, 0)
         """Physical offset and store time of a valid record that was found after damage and is not older than the last valid
         record before the damage; (-1, 0) if no such record was found."""

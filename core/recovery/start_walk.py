@@ -64,8 +64,8 @@ class Recovered(msgspec.Struct, frozen=True):
     """The findings of a scan of the log, and of the repair that followed."""
 
     start_offset_bytes: int
-    """Physical offset from which the scan of the log counts records. Only :attr:`records` also counts the records that were
-    scanned before this offset."""
+    """Physical offset from which the scan of the log counts records. Records that were scanned before this offset are counted
+    only in :attr:`records`."""
     end_offset_bytes: int
     store_timestamp_ms: int
     """Store time of the log's last record, in ms since 1970; 0 if there is no record."""

@@ -55,7 +55,8 @@ class StoreSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     make_queues: MakeConsumeQueues
     make_index: MakeIndexBuilder
     tags_codes: Mapping[str, TagsCodesFactory] = MappingProxyType({})
-    """Factories of the rules for tags codes, keyed by topic, for topics whose tags codes are not hashes of the tags."""
+    """Functions that make the objects which compute tags codes, keyed by topic, for topics whose tags codes are not hashes of
+    the tags."""
     settings: object = None
     """The settings of the flush strategy."""
     pool: TransientStorePool | None = None

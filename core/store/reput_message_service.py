@@ -81,8 +81,8 @@ class ReputMessageService:
         """Event published with a batch after every dispatcher has received the batch; the event wakes held pulls."""
         self._waiting: deque[AppendUnit] = deque()
         self._batches_more = 0
-        """Number of messages that wait for dispatch, minus the number of units in the queue of these messages. A unit is a
-        single message, or a batch with several messages."""
+        """Number of messages that wait for dispatch, minus the number of elements of the list in which they wait. An element is
+        a single message, or a batch with several messages."""
         self.error: StoreError | None = None
         """Error that has stopped dispatch; None if dispatch works. Each run of dispatch tries again. A ``StoreFormatError``
         means a damaged log."""

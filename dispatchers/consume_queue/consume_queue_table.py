@@ -91,7 +91,8 @@ class ConsumeQueueTable:
         self.last_store_timestamp_ms = 0
         """Store time of the newest message with a consume queue unit, in ms since 1970."""
         self.deleted: Event[[str, int]] = Event()
-        """Event published with the topic and the queue id when a queue was deleted or restarted."""
+        """Event published with the topic and the queue id after a consume queue was deleted. If a message has queue offset 0
+        again, the old queue is deleted, and a new queue begins."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """Return the consume queue of a topic and queue id; None if the queue does not exist."""

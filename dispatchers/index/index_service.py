@@ -87,7 +87,8 @@ class IndexService:
         self._has_batches = False
         """Whether the gathered records whose index entries are not written yet may include batch sends."""
         self._waiting_columns: list[index_bulk.EntryColumns] = []
-        """Index entries, not written yet, of records that were read in bulk; empty while ``_waiting`` has records."""
+        """Index entries, not written yet, of records that were read in bulk. The list is empty while ``_waiting``, the list of
+        records that were gathered in another way, has elements."""
         self._gathered_until_bytes = 0
         """Physical end of the last record whose index entries were gathered. It is 0 before the first record, and after the end
         of the log was cut off."""

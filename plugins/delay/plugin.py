@@ -186,8 +186,8 @@ class DelayService:
             api.folder.json("delayOffset.json"),
         )
         self._seen_offset_bytes = -1
-        """Visible end of the log, in bytes, when the last run found no further delayed message due; -1 while some delayed
-        messages are due."""
+        """Physical offset up to which the log was visible at the last run, in bytes, if that run delivered all due messages;
+        otherwise -1."""
 
     def start(self) -> None:
         """Read the levels' offsets, and begin to deliver. Raises ``StoreFormatError``."""

@@ -55,8 +55,8 @@ class Access(enum.Enum):
 
 
 TopicAt = Callable[[int], "str | None"]
-"""Function that returns the topic by which clients know a record, given the record's physical offset; None if the record does
-not exist."""
+"""Function that returns the topic to which a client sent a record, given the record's physical offset; None if no record begins
+there. The record may wait in another topic, for example until its delay is over."""
 
 
 class AccessFacts(msgspec.Struct, frozen=True):

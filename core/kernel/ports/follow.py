@@ -20,7 +20,8 @@ class StoredMessages(msgspec.Struct, frozen=True, eq=False):
     """The messages of one append and the results of storing them, for services that follow messages. Read-only."""
 
     messages: Sequence[MessageExtBrokerInner | MessageBatch]
-    """Messages to store, with the topics and queues that intake steps and features gave them."""
+    """Messages to store, with the topics and queues in which they are stored. The sender may have named others, for example if
+    a message is delayed."""
     results: Sequence[AppendUnit | RefusedError]
     """Result of each message of the append: its position in the log, or the error for which it is not stored."""
     took_s: float

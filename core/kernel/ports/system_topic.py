@@ -50,8 +50,8 @@ class TagsCodes(Protocol):
 
 
 TagsCodesFactory = Callable[["BrokerConfig", "Disk"], TagsCodes]
-"""Function that makes the rule for a topic's tags codes in a store. The function is called after the store's folder is locked
-and before the log is read."""
+"""Function that makes the object which computes the tags codes of a topic's messages in a store. The broker calls the function
+after it locks the store's folder and before it reads the log."""
 
 
 class SystemTopic(msgspec.Struct, frozen=True):
@@ -76,7 +76,8 @@ class SystemTopic(msgspec.Struct, frozen=True):
     counts_queues: bool = False
     """Whether statistics of puts are kept for each queue of the topic (RocketMQ's ``QUEUE_PUT_NUMS``)."""
     tags_codes: TagsCodesFactory | None = None
-    """Factory of the rule for the topic's tags codes; None if the tags codes are the hashes of the tags."""
+    """Function that makes the object which computes the topic's tags codes; None if the tags codes are the hashes of the
+    tags."""
 
 
 def tags_codes_of(topics: tuple[SystemTopic, ...]) -> dict[str, TagsCodesFactory]:
