@@ -1,4 +1,7 @@
-"""Waiters for durability, which flush services and the replication gate return (``FlushWaiter`` of the ports)."""
+"""Waiters for durability, which flush services and the replication gate return.
+
+They implement the interface :class:`flintmq.core.kernel.ports.FlushWaiter`.
+"""
 
 from __future__ import annotations
 

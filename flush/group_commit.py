@@ -223,7 +223,7 @@ class PendingWaiters:
 
     @property
     def newest_end_bytes(self) -> int:
-        """The largest physical offset for whose sync a waiter waits; 0 without a waiter."""
+        """The largest physical offset up to which a waiter waits for a sync of the log; 0 without a waiter."""
         return self._newest_end_bytes
 
     @property

@@ -51,10 +51,13 @@ class ServiceThread:
         raise NotImplementedError
 
     def put_off(self, error: StoreExhaustedError | None) -> None:
-        """Record that a round failed with ``error`` because the process has no free file descriptor, or (None) that a round
-        succeeded.
+        """Record whether a round failed because the process has no free file descriptor.
 
-        A change is logged. A missing descriptor is not a failure: waiters keep waiting, and the next round tries again.
+        A change is logged. A missing descriptor is not a failure of the service: waiters keep waiting, and the next round tries
+        again.
+
+        Args:
+            error: the error of the failed round; None if the round succeeded.
         """
         if error is not None and not self._is_exhausted:
             _LOG.error(

@@ -88,9 +88,9 @@ class ConsumeQueue:
         self.max_physical_offset_bytes = end_physical_offset_bytes
 
     def _first_file(self, first_queue_offset: int) -> MappedFile:
-        """Create the queue's first file, with fillers before the queue offset at which the queue starts.
+        """Create the queue's first file, with filler units before the queue offset at which the queue starts.
 
-        See docs/internals/store-format.md, Consume queue.
+        A filler unit stands for no message. See docs/internals/store-format.md, Consume queue.
         """
         position = first_queue_offset * UNIT_BYTES
         fill = position % self.files.file_bytes
@@ -105,8 +105,9 @@ class ConsumeQueue:
     def units(self, queue_offset: int, max_units: int) -> Iterator[Unit]:
         """Yield the units (physical offset, size, tags code) from a queue offset on, at most ``max_units``, from one file.
 
-        At least one unit is yielded if the queue offset is between the queue's minimum and maximum. An address in place of a
-        tags code is replaced by the tags code it refers to, if that can be read.
+        At least one unit is yielded if the queue offset is between the queue's minimum and maximum. If a unit has the address
+        of an extension unit in place of a tags code, the tags code is read from the extension unit. If the extension unit
+        cannot be read, the address is yielded.
         """
         units = UNIT.iter_unpack(self.unit_bytes(queue_offset, max_units))
         return units if self.ext is None else _followed(units, self.ext)
@@ -127,8 +128,8 @@ class ConsumeQueue:
         return message_filter if self.ext is None else ResolvingFilter(message_filter, self.ext)
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """Return the consume queue unit at a queue offset; None if the queue does not have this offset. An address in place of
-        a tags code is returned unchanged."""
+        """Return the consume queue unit at a queue offset; None if the queue does not have this offset. If the unit has the
+        address of an extension unit in place of a tags code, the address is returned."""
         return next(UNIT.iter_unpack(self.unit_bytes(queue_offset, 1)), None)
 
     def next_file_queue_offset(self, queue_offset: int) -> int:
@@ -184,8 +185,9 @@ class ConsumeQueue:
     def truncate_physical(self, end_offset_bytes: int) -> None:
         """Remove the consume queue units whose messages end after a physical offset.
 
-        Removed units are overwritten with zeros; otherwise a later start could take them for units of other messages. Fillers
-        directly before removed units are removed too, except fillers at the start of the queue.
+        Removed units are overwritten with zeros; otherwise a later start could take them for units of other messages. Filler
+        units, which stand for no message, are removed too if they directly precede removed units. Filler units at the start of
+        the queue stay.
 
         See docs/internals/algorithms.md, Clean recovery.
         """
@@ -248,8 +250,8 @@ class ConsumeQueue:
         self.min_logic_offset_bytes = self.files.wrote_offset_bytes
 
     def end_ext(self) -> None:
-        """End the queue's extension files after the extension unit at the queue's last address. This is done after a recovery,
-        and after units were removed or could not be added."""
+        """Remove the extension units after the last one to which a unit of the queue refers. This is done after a recovery, and
+        after units were removed or could not be added."""
         if self.ext is not None:
             self.ext.end_after(self._last_address())
 
@@ -285,7 +287,8 @@ class ConsumeQueue:
         return self.behind_fillers(low, self.max_queue_offset)
 
     def behind_fillers(self, queue_offset: int, limit: int) -> int:
-        """Return the first queue offset, from ``queue_offset`` on, that is not a filler; ``limit`` if all are fillers."""
+        """Return the first queue offset, from ``queue_offset`` on, whose unit is not a filler unit. A filler unit stands for no
+        message. Return ``limit`` if all units before ``limit`` are filler units."""
         while queue_offset < limit and (unit := self.unit(queue_offset)) is not None and is_filler(unit):
             queue_offset += 1
         return queue_offset

@@ -79,8 +79,11 @@ class ConsumeQueueExt:
     # --- writes ---
 
     def put(self, requests: Sequence[DispatchRequest]) -> list[int]:
-        """Append an extension unit for each request, and return what the requests' consume queue units have as tags code: the
-        address of the extension unit, or the tags code itself if the extension unit is too large or the files are full.
+        """Append an extension unit for each dispatch request. Return, for each request, the value of the field for the tags
+        code in its consume queue unit.
+
+        The value is the address of the extension unit. It is the tags code itself if the extension unit is too large or the
+        files are full.
 
         Raises:
             StoreFullError: the disk has no space. Some units may have been appended; :meth:`end_after` removes them.
@@ -146,10 +149,14 @@ class ConsumeQueueExt:
     # --- recovery and deletion of extension units ---
 
     def end_after(self, address: int | None) -> None:
-        """End the extension files after the extension unit at the consume queue's last address. The address None means that the
-        consume queue has no address; then all extension units are removed.
+        """Remove the extension units after the extension unit at an address, or all extension units if the address is None.
 
-        If the unit at the address cannot be read, the rest of its file stays unused, because the unit's end is not known.
+        If the extension unit at the address cannot be read, the rest of its file stays unused, because the unit's end is not
+        known.
+
+        Args:
+            address: the last address that a unit of the consume queue has in place of a tags code; None if no unit has an
+                address.
         """
         if address is None:
             if not self.files.files:

@@ -65,8 +65,8 @@ class ConsumeQueueTable:
         root: the folder of the queues.
         file_bytes: the size of a queue file.
         ext: the location of the extension files with tags codes and bit maps; None: they are neither read nor written.
-        fills_gaps: whether messages lost in a damaged log get fillers in their queues, so that later messages keep their
-            queue offsets. RocketMQ appends later messages without fillers.
+        fills_gaps: whether messages lost in a damaged log get filler units in their queues, so that later messages keep their
+            queue offsets. RocketMQ appends later messages without filler units.
         gone_below_bytes: the physical start of the log when the store was opened.
     """
 
@@ -101,9 +101,11 @@ class ConsumeQueueTable:
     def dispatch(self, batch: RecordBatch) -> None:
         """Add units for the visible records of a batch, with one write per queue; records already in a queue are skipped.
 
-        A batch contains columns, requests or appended units; all three lead to the same bytes in the queue files. Columns and
-        appended units are used only where the new consume queue units continue at the ends of their queues. All other records
-        are added as requests. If extension files are written or the batch deletes a topic, all its records are added as
+        A batch contains numpy columns, dispatch requests, or records in the units in which they were appended. Such an append
+        unit is a single record or a whole batch send. All three forms lead to the same bytes in the queue files.
+
+        Columns and append units are used only where the new consume queue units continue at the ends of their queues. All other
+        records are added as requests. If extension files are written or the batch deletes a topic, all its records are added as
         requests.
 
         Raises:
@@ -208,8 +210,8 @@ class ConsumeQueueTable:
     def _put_with_gaps(self, queue: ConsumeQueue, group: Sequence[DispatchRequest]) -> None:
         """Add units that do not all continue at the queue's end, because the queue restarts at offset 0 or units are missing.
 
-        Fillers replace the missing units if that number of records fits into the log between the messages before and after the
-        gap.
+        Filler units replace the missing units if that number of records fits into the log between the messages before and after
+        the gap.
         """
         begin = 0
         known = queue.max_physical_offset_bytes
@@ -346,11 +348,13 @@ class ConsumeQueueTable:
 
     @staticmethod
     def _files(queue: ConsumeQueue) -> list[MappedFile]:
-        """Return a queue's files to sync, extension files first, because an address needs its extension unit."""
+        """Return a queue's files in the order in which they are synced. The extension files are first, because units in the
+        queue files refer to them."""
         return [*(queue.ext.files.files if queue.ext is not None else ()), *queue.files.files]
 
     def extend(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Append fillers to a queue up to a queue offset (:class:`flintmq.core.kernel.ports.SupportsExtend`)."""
+        """Append filler units, which stand for no message, to a queue up to a queue offset. Implements
+        :class:`flintmq.core.kernel.ports.SupportsExtend`."""
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             queue = self.queues[topic, queue_id] = self._new_queue(topic, queue_id)
@@ -378,7 +382,13 @@ class ConsumeQueueTable:
 
 
 def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
-    """Return whether the queue offsets of some appended units continue at a queue's end without gaps."""
+    """Return whether the queue offsets of new records begin at a queue's end and have no gaps. The result is False if the queue
+    already has the first record.
+
+    Args:
+        queue: the queue.
+        group: the records, each a single record or a batch send.
+    """
     if group[0].commit_log_offset_bytes < queue.max_physical_offset_bytes:
         return False
     expected = queue.max_queue_offset
@@ -390,7 +400,7 @@ def _goes_on(queue: ConsumeQueue, group: Sequence[AppendUnit]) -> bool:
 
 
 def _by_queue(units: Sequence[AnyUnit]) -> dict[tuple[str, int], list[AnyUnit]]:
-    """Group appended units by the queue that they belong to, in order. This is fast, because adjacent units usually belong to
+    """Group single records and batch sends by their queue, in order. This is fast, because adjacent records usually belong to
     the same queue."""
     grouped: dict[tuple[str, int], list[AnyUnit]] = {}
     topic, queue_id = "", -1

@@ -82,7 +82,8 @@ class DelayTimes(msgspec.Struct):
         return runs[0][0] if runs else 2**63 - 1
 
     def extended(self, earlier: DelayTimes) -> DelayTimes:
-        """Return these delays of delay levels, completed by ``earlier`` for the part of the log in which they are unknown."""
+        """Return a copy of these delays, extended to earlier records. Before the first known delay of a level, the delays in
+        ``earlier`` apply."""
         levels = {level: list(runs) for level, runs in self.levels.items()}
         for level, runs in earlier.levels.items():
             known_from = self.known_from(level)
@@ -144,8 +145,12 @@ def unknown_due(store_timestamp_ms: int) -> int:
 
 
 def may_be_due(wanted: int, due_ms: int) -> bool:
-    """Return whether a unit's delivery time may be correct, if the expected time is ``wanted``, a placeholder made by
-    :func:`unknown_due`."""
+    """Return whether a delivery time is possible for a message whose delay level has an unknown delay.
+
+    Args:
+        wanted: the placeholder for the delivery time, from :func:`unknown_due`.
+        due_ms: the delivery time in the message's consume queue unit, in ms since 1970.
+    """
     return is_delay(due_ms - (wanted - _UNKNOWN))
 
 
@@ -236,14 +241,20 @@ class DelayTagsCodes:
 
 
 def delay_tags_codes(config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
-    """Return the computation of delivery times for a broker with this configuration."""
+    """Return the object that computes the delivery times of delayed messages for a broker with this configuration."""
     levels = DelayLevels(config.delay.levels)
     return tags_codes_with({level: levels.delay_ms(level) for level in levels}, config, disk)
 
 
 def tags_codes_with(delay_level_ms: Mapping[int, int], config: BrokerConfig, disk: Disk) -> DelayTagsCodes:
-    """Return the computation of delivery times for given delays of the delay levels, in ms, instead of those of the
-    configuration."""
+    """Return the object that computes the delivery times of delayed messages, with given delays instead of those in the
+    configuration.
+
+    Args:
+        delay_level_ms: the delays in ms, keyed by delay level.
+        config: the configuration, for the path of the store.
+        disk: reads and writes the file with the earlier delays.
+    """
     root = Path(config.store.path)
     try:
         times = load_delay_times(root, disk)

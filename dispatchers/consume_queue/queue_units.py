@@ -164,7 +164,8 @@ def _file_by_time(queue: ConsumeQueue, timestamp_ms: int, store_time: Callable[[
 
 
 def _last_physical(file: MappedFile) -> int:
-    """Return the physical offset of the newest message in a consume queue file; -1 if the file has only fillers."""
+    """Return the physical offset of the newest message in a consume queue file; -1 if the file has only filler units, which
+    stand for no message."""
     for at in range(file.wrote - UNIT_BYTES, -1, -UNIT_BYTES):
         unit = UNIT.unpack_from(file.view, at)
         if not is_filler(unit):

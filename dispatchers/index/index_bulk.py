@@ -31,8 +31,8 @@ UNIQ_KEYs."""
 
 
 def is_worth_it(count: int) -> bool:
-    """Return whether numpy is loaded, and is faster than a loop for a number of index entries. The first call for so large a
-    number starts to load numpy."""
+    """Return whether numpy is loaded and faster than a loop for ``count`` index entries. The first call with at least
+    :data:`LEAST` entries starts to load numpy."""
     return count >= LEAST and lazy_numpy.ready()
 
 

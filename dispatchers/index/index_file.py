@@ -73,7 +73,8 @@ class IndexFile:
         return self.index_count >= self._entries
 
     def seed(self, end_timestamp_ms: int, end_physical_offset_bytes: int) -> None:
-        """Set the end of a new, empty index file to the end of the index file before it."""
+        """Set the last store time and the last physical offset of a new, empty index file to those of the index file before
+        it."""
         self.end_timestamp_ms = end_timestamp_ms
         self.end_physical_offset_bytes = end_physical_offset_bytes
         self._write_header()

@@ -38,7 +38,8 @@ large, so that each written page of an index file has many changed slots."""
 
 
 def make_index(folder: StoreFolder) -> IndexService:
-    """Return the index of a store, with its trusted files; untrusted files are deleted and rebuilt later.
+    """Return the index of a store, with its existing index files. Files that a crash may have left incomplete are deleted and
+    rebuilt later.
 
     Raises:
         StoreFormatError: an index file has an unexpected size.
@@ -102,8 +103,11 @@ class IndexService:
     # --- writes ---
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Gather records, in log order, and write their index entries if enough records are gathered. Batches of columns, of
-        requests and of appended units lead to the same bytes in the index files."""
+        """Gather records, in log order, and write their index entries if enough records are gathered.
+
+        A batch contains numpy columns, dispatch requests, or records in the units in which they were appended (single records
+        and batch sends). All three forms lead to the same bytes in the index files.
+        """
         known = self._gathered_until_bytes
         if batch.begin_offset_bytes < known:
             # Records of a batch that is dispatched again, because another dispatcher failed, are not gathered twice.
@@ -350,7 +354,8 @@ class IndexService:
         return kept[-1] if kept else 0
 
     def committed(self) -> int | None:
-        """Return the physical offset of the last indexed record; None if the index files are complete."""
+        """Return the physical offset of the last indexed record. Return None if no record must be indexed again after the
+        start, as after a clean stop."""
         return None if self._is_complete else self._end()
 
     def _end(self) -> int:

@@ -32,7 +32,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @attrs.frozen
 class AccountTable:
-    """The accounts and global addresses that apply to requests. A change replaces the whole table."""
+    """The accounts that apply to requests, and the address patterns for all accounts. A change replaces the whole table."""
 
     accounts: Mapping[str, Account]
     written: Mapping[str, AclAccount]
@@ -61,7 +61,7 @@ class AccountStore:
         self._failed: str | None = None
         self._files = self._read_all()
         self.table = self._assemble(self._files)
-        """The accounts and the global address patterns that currently apply to requests."""
+        """The accounts that currently apply to requests, and the address patterns for all accounts."""
         if not self.table.accounts:
             raise ConfigError(
                 f"access control is on without any account: add an administrator to {file} (mode 600) or to 'acl.accounts'",
@@ -238,7 +238,7 @@ class FileVersion:
 
 @attrs.frozen(kw_only=True)
 class PlainAcl:
-    """The content of an account file: accounts and global addresses."""
+    """The content of an account file: accounts, and address patterns for all accounts."""
 
     global_white: tuple[str, ...] = attrs.field(alias="globalWhiteRemoteAddresses", default=())
     """Address patterns that apply to all accounts."""

@@ -40,8 +40,9 @@ class AclAuthenticator:
         extra: rules from the configuration, keyed by request code. These rules replace the declared rules of the same request
             codes.
         clock: the clock to which the times of requests are compared.
-        strict: whether requests from listed addresses are accepted without signature and permissions, as in RocketMQ. A request
-            from an account's address must name the account. If false, lists of addresses only restrict access.
+        strict: whether lists of addresses have the same effect as in RocketMQ: a request from a listed address needs neither a
+            signature nor permissions. A request from an address in an account's own list must name the account. If false, the
+            lists only restrict access.
         replay_window_ms: the largest difference in ms between a request's time and now; 0 switches off the replay check.
         reload_interval_s: the interval in seconds between checks of the account files.
     """

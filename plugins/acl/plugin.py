@@ -160,7 +160,8 @@ class AclProcessor(DeclaredProcessor):
         audited=True,
     )
     def update_global_white(self, request: Request) -> Response:
-        """Replace the global addresses in an account file. A path in the request must name a file that the broker reads."""
+        """Replace the address patterns for all accounts in an account file. A path in the request must name a file that the
+        broker reads."""
         header = request.header(UpdateGlobalWhiteAddrsConfigRequestHeader)
         with self._changing(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED) as store:
             store.set_global_white(_parts(header.global_white_addrs), header.acl_file_full_path or None)

@@ -110,8 +110,9 @@ def _log_arguments() -> list[str]:
 def environment_of(config: BrokerConfig) -> dict[str, str]:
     """Return the environment variables of the console's process.
 
-    The console gets the variables of this process, except the variables of an account. If the cluster requires TLS and
-    ``FLINT_TLS_CA`` is not set, ``FLINT_TLS_CA`` is set to the cluster's certificate.
+    The console gets the variables of this process, except an account's access key and secret key. The names of these variables
+    begin with ``FLINT_ACCESS`` or ``FLINT_SECRET``. If the cluster requires TLS and ``FLINT_TLS_CA`` is not set,
+    ``FLINT_TLS_CA`` is set to the cluster's certificate.
     """
     found = {name: text for name, text in os.environ.items() if not name.startswith(("FLINT_ACCESS", "FLINT_SECRET"))}
     tls = config.listen.tls

@@ -1,4 +1,7 @@
-"""The plugin ``delay``: registers the service, the intake step and the request processor for delay levels."""
+"""The plugin ``delay``: registers a service, an intake step and a request processor for delay levels.
+
+The intake step moves a message with a delay level to the schedule topic before the message is stored.
+"""
 
 from __future__ import annotations
 
@@ -154,14 +157,18 @@ def redirect_to_schedule(message: MessageExtBrokerInner, levels: DelayLevels) ->
 
 
 class DelayOffsetProcessor(DeclaredProcessor):
-    """Answers slaves that ask for the positions from which they deliver after becoming the master. Loop thread."""
+    """Answers slaves that ask up to which positions their master has delivered delayed messages. Loop thread.
+
+    After a slave becomes the master, it delivers messages from these positions.
+    """
 
     def __init__(self, api: BrokerApi) -> None:
         self._api = api
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET, needs=ADMIN)
     def get_all_delay_offset(self, request: Request) -> Response:
-        """Return the offsets of the delay levels, and the positions of the timers if there are any."""
+        """Return the queue offset of the next delivery of each delay level, and the positions of delivered timer messages if
+        there are any."""
         answer: dict[str, object] = {}
         for service in self._api.parts(SupportsFollowing):  # type: ignore[type-abstract]
             answer |= service.positions_for_slaves()
@@ -204,7 +211,7 @@ class DelayService:
         return self._api.work.pace(_FIRST_S, self._deliver, "delayed messages", self._rest_s).cancel
 
     def stop(self) -> None:
-        """Do nothing: the timers have ended, and the positions are written by :meth:`persist`."""
+        """Do nothing: the broker has ended the periodic work, and :meth:`persist` writes the positions."""
 
     def _deliver(self) -> float:
         clock = self._api.clock
@@ -220,7 +227,8 @@ class DelayService:
         return max(0.0, min(1.0, (next_ms - clock.now_ms()) / 1000))
 
     def _rest_s(self) -> float:
-        """Return the seconds until the next message that was visible at the last run is due; 0 if more have become visible."""
+        """Return the seconds until the next delayed message is due. Return 0 if the last run left due messages, or if records
+        have become visible since."""
         if self._seen_offset_bytes != self._api.log.marks.dispatched:
             return 0.0
         due_ms = self.schedule.next_due_ms()

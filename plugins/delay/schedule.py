@@ -137,8 +137,8 @@ class ScheduleMessageService:
         return inside
 
     def _put(self, batch: list[tuple[int, int]], queue_id: int) -> int:
-        """Deliver delayed messages in order, up to the first that must be tried again; return the number of messages that need
-        no further try.
+        """Deliver delayed messages in order, until the delivery of one must be tried again later. Return the number of messages
+        before this one, which were delivered or given up.
 
         Args:
             batch: the messages' physical offsets and sizes, in bytes.

@@ -116,7 +116,10 @@ class _Everything:
 
 
 class DeadFilters(msgspec.Struct, frozen=True):
-    """Replaces, in the computation of a message's bit map, all filters of the topic that belong to groups without members."""
+    """All filters of a topic whose consumer groups have no members, combined into one filter that accepts every message.
+
+    The dispatcher that computes the bit maps of messages uses it in place of the single filters.
+    """
 
     bloom: BloomFilterData | None
     """Bit positions that the filters of a topic share if their consumer groups have no members."""
@@ -135,8 +138,11 @@ class BloomFilterBacked:
         self.needs_properties = compiled.needs_properties
 
     def matches_bit_map(self, bit_map: bytes, store_timestamp_ms: int) -> bool:
-        """Return False if a message's bit map covers this filter and shows that the filter does not accept the message; else
-        True."""
+        """Return False if a message's bit map shows that this filter does not accept the message; else True.
+
+        The result is also True if the bit map was not computed for this filter, because the filter is newer or the bit map has
+        another size.
+        """
         bloom = self._data.bloom
         if bloom is None or store_timestamp_ms <= self._data.born_time_ms or len(bit_map) * 8 != bloom.bit_num:
             return True

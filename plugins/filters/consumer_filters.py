@@ -42,7 +42,8 @@ Key = tuple[str, str]
 
 
 def _exists(topic: str, group: str, expression_type: str) -> bool:
-    """Return True: in a table of filters without a broker, all topics and groups count as existing."""
+    """Return True, so that a table keeps all filters. The table uses this function until its owner sets
+    :attr:`ConsumerFilterManager.is_wanted`."""
     return True
 
 

@@ -118,7 +118,7 @@ class FilterService:
             log.error("filters.write_failed", "the consumer filters are not written: %(error)s", error=error)
 
     def _forget_unwanted(self) -> None:
-        """Remove unwanted filters if topics, groups or the setting changed.
+        """Remove unwanted filters if topics, groups or the setting ``pull.property_filter`` changed.
 
         A slave's tables are replaced as a whole, without an event for each deletion.
         """

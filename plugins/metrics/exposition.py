@@ -51,7 +51,8 @@ class Exposition:
 
 
 def _text_of(samples: Samples, commons: Commons, is_open: bool) -> bytes:
-    """Return the text of one part of the figures. The text is formatted once and cached in ``samples.texts``."""
+    """Return the samples as text for ``/metrics``. The text is formatted once for each format, and cached in
+    ``samples.texts``."""
     if is_open not in samples.texts:
         worked_s = thread_time_of(SYSTEM_CLOCK)
         begun_s = worked_s()

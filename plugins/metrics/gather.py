@@ -51,7 +51,7 @@ class Gatherer:
         """Return the values of the labels that all metrics of a group share. Any thread.
 
         Args:
-            info: the figures of request 28, which contain the version and the boot time.
+            info: the figures of GET_BROKER_RUNTIME_INFO (request 28), which contain the version and the boot time.
         """
         api, told = self._api, info
         cluster, name = api.settings.current.broker.cluster, api.settings.current.broker.name

@@ -1,4 +1,5 @@
-"""Computes figures from the texts that request 28 returns. The computation runs outside the event loop."""
+"""Computes figures from the texts that GET_BROKER_RUNTIME_INFO (request 28) returns. The computation runs outside the event
+loop."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _COUNT: Final = re.compile(r"\[[^\]]*\]:(\d+)")
 
 
 def add_runtime_samples(samples: Samples) -> None:
-    """Add the figures that are computed from ``samples.info``, the texts of request 28.
+    """Add the figures that are computed from ``samples.info``, the texts of GET_BROKER_RUNTIME_INFO (request 28).
 
     These are the figures of rocketmq-exporter, the alarms, the state of replication, and how often and how long the event loop
     was blocked.

@@ -43,7 +43,7 @@ class Samples:
         """Samples of histograms, keyed by the metric's name. A sample has the values of the metric's labels and the histogram's
         buckets."""
         self.info: Mapping[str, str] = {}
-        """The figures in the broker's answer to request 28, keyed by RocketMQ's names."""
+        """The figures in the broker's answer to GET_BROKER_RUNTIME_INFO (request 28), keyed by RocketMQ's names."""
         self.of_services: list[Measurement] = []
         """Measurements that services of third-party plugins publish."""
         self.many: Samples | None = None
@@ -109,8 +109,12 @@ class Samples:
             self.rows(name).append((labels, figure))
 
     def add_all(self, figures: Iterable[tuple[str, float]]) -> None:
-        """Add figures that have only the labels of their group of metrics. The figures are given as pairs of name and
-        figure."""
+        """Add figures of metrics without labels of their own. Such a metric has only the labels that all metrics of its group
+        share.
+
+        Args:
+            figures: pairs of a metric's name and its figure.
+        """
         for name, figure in figures:
             self.add(name, figure)
 

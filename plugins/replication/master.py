@@ -149,7 +149,7 @@ class MasterReplication:
             self._socket.close()
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the figures of replication for request 28."""
+        """Return the figures of replication for GET_BROKER_RUNTIME_INFO (request 28)."""
         return self.master.runtime_info()
 
     def alarms(self) -> Iterator[Alarm]:
@@ -308,8 +308,8 @@ class HaMasterService:
             await self._server.wait_closed()
 
     def runtime_info(self) -> dict[str, str]:
-        """Return figures for request 28: the number of slaves, the largest physical offset that a slave has reported, and the
-        bytes of the log after this offset."""
+        """Return figures for GET_BROKER_RUNTIME_INFO (request 28): the number of slaves, the largest physical offset that a
+        slave has reported, and the bytes of the log after this offset."""
         followers = [c.link for c in self.connections if c.link.stage is Stage.TRANSFER]
         held = max((link.held_offset_bytes for link in followers), default=0)
         return {

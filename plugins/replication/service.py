@@ -144,7 +144,7 @@ class ReplicationService:
             await self.end.stop()
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the figures of replication for request 28."""
+        """Return the figures of replication for GET_BROKER_RUNTIME_INFO (request 28)."""
         return self.end.runtime_info() if self.end is not None else {}
 
     def health(self) -> str:

@@ -109,7 +109,7 @@ class SlaveReplication:
         await self._client.close()
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the figures of replication for request 28."""
+        """Return the figures of replication for GET_BROKER_RUNTIME_INFO (request 28)."""
         return self.slave.runtime_info()
 
     def alarms(self) -> Iterator[Alarm]:
@@ -121,7 +121,8 @@ class SlaveReplication:
         self._api.log.dispatch()
 
     def _arrived(self, batch: RecordBatch) -> None:
-        """Add topics of received messages that are missing in the copied table of the master, and remove deleted topics."""
+        """Add each topic of the received messages that is missing in the topic table, which is a copy of the master's. Remove
+        each topic that a received record declares deleted."""
         topics, learned = self._api.topics, self._tables.learned_topics
         queues = batch.queues()
         if DELETIONS in queues:
@@ -287,7 +288,8 @@ class HaSlaveService:
             connection.abort()
 
     def followed(self, address: str) -> None:
-        """Record and log that the log of the master at an address is received now."""
+        """Record that this slave now receives the commit log of the master at an address, and log the event
+        ``replication.following``."""
         self._told = ""
         self._alone_since_s = None
         log.info(
@@ -298,7 +300,8 @@ class HaSlaveService:
         )
 
     def runtime_info(self) -> dict[str, str]:
-        """Return, for request 28, whether the master's log is received, and the number of connections."""
+        """Return, for GET_BROKER_RUNTIME_INFO (request 28), whether the master's log is received now, and the number of
+        connections since the start."""
         return {"haFollows": str(self.is_following).lower(), "haConnects": str(self.connects)}
 
     def alarms(self, limit_ms: int) -> Iterator[Alarm]:

@@ -47,8 +47,10 @@ _REST: Final = 10
 
 @attrs.frozen
 class _Offsets:
-    """The offsets of a master, with the physical offset at which the master's log ended after the master had sent these
-    offsets."""
+    """Offsets that a master sent, and the physical offset at which the master's log ended just afterwards.
+
+    The slave applies the offsets when its own log has reached this physical offset.
+    """
 
     end_offset_bytes: int
     offsets: dict[str, Any] | None
@@ -261,8 +263,8 @@ class SlaveSynchronize:
         return int(table.get("commitLogMaxOffset", 0)) if isinstance(table, dict) else 0
 
     def _take_over_reached(self) -> None:
-        """Apply the offsets that the master sent, if the slave's log has reached the physical offset at which the master's log
-        ended after the master had sent these offsets."""
+        """Apply the offsets that the master sent, if the slave's log is long enough. It must have reached the end that the
+        master's log had just after the master sent the offsets."""
         api, held = self._api, self._held
         if held is None or not self._is_following() or api.log.marks.wrote < held.end_offset_bytes:
             return

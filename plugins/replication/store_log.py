@@ -87,7 +87,8 @@ class SlaveStoreLog(StoreLog):
         return self.end_offset_bytes if told is None else told
 
     def follow(self, agreement: Agreement, epochs: Epochs) -> None:
-        """Truncate the log if the agreement requires it, and store the master's epochs. Raises StoreError if the disk fails."""
+        """Truncate the log if the permission to replicate (``agreement``) requires it, and store the master's epochs. Raises
+        StoreError if the disk fails."""
         if agreement.truncate_to_bytes is not None:
             end = self.end_offset_bytes
             kept = self.copy.truncate(agreement.truncate_to_bytes)

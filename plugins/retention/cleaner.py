@@ -373,9 +373,9 @@ class CleanCommitLogService:
 class FileBin:
     """A queue of files that are deleted in a thread, because a disk may need long to unlink a large file.
 
-    If a file cannot be deleted, it stays first in the queue and :meth:`empty` tries it again. A log without its second file,
-    but with its first one, could not be opened. Files that are not deleted before the broker stops belong to the log at the
-    next start.
+    If a file cannot be deleted, it stays first in the queue and :meth:`empty` tries it again. Later files wait, because a log
+    that lacks a file between two other files could not be opened. Files that are not deleted before the broker stops belong to
+    the log at the next start.
 
     Args:
         disk: deletes the files.

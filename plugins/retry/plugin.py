@@ -1,4 +1,7 @@
-"""The plugin ``retry``: registers the intake step and the request processor of retries and dead letters."""
+"""The plugin ``retry``: registers an intake step and a request processor for retries and dead letters.
+
+The intake step checks a message to a retry topic before the message is stored, and redirects it after the last attempt.
+"""
 
 from __future__ import annotations
 

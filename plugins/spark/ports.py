@@ -120,8 +120,8 @@ class MessageTransport(Protocol):
         ...
 
     def settled(self) -> Offset:
-        """Return the offset just past the last message, for a query that ends at this offset. Waits up to ``maxBrokerAway`` for
-        brokers that do not answer. Raises SparkPluginError."""
+        """Return the offset just past the last message, for a query that reads up to this offset and then ends. Unlike
+        :meth:`latest`, the method waits up to ``maxBrokerAway`` for brokers that do not answer. Raises SparkPluginError."""
         ...
 
     def reported(self, start: Offset, end: Offset) -> Offset:

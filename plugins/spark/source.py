@@ -298,7 +298,7 @@ def _range(one: Filter, whole: Sequence[Range]) -> Range:
 
     Args:
         one: the filter.
-        whole: for each value of the filter, the range of whole numbers around it.
+        whole: for each value of the filter, a range of whole numbers that contains the value; see :func:`_whole`.
     """
     low, high = (
         min((value.low for value in whole), default=ANY.low),

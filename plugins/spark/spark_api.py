@@ -95,7 +95,7 @@ except ImportError:
 
     @attrs.frozen
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """The limit of a micro-batch that contains all available rows."""
+        """The value that Spark passes in place of a limit if a micro-batch contains all available rows."""
 
     @attrs.frozen
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]

@@ -32,8 +32,10 @@ _WRITE: Final = _names(WRITE_OPTIONS)
 
 
 def options_of_new_table(given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a catalog table that Spark creates. The result is None if ``given`` has the options of a read or a
-    write.
+    """Return the options of a catalog table if Spark is creating the table; None if Spark is beginning a read or a write.
+
+    Args:
+        given: the options that Spark passes to the data source.
 
     Raises:
         OptionError: an option is known neither to reads nor to writes.

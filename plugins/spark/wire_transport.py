@@ -240,8 +240,11 @@ class WireTransport:
         )
 
     def _tags(self) -> tuple[str, ...]:
-        """Return the tags that both the option ``tags`` and the query's filters accept. The result is empty if any tag is
-        accepted, or if the option and the filters have no common tag."""
+        """Return the tags that both the option ``tags`` and the query's filters accept. An empty result has two meanings.
+
+        If ``bounds.tags`` is None, all messages are accepted. Otherwise no message is accepted, because the option and the
+        filters have no common tag.
+        """
         asked, queried = self.options.tags, self.bounds.tags
         if queried is None:
             return asked

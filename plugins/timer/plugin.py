@@ -1,4 +1,7 @@
-"""The plugin ``timer``: registers the service and the intake step for messages that name their time of delivery."""
+"""The plugin ``timer``: registers a service and an intake step for messages that name their time of delivery.
+
+The intake step redirects such a message to the timer topic before the message is stored. The service delivers the message.
+"""
 
 from __future__ import annotations
 
@@ -109,8 +112,8 @@ class TimerStep:
 
 
 def timer_step(api: BrokerApi) -> TimerStep:
-    """Return a broker's intake step for messages that name a time. The step refuses a message if too many other messages are
-    due in the same minute."""
+    """Return a broker's intake step, which redirects messages that name a time before they are stored. The step refuses a
+    message if too many other messages are due in the same minute."""
     service = api.part(TimerService)
     redirect = TimerRedirect(
         api.clock,
@@ -139,8 +142,9 @@ def longest_delay(config: BrokerConfig) -> tuple[int, str]:
 class TimerService:
     """The service ``timer`` (:class:`flintmq.core.kernel.ports.Service`). Loop thread.
 
-    The master of a set delivers timers. A slave saves its master's positions of delivered timers, and delivers from these
-    positions after it becomes the master. With ``delay.timer_enable: false`` the service neither delivers nor saves positions.
+    A master delivers timers: messages that name their time of delivery. A slave saves its master's positions of delivered
+    timers, and delivers from these positions after it becomes the master. With ``delay.timer_enable: false`` the service
+    neither delivers nor saves positions.
 
     Args:
         api: the broker.
@@ -176,7 +180,8 @@ class TimerService:
         api.work.every(api.settings.current.delay.flush_interval_ms / 1000, self.persist, "timer positions")
 
     def _begin_delivery(self) -> Callable[[], None]:
-        """Begin to deliver the timers that the positions do not name as delivered. Raises ``StoreError``.
+        """Begin to deliver timers after the positions in :attr:`positions`, which say which timers were delivered earlier.
+        Raises ``StoreError``.
 
         Returns:
             A function that ends the delivery.
@@ -195,7 +200,7 @@ class TimerService:
         return int(self.positions.known.get("lowQueueOffset", 0))
 
     def stop(self) -> None:
-        """Do nothing, because the broker has ended the timers and :meth:`persist` writes the positions."""
+        """Do nothing, because the broker has ended the periodic work and :meth:`persist` writes the positions."""
 
     def _run(self) -> float:
         clock = self._api.clock
@@ -208,7 +213,8 @@ class TimerService:
         return max(0.0, (next_ms - clock.now_ms()) / 1000)
 
     def _rest_s(self) -> float:
-        """Return the seconds until the next timer that was visible at the last run is due; 0 if more have become visible."""
+        """Return the seconds until the next timer message is due. Return 0 if timers still have to be read or delivered at
+        once, or if records have become visible since the last run."""
         if self.timers.is_restoring or self._seen_offset_bytes != self._api.log.marks.dispatched:
             return 0.0
         due_ms = self.wheel.next_ms()
@@ -232,7 +238,8 @@ class TimerService:
         return {TIMER_POSITIONS: positions} if positions.get("readQueueOffset") else {}
 
     def follow(self, positions: Mapping[str, object]) -> None:
-        """Use the master's positions of delivered timers on a slave. Raises ``StoreError``."""
+        """Replace a slave's positions of delivered timers by its master's, and write them to the file. Raises
+        ``StoreError``."""
         told = positions.get(TIMER_POSITIONS)
         if self._is_on and not self.takes_messages and isinstance(told, dict):
             self.positions.known = told

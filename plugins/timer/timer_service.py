@@ -204,8 +204,10 @@ class TimerMessageService:
     # --- reading timers from the queue ---
 
     def _has_room(self, now_ms: int) -> bool:
-        """Return whether more timers may be read into memory. While nothing is due, memory holds entries of this minute only,
-        which ``delay.timer_minute_max`` limits.
+        """Return whether more timers may be read into memory: memory has fewer than :data:`READ_AHEAD_MAX` timers, or no timer
+        is due.
+
+        While no timer is due, memory has only timers of the current minute. ``delay.timer_minute_max`` limits their number.
         """
         next_ms = self.wheel.next_ms()
         return self.wheel.in_memory < READ_AHEAD_MAX or next_ms is None or next_ms > now_ms

@@ -1,4 +1,7 @@
-"""Registers the service and the intake step ``tracing``, which work if ``tracing.otlp_endpoint`` is set."""
+"""Registers the service ``tracing`` and the intake step ``tracing``, which records messages before they are stored.
+
+Both work only if ``tracing.otlp_endpoint`` is set.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ KEY: Final = "tracing.otlp_endpoint"
 
 
 class TracingPlugin:
-    """Registers the service ``tracing``, and an intake step that runs before all other intake steps."""
+    """Registers the service ``tracing``, and an intake step that records messages to trace. The step is the first of all intake
+    steps, which the broker runs before it stores a message."""
 
     plugin_name = "tracing"
 
@@ -53,7 +57,8 @@ def make_service(api: BrokerApi) -> Service | None:
 
 
 def make_step(api: BrokerApi) -> IntakeStep | None:
-    """Return the intake step ``tracing``, or None if tracing is switched off."""
+    """Return the intake step ``tracing``, which records messages to trace before they are stored; None if tracing is switched
+    off."""
     if api.settings.current.tracing.otlp_endpoint is None:
         return None
     from flintmq.plugins.tracing.service import TracingService

@@ -21,7 +21,10 @@ _SPANS: Final = (
 
 
 class TracingService:
-    """Connects the intake step, the tracer and the pusher to the broker. Loop thread.
+    """The service ``tracing``, which connects the parts of tracing to the broker. Loop thread.
+
+    :class:`TraceStep` chooses the messages to trace before they are stored, :class:`MessageTracer` creates their spans, and
+    :class:`SpanPusher` sends the spans to a collector.
 
     Args:
         api: the broker, in whose settings ``tracing.otlp_endpoint`` must be set.
@@ -38,7 +41,7 @@ class TracingService:
             api.settings.current.broker.name,
         )
         self.step = TraceStep(api)
-        """The intake step that chooses the messages to trace and keeps their trace contexts."""
+        """The intake step, which chooses the messages to trace before they are stored, and keeps their trace contexts."""
         self._tracer = MessageTracer(api, self.step, self._pusher.put, settings.queue_max)
         # The methods ``on_…`` implement :class:`flintmq.core.kernel.ports.FollowsMessages`.
         self.on_stored = self._tracer.on_stored
@@ -58,7 +61,7 @@ class TracingService:
         await self._api.work.background(self._pusher.stop)
 
     def runtime_info(self) -> Mapping[str, str]:
-        """Return the numbers of traced messages, untraced messages and spans, for request 28."""
+        """Return the numbers of traced messages, untraced messages and spans, for GET_BROKER_RUNTIME_INFO (request 28)."""
         pusher = self._pusher
         return {
             "tracedMessages": str(self._tracer.followed),

@@ -36,7 +36,7 @@ _KEY_MAX: Final = 64
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """The data that the intake step ``tracing`` records about a message to trace."""
+    """The data that :class:`TraceStep` records about a message to trace, before the message is stored."""
 
     began_ns: int
     """Time at which the intake of the message began, in ns since 1970; 0 if the message is not traced."""

@@ -1,4 +1,4 @@
-"""The pool of huge pages keeps the rules of the port ``TransientStorePool``, and a broker appends to its buffers."""
+"""The pool of huge pages implements the interface ``TransientStorePool``, and a broker appends to the pool's buffers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_buffer_of_another_pool_is_refused() -> None:
 
 
 def test_a_broker_appends_messages_to_buffers_of_the_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lent buffer contains the message, and after the stop the log's file contains it."""
+    """A lent buffer contains the message, and after the broker has stopped, the log's file contains it, too."""
     lent: list[memoryview] = []
     borrow = HugePagePool.borrow
 

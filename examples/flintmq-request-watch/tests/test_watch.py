@@ -1,4 +1,4 @@
-"""The watch counts requests, refuses the configured codes, and answers its own code, over a real socket."""
+"""The request watch counts requests, refuses the configured request codes, and returns the counts, over a real socket."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Task(Protocol):
-    """The interface of a maintenance task: a small picklable value that the task's function takes as its argument."""
+    """The interface of a maintenance task: the argument of a function that an engine calls. A task is a small picklable
+    value."""
 
     @property
     def size(self) -> int:

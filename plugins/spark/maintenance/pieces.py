@@ -68,7 +68,8 @@ def plan(files: StoreFiles, wanted: int, end_offset_bytes: int | None = None) ->
     Args:
         files: the store.
         wanted: the number of tasks that can run at the same time.
-        end_offset_bytes: the record boundary at which reading ends, from a running broker's feed. None for the log's end.
+        end_offset_bytes: the physical offset of the record boundary at which reading ends; None for the log's end. If a broker
+            runs on the store, the offset comes from the broker's file ``flint/feed``.
 
     Raises:
         MaintenanceError: a file in the middle is missing, or a file to be divided is damaged.

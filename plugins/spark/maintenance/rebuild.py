@@ -14,7 +14,7 @@ The rebuild checks these conditions:
 
 The rebuild makes files like the broker's:
 
-* A queue that begins above 0 begins with filler units.
+* A queue that begins above 0 begins with filler units, which stand for no message.
 * Prepared and rolled back messages have no units.
 * In the schedule topic the tags code is the time of delivery, by the delay levels that the store records.
 * Queue files have the size of the store's files, or the configured size if there are none. Their unused ends are zeros.
@@ -225,8 +225,8 @@ class _Job:
         return queue_folder(self._work / "consumequeue", *key)
 
     def _fill_beginnings(self, runs: Mapping[QueueKey, tuple[int, int]]) -> None:
-        """Write filler units at the beginning of consume queues whose oldest messages are deleted and whose first message lies
-        inside a file."""
+        """Write filler units, which stand for no message, at the beginning of consume queues. A queue needs filler units if its
+        oldest messages are deleted and its first message lies inside a queue file."""
         size = self._config.store.consume_queue_file_bytes
         for key, (first, _count) in runs.items():
             fill = first * UNIT_BYTES % size
@@ -278,8 +278,8 @@ class _Job:
 
 
 def _dispatch(table: ConsumeQueueTable, requests: Sequence[DispatchRequest], queues: Set[QueueKey]) -> None:
-    """Dispatch the records that belong to ``queues`` to a table of consume queues. End a topic in the table at each record that
-    declares the topic deleted."""
+    """Dispatch the records that belong to ``queues`` to a table of consume queues. If a record declares a topic deleted, delete
+    the topic's queues from the table before later records are dispatched."""
     begin = 0
     for at, request in enumerate([*requests, None]):
         topic = deleted_topic(request) if request is not None else ""

@@ -173,8 +173,8 @@ class BoundSink:
 
     @property
     def _is_our_delta(self) -> bool:
-        """Whether FlintMQ writes the sink, a Delta table, without a jar. If the session has Delta's own extension, Spark writes
-        the table."""
+        """Whether FlintMQ, not Spark, writes the sink's Delta table. Spark writes the table if the session has the extension of
+        Delta Lake, which comes in a jar. False for other formats."""
         own = self.spark.conf.get("spark.sql.extensions", "") or ""
         return self.sink.format == "delta" and NATIVE_DELTA not in own
 

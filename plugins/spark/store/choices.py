@@ -99,14 +99,18 @@ class Choice:
 
 @attrs.frozen
 class Stretch:
-    """A part of the log, and the choices of queues for which a query has read this part. The part begins at the previous part's
-    end."""
+    """A part of the log, and the topics and queues that a query has read in this part. The part begins at the previous part's
+    end.
+
+    There is one :class:`Choice` for each set of topics and queues that the query's options chose when the query read this part.
+    A part has several choices if it was read again after the options had changed.
+    """
 
     end: int
     choices: tuple[Choice, ...]
 
     def holds(self, choice: Choice) -> bool:
-        """Return whether this part of the log has been read for all queues of a choice."""
+        """Return whether a query has read all topics and queues of ``choice`` in this part of the log."""
         if any(one.holds(choice) for one in self.choices):
             return True
         topics = choice.topics
@@ -115,13 +119,14 @@ class Stretch:
         )
 
     def read_for(self, choice: Choice) -> Stretch:
-        """Return this part of the log with one more choice of queues for which the part has been read."""
+        """Return this part of the log, marked as also read for the topics and queues of ``choice``."""
         left = tuple(one for one in self.choices if not choice.holds(one))
         return Stretch(self.end, (*left, choice))
 
 
 def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """Remove empty parts from the parts of a log, and merge neighboring parts that were read for the same choices of queues."""
+    """Remove empty parts from the parts of a log, and merge neighboring parts in which a query has read the same topics and
+    queues."""
     found: list[Stretch] = []
     for one in stretches:
         if one.end <= (found[-1].end if found else 0):
@@ -134,7 +139,7 @@ def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 @attrs.frozen
 class Unread:
-    """A part of the log with messages that a query has not read yet for its choice of queues."""
+    """A part of the log in which a query has not yet read all topics and queues that its options choose."""
 
     start: int
     end: int
@@ -146,7 +151,7 @@ class Unread:
 
 
 def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
-    """Return the parts of the log that a query has not read for all queues of its choice."""
+    """Return the parts of the log in which a query has not yet read all topics and queues of ``choice``."""
     found = []
     start = 0
     known: set[Choice] = set()
@@ -159,8 +164,13 @@ def unread(stretches: Sequence[Stretch], choice: Choice) -> list[Unread]:
 
 
 def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tuple[Stretch, ...]:
-    """Return the parts of the log with their choices of queues, after the whole log before ``place`` has also been read for
-    ``choice``."""
+    """Return ``stretches``, with the whole log before ``place`` marked as also read for the topics and queues of ``choice``.
+
+    Args:
+        stretches: the parts of the log, each with the topics and queues that a query has read in it.
+        place: the physical offset up to which the query has also read ``choice``.
+        choice: the topics and queues.
+    """
     found: list[Stretch] = []
     start = 0
     for one in stretches:
@@ -175,8 +185,8 @@ def read_up_to(stretches: Sequence[Stretch], place: int, choice: Choice) -> tupl
 
 
 def newly_read(before: Sequence[Stretch], after: Sequence[Stretch], end: int) -> list[Unread]:
-    """Compare the read parts of the log at two offsets of a query. Return the parts before ``end`` that have been read for one
-    more choice of queues at the later offset.
+    """Compare the read parts of the log at two offsets of a query. Return the parts before ``end`` in which the query has read
+    further topics and queues between the two offsets.
 
     Args:
         before: the read parts at the earlier offset.

@@ -28,14 +28,15 @@ _TOPIC_FIELD: Final = bytes((len(DELETED_TOPIC),)) + DELETED_TOPIC.encode()
 def lives(
     root: Path, log: LogFiles, end: int, units_complete_to: int, rows: RowFilter | None = None
 ) -> tuple[Life, ...]:
-    """Return where the messages of topics and queues begin that may have been deleted and recreated.
+    """Return the physical offset at which the messages of each topic or queue begin, if the topic may have been deleted and
+    recreated.
 
     Args:
         root: the store.
         log: the store's commit log.
         end: the physical offset up to which the log may be read.
-        units_complete_to: the physical offset up to which each message has its consume queue unit. The log after this offset
-            is searched for deletions of topics.
+        units_complete_to: the physical offset up to which each message has its consume queue unit. The log after this offset is
+            searched for deletions of topics.
         rows: the filter for topics and queues; None for all.
 
     Raises:

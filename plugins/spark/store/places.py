@@ -91,11 +91,13 @@ class Places:
         return Place("queues", queue_offsets=places)
 
     def at_queues(self, place: Place, default: Literal["earliest", "latest"]) -> StoreOffset:
-        """Return the offset at which a read begins whose options name a queue offset for each queue. The offset is the position
-        in the log of the first message to read in any queue. Queues that ``place`` does not name begin at ``default``.
+        """Return the offset at which a read begins, if the read's options name a queue offset for each queue.
 
-        The offset records where each queue begins. These beginnings apply up to the current end of the log. After this end all
-        messages are read.
+        The read begins at the position in the log of the first message to read in any queue. Queues that ``place`` does not
+        name begin at ``default``.
+
+        The returned offset also records the first queue offset to read in each queue. These queue offsets apply up to the
+        current end of the log. After this end all messages are read.
         """
         resolved = self._resolved(place, "startingOffsets")
         start = end = self.view.end.end
@@ -216,9 +218,10 @@ class StoreOffset:
     store id nor epoch.
 
     Further members are optional. ``"queues"`` has the queue offsets at which a query began, as ``{"topic": {"0": 23}}``, and
-    ``"queuesTo"`` has the end of the log when the query began. ``"of"`` is the choice of queues that the query reads. If the
-    choice was changed, ``"read"`` has the choices for which each part of the log was read. If a batch reads messages that were
-    excluded before, ``"historyFrom"`` is the physical offset at which the batch begins.
+    ``"queuesTo"`` has the end of the log when the query began. ``"of"`` has the topics and queues that the
+    query's options choose. If the options were changed, ``"read"`` lists the parts of the log, each with the topics and queues
+    that were read in it. If a batch reads messages that were excluded before, ``"historyFrom"`` is the physical offset at which
+    the batch begins.
     """
 
     physical_offset: int
@@ -237,8 +240,8 @@ class StoreOffset:
     """Choice of the queues that the query reads. None if the query is not a stream, or if an earlier version of FlintMQ wrote
     the offset."""
     read: tuple[Stretch, ...] = ()
-    """The parts of the log that were read, each with the choices of queues for which the part was read; empty if the stream's
-    choice of queues never changed."""
+    """The parts of the log that were read, each with the topics and queues that were read in it; empty if the stream's options
+    always chose the same topics and queues."""
     history_from: int | None = None
     """Physical offset at which a batch begins, if the batch reads messages that the query excluded before; None for other
     batches."""
@@ -306,27 +309,33 @@ class StoreOffset:
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """The parts of the log before this offset's position, each with the choices of queues for which the part was read."""
+        """The parts of the log before this offset's position, each with the topics and queues that the query has read in it."""
         if self.read or self.choice is None:
             return self.read
         return joined([Stretch(self.physical_offset, (self.choice,))])
 
     def of(self, choice: Choice) -> StoreOffset:
-        """Return this offset with another choice of queues, for a query that reads the queues of ``choice`` from now on."""
+        """Return this offset for a query that reads the topics and queues of ``choice`` from now on."""
         if self.choice is None or self.choice == choice:
             return attrs.evolve(self, choice=choice)
         return attrs.evolve(self, choice=choice, read=self.stretches)
 
     def read_up_to(self, physical_offset: int, history_from: int) -> StoreOffset:
-        """Return this offset after the log from ``history_from`` to ``physical_offset`` has also been read for the offset's
-        choice of queues. Both positions lie before the offset's position."""
+        """Return this offset, with the log before ``physical_offset`` marked as also read for the topics and queues of
+        :attr:`choice`.
+
+        Args:
+            physical_offset: the end of a batch that reads messages which the query excluded before. The end lies before this
+                offset's position.
+            history_from: the physical offset at which this batch begins.
+        """
         assert self.choice is not None
         found = self._with(read_up_to(self.stretches, physical_offset, self.choice))
         return attrs.evolve(found, history_from=history_from)
 
     def _with(self, stretches: tuple[Stretch, ...]) -> StoreOffset:
         """Return this offset with ``stretches`` as the parts of the log that the query has read. The offset lists no parts if
-        all of them were read for its own choice of queues."""
+        the query has read only the topics and queues of :attr:`choice`."""
         assert self.choice is not None
         plain = len(stretches) <= 1 and all(one.choices == (self.choice,) for one in stretches)
         return attrs.evolve(self, read=() if plain else stretches)

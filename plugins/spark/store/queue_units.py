@@ -126,8 +126,8 @@ class QueueUnits:
         return self._real_from(queue_offset, limit)[0]
 
     def _real_from(self, queue_offset: int, limit: int) -> tuple[int, tuple[int, int, int] | None]:
-        """Return the first queue offset in [queue_offset, limit) whose unit is not a filler, and this unit. None replaces a
-        unit that does not exist."""
+        """Return the first queue offset in [queue_offset, limit) whose unit is not a filler unit, and this unit. A filler unit
+        stands for no message. None replaces a unit that does not exist."""
         while queue_offset < limit:
             unit = self.unit(queue_offset)
             if unit is None or not (unit[0] == 0 and unit[1] == FILLER_SIZE):

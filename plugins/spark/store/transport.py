@@ -90,7 +90,7 @@ class StoreTransport:
 
     def reported(self, start: Offset, end: Offset) -> Offset:
         """Return the offset ``end`` with the lag of the query. The lag in ``bytes`` includes messages of other topics.
-        ``contactAgeMs`` is the age of the feed."""
+        ``contactAgeMs`` is the time in ms since the broker last wrote its feed file ``flint/feed``."""
         view = self._view()
         first, last = StoreOffset.from_json(start).physical_offset, StoreOffset.from_json(end).physical_offset
         first = max(first, view.log.start)
@@ -299,8 +299,12 @@ class StoreTransport:
         return Places(self.root, self.options, self._view(), self._rows())
 
     def _rows(self, choice: Choice | None = None, read: tuple[Choice, ...] = ()) -> RowFilter:
-        """Return the filter for the rows of a choice of queues, by default the choice in the options. Rows of the choices in
-        ``read`` are left out."""
+        """Return the filter for the rows to read.
+
+        Args:
+            choice: the topics and queues to read; None for those that the options choose.
+            read: topics and queues whose rows are left out, because the query has already read them.
+        """
         options = self.options
         rows = (Choice.of(options) if choice is None else choice).rows()
         return attrs.evolve(
@@ -311,8 +315,8 @@ class StoreTransport:
         ).narrowed(self.bounds)
 
     def _lacks(self, part: Unread, view: StoreView) -> bool:
-        """Return whether messages may have been deleted from an unread part of the log, in queues that the query already read
-        before this part.
+        """Return whether unread messages may have been deleted from a part of the log. Only queues count that the query has
+        already read in the log before this part.
 
         A queue that is new to the query begins with its oldest existing message, so it loses nothing.
         """

@@ -78,7 +78,8 @@ def visible_end(
     Args:
         root: the store.
         log: the store's commit log.
-        visibility: the option ``visibility``; None for the safest mark that the store records.
+        visibility: the option ``visibility``, which names a position in the feed file of a running broker. With None, the read
+            ends at ``flushed`` if there is a feed file, and otherwise at the last message that the files contain.
         reads_torn: whether to read up to an incomplete record instead of raising an error (``badRecords=skip``).
         now_ms: the wall-clock time.
 

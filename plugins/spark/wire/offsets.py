@@ -31,7 +31,10 @@ class WireOffset:
 
     ::
 
-        {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 23}}}, "seen": {"orders": {"broker-a": 1764…}}}
+        {"v": 1, "transport": "broker", "queues": {"orders": {"broker-a": {"0": 23}}},
+         "seen": {"orders": {"broker-a": 1764000000000}}}
+
+    ``"queues"`` has the next queue offset to read, and ``"seen"`` has the store time in ms of the newest known message.
     """
 
     queues: Mapping[MessageQueue, int]
@@ -90,7 +93,8 @@ class WireOffset:
         Args:
             queues: the new queue offsets, keyed by queue.
             edges: the current first and last offsets of the queues.
-            began: the value of :attr:`began` in the new offset; None for an empty value.
+            began: the queue offsets at which the batch that ends at the new offset begins, for queues in which the batch does
+                not begin where the previous batch ended; None if there are no such queues.
         """
         places = {**self.queues, **queues}
         ends = {**self.waiting, **{queue: edge.max_queue_offset for queue, edge in edges.items()}}

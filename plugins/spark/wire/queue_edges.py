@@ -138,13 +138,13 @@ class QueueEdges:
         return edges
 
     def _unregistered(self, missing: Mapping[str, frozenset[str]], *, is_second_look: bool) -> dict[str, str] | None:
-        """Return the brokers in ``missing`` that are not registered at the name server, each with a text that says why the
-        broker counts as away.
+        """Return the brokers in ``missing`` that count as away, keyed by broker name, each with the reason. Return None if the
+        caller must first fetch the topics' routes again.
 
-        A broker in ``missing`` had a topic, but is not in the topic's route. If such a broker is registered, either the broker
-        registered after the routes were fetched, or the broker deleted the topic. To distinguish these two cases, the routes
-        must be fetched again, so the first call returns None if a broker in ``missing`` is registered. In the second call the
-        topic of a registered broker counts as deleted.
+        A broker in ``missing`` had a topic, but is not in the topic's route. The broker is away if it is not registered at the
+        name server. If it is registered, it either registered after the routes were fetched, or has deleted the topic. To
+        distinguish these two cases, the first call returns None. In the second call, the topic of a registered broker counts as
+        deleted.
 
         Args:
             missing: names of brokers, keyed by topic.

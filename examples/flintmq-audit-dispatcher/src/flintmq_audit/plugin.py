@@ -1,4 +1,4 @@
-"""The module that the entry point names: hooks that register the dispatcher ``audit`` and its section."""
+"""The module that the entry point names: hooks that register the dispatcher ``audit`` and its configuration section."""
 
 from __future__ import annotations
 

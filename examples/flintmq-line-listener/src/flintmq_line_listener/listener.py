@@ -50,7 +50,8 @@ class LineListener:
         self._server = await self._api.work.loop.create_server(make, self._host, self._port)
 
     def ready_words(self) -> Mapping[str, str]:
-        """Return the listener's address for the broker's ready line, as ``lines``: ``host:port``."""
+        """Return the listener's address as ``host:port``, under the key ``lines``. FlintMQ prints ``lines=host:port`` in the
+        line READY when the broker can serve clients."""
         found = self._server.sockets[0].getsockname() if self._server is not None else ("", 0)
         return {"lines": f"{found[0]}:{found[1]}"}
 

@@ -38,7 +38,7 @@ _pulls = partial(
 
 
 class PlainPull(DeclaredProcessor):
-    """Answers pulls with messages that the broker's outlet reads. Loop thread."""
+    """Answers pulls with messages that ``BrokerApi.outlet`` reads; this object reads queues for all consumers. Loop thread."""
 
     def __init__(self, api: BrokerApi) -> None:
         self._outlet = api.outlet

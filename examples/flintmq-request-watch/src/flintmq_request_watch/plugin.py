@@ -1,4 +1,7 @@
-"""The module that the entry point names: hooks that register the watch, its section and its command."""
+"""The module that the entry point names: hooks that register the class ``Watch``, which counts and refuses requests.
+
+Other hooks register its configuration section and its command ``request-counts``.
+"""
 
 from __future__ import annotations
 

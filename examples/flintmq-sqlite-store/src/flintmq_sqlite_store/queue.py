@@ -48,7 +48,8 @@ class SqliteQueue:
         return next(self.units(queue_offset, 1), None)
 
     def unit_bytes(self, queue_offset: int, max_units: int) -> memoryview:
-        """Return units from a logical offset on in the bytes of RocketMQ's queue files, at most ``max_units`` of them."""
+        """Return at most ``max_units`` units from a logical offset on, each encoded in 20 bytes as in RocketMQ's consume queue
+        files."""
         return memoryview(b"".join([UNIT.pack(*unit) for unit in self.units(queue_offset, max_units)]))
 
     def resolving(self, message_filter: MessageFilter) -> MessageFilter:

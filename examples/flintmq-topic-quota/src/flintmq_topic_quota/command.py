@@ -15,12 +15,12 @@ from flintmq_topic_quota.quota import USED
 @click.command()
 @click.argument("address", metavar="HOST:PORT")
 def topic_quota(address: str) -> None:
-    """Print how many bytes the topics with a quota have sent in this period."""
+    """Print how many bytes clients have sent in this period to the topics with a quota."""
     print_used(address)
 
 
 def print_used(address: str) -> None:
-    """Print how many bytes the topics with a quota have sent to the broker at ``host:port`` in this period."""
+    """Print how many bytes clients have sent in this period to the topics with a quota, at the broker at ``host:port``."""
 
     async def ask() -> bytes:
         async with RemotingClient() as client:

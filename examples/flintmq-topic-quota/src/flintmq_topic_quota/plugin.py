@@ -1,4 +1,7 @@
-"""The module that the entry point names: hooks that register the intake step, the service, the section and the command."""
+"""The module that the entry point names: hooks that register the parts of the topic quota.
+
+The parts are an intake step, which checks messages before they are stored, a service, a configuration section and a command.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _quotas: weakref.WeakKeyDictionary[BrokerApi, Quota] = weakref.WeakKeyDictionary
 
 
 def quota_of(api: BrokerApi, settings: QuotaSection) -> Quota:
-    """Return the quota of a broker, which its intake step and its service share."""
+    """Return the quota of a broker. The intake step, which counts bytes, and the service, which resets the counts, share it."""
     return _quotas.setdefault(api, Quota(settings.max_bytes))
 
 

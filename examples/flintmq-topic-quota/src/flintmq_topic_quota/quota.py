@@ -1,4 +1,7 @@
-"""A quota of bytes for each topic: an intake step counts the bytes, and a service resets the counts."""
+"""A quota of bytes for each topic.
+
+An intake step counts the bytes of messages before they are stored, and a service resets the counts.
+"""
 
 from __future__ import annotations
 
