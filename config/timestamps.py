@@ -101,4 +101,4 @@ def _shown(moment_ms: int) -> str:
     try:
         return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):
-        return "beyond the calendar"
+        return "a time beyond the calendar"

@@ -57,5 +57,5 @@ def test_a_damaged_record_is_refused_in_a_bulk_read_exactly_if_it_is_refused_alo
 def test_record_offsets_outside_the_bytes_are_refused() -> None:
     """A head must lie there as a whole."""
     raw, _starts = encode_all(RECORDS[:1])
-    with pytest.raises(ValueError, match="do not begin"):
+    with pytest.raises(ValueError, match="cannot begin at positions"):
         read_heads(numpy.frombuffer(raw, numpy.uint8), numpy.array([len(raw) - 90]))

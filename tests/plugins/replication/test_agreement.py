@@ -61,7 +61,7 @@ def test_a_slave_keeps_confirmed_records_that_its_master_lost() -> None:
     """The master lost what it had acknowledged: the slave's copy is the only one."""
     recovered = FIRST.begun(600, RECOVERED)
     with pytest.raises(
-        NotFollowedError, match=r"of which 250 may have been acknowledged.*start the slave as the master"
+        NotFollowedError, match=r"Clients may have read 250 of these bytes.*start the slave as the master"
     ):
         agree(state(recovered, 600), state(FIRST, 900, confirmed=850))
     assert agree(state(recovered, 600), state(FIRST, 900, confirmed=850), "always") == Agreement(600, 600)

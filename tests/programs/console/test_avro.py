@@ -72,10 +72,10 @@ def test_headers_of_schema_registries_are_skipped() -> None:
         ("{}", b"", "no type"),
         ('{"type": "fixed", "name": "f"}', b"", "has no valid size"),
         ("5", b"", "that the schema does not define"),
-        ("int", b"", "shorter"),
+        ("int", b"", "ends before"),
         ("int", b"\x02\x02", "bytes left: 1"),
         ("long", b"\xff" * 11, "longer than ten bytes"),
-        ("string", b"\x01", "shorter"),
+        ("string", b"\x01", "ends before"),
         ('{"type": "array", "items": "null"}', b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00", "more than 50,000 values"),
         (
             '{"type": "record", "name": "r", "fields": [{"name": "r", "type": ["null", "r"]}]}',
