@@ -127,7 +127,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, None])
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
 def test_cluster_tables_fit_the_terminal(
     cli: RunCommand,
     name_server: str,
