@@ -88,7 +88,7 @@ def named_option(options: Mapping[str, str], error: str) -> str | None:
     The first match of these counts: an option's name after the word "option", an option's name elsewhere in the text, or an
     option's value at the beginning of the text.
     """
-    for before in (r"\boption ", r"\b"):
+    for before in (r"\boption '?", r"\b"):
         for name in options:
             if re.search(rf"{before}{re.escape(name)}\b", error, re.IGNORECASE):
                 return name

@@ -173,7 +173,7 @@ def test_a_landing_zone_refuses_another_store_and_a_store_with_a_truncated_log(
     with pytest.raises(LandingError, match=r"another store.*spark_feed\.landing\.path"):
         Lander(little_log.task(zone, source=stranger), 0)
     cut = LogSource(store_id=SOURCE.store_id, broker_name="broker-a", epochs=((1, 0), (2, little_log.end - 1)))
-    with pytest.raises(LandingError, match="a recovery cut it"):
+    with pytest.raises(LandingError, match="a recovery has cut the log"):
         Lander(little_log.task(zone, source=cut), 0)
     behind = LogSource(store_id=SOURCE.store_id, broker_name="broker-a", epochs=((1, 0), (2, little_log.end)))
     Lander(little_log.task(zone, source=behind), 0).close()
