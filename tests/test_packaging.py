@@ -52,6 +52,6 @@ def test_every_folder_with_modules_has_an_init_py() -> None:
             assert (module.parent / "__init__.py").exists(), module
 
 
-def test_the_root_folder_contains_only_init_py_and_main_py() -> None:
+def test_the_root_folder_of_the_package_contains_only_init_py_and_main_py() -> None:
     """Every module in the root goes into the wheel as ``flintmq.<name>``."""
     assert {path.name for path in ROOT.glob("*.py")} == {"__init__.py", "__main__.py"}

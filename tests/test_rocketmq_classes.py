@@ -54,7 +54,7 @@ def test_names_on_the_rocketmq_classes_page_exist_in_their_modules(path: str, na
         reduce(getattr, name.split("."), module)
 
 
-def test_each_row_of_the_rocketmq_classes_page_names_a_module_or_a_reason() -> None:
+def test_each_row_of_the_rocketmq_classes_page_names_a_module_or_the_reason_for_its_absence() -> None:
     """A row without a module says that there is none, or names a setting."""
     for row in _rows():
         assert len(row) == 3, row

@@ -57,7 +57,7 @@ def test_a_pull_with_filled_caches_calls_few_functions_of_flintmq(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_times_of_the_stages_of_a_send_add_up_to_at_most_one_and_a_half_times_the_whole_send(
+def test_the_measured_stages_of_a_send_together_take_at_most_1_5_times_the_time_of_the_whole_send(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Prints it (run with -s). The stages are parts of the whole: far more than it, and something is measured twice."""

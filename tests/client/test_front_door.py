@@ -96,7 +96,7 @@ def test_every_public_name_of_the_flintmq_package_is_type_checked() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(library.__all__))
-def test_public_signatures_contain_no_any(name: str) -> None:
+def test_public_signatures_do_not_use_typing_any(name: str) -> None:
     """``Any`` takes a mistake without a word, and an editor has nothing to complete."""
     one: Any = getattr(library, name)
     functions = (

@@ -15,7 +15,7 @@ PAGES = (DOCS / "client.md", DOCS / "client-advanced.md")
 SNIPPET = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
 
-def test_every_snippet_of_the_client_pages_prints_the_shown_output(
+def test_every_snippet_of_the_documentation_of_clients_prints_the_shown_output(
     name_server: str, create_topic: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     """In a process of its own, as a reader would run it: it also has to end by itself."""

@@ -143,7 +143,7 @@ def test_a_section_that_belongs_to_no_plugin_is_an_error() -> None:
     load_text("audit:\n").check_claimed(["audit"])
 
 
-def test_a_settings_class_without_attrs_raises_type_error() -> None:
+def test_a_settings_class_that_is_not_an_attrs_class_raises_type_error() -> None:
     """Not the operator's: so no ConfigError."""
     with pytest.raises(TypeError, match="attrs class"):
         load_text("audit: {}").section("audit", dict)

@@ -135,7 +135,7 @@ def test_each_log_event_id_is_used_by_a_single_log_call(lines: list[Any]) -> Non
         ('told = logging.getLogger("flintmq.x"); told.warning("gone")', "its id is not a literal"),
     ],
 )
-def test_log_calls_without_a_literal_id_a_literal_text_and_named_values_are_reported(
+def test_a_log_call_is_reported_unless_it_has_a_literal_id_and_a_literal_text_and_named_values(
     found: Any, call: str, fault: str
 ) -> None:
     """The page, and what programs look for, follow from the calls."""
@@ -346,7 +346,7 @@ def test_no_value_can_forge_a_log_line(
     assert not STEERS.search(told.replace("\n", ""))
 
 
-def test_no_line_of_a_library_can_forge_a_log_line() -> None:
+def test_text_that_a_library_logs_cannot_forge_a_log_line() -> None:
     """asyncio's lines are of several lines, and tell of errors in whose text a peer may have a part."""
     output = OwnOutput()
     output.name_lines("")

@@ -54,7 +54,7 @@ def test_prepared_and_rolled_back_records_get_no_bit_map() -> None:
     assert [entry.bit_map is None for entry in batch] == [True, True, False]
 
 
-def test_filters_of_groups_without_members_accept_every_message_unevaluated() -> None:
+def test_filters_of_groups_without_members_accept_every_message_without_being_evaluated() -> None:
     """A group that comes back looks at what was stored meanwhile; nothing was evaluated for it."""
     known = filters(g="a > 5", here="a > 5")
     bloom = known.bloom_filter

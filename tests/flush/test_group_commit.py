@@ -175,7 +175,7 @@ def test_any_exception_during_a_flush_of_the_log_fences_the_store(
     assert isinstance(service.failure, ZeroDivisionError)
 
 
-def test_a_waiter_for_a_position_beyond_the_log_does_not_delay_reachable_waiters(
+def test_a_waiter_for_a_position_beyond_the_log_does_not_delay_waiters_for_existing_positions(
     service: GroupCommit, log: FakeLog, clock: ManualClock
 ) -> None:
     """No progress ends the round, and only those who are covered are done."""

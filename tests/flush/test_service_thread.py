@@ -143,7 +143,7 @@ def test_only_flushes_that_move_the_position_are_counted_as_syncs() -> None:
     assert log.calls == [4, 4]
 
 
-def test_flush_to_stops_at_the_first_flushed_position_beyond_its_target() -> None:
+def test_a_flush_up_to_a_position_stops_at_the_first_flushed_position_beyond_it() -> None:
     """A call ends one file; what is behind the target is for the next round, or a busy log would never be done."""
     clock = ManualClock()
     log = SteppedLog(clock, [100, 200, 300])

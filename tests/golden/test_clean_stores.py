@@ -72,7 +72,7 @@ def all_records(store: MessageStore) -> list[Record]:
     return [record for record in records if record is not None]
 
 
-def test_every_record_of_a_java_store_is_read_exactly(clean: Any, tmp_path: Path) -> None:
+def test_the_values_read_from_every_record_of_a_java_store_are_correct(clean: Any, tmp_path: Path) -> None:
     """The log is the truth: each field of each record, addresses, properties and bodies."""
     store = clean.open(clean.unpack(tmp_path))
     try:
@@ -83,7 +83,9 @@ def test_every_record_of_a_java_store_is_read_exactly(clean: Any, tmp_path: Path
         store.close()
 
 
-def test_records_and_blanks_of_a_java_store_are_encoded_with_the_same_bytes(clean: Any, tmp_path: Path) -> None:
+def test_encoding_the_records_and_blank_records_of_a_java_store_again_gives_equal_bytes(
+    clean: Any, tmp_path: Path
+) -> None:
     """FlintMQ must write the same bytes as RocketMQ for the same messages."""
     log = b"".join(snapshot(clean.unpack(tmp_path), "commitlog").values())
     for entry in clean.dump["commitlog"]:

@@ -69,7 +69,9 @@ def test_named_network_listeners_have_separate_advertised_addresses(tmp_path: Pa
     asyncio.run(run())
 
 
-def test_routes_contain_the_advertised_host_name_and_stored_records_its_ip_address(tmp_path: Path) -> None:
+def test_routes_contain_the_advertised_host_name_and_stored_records_contain_the_ip_address_of_that_host(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         async with serving(tmp_path, "listen.advertised_host=localhost", "listen.advertised_port=7777") as (
             name_server,
@@ -95,7 +97,7 @@ def test_a_broker_starts_with_an_advertised_host_name_that_does_not_resolve(
     assert "mq.invalid cannot be resolved here" in caplog.text
 
 
-def test_a_broker_on_one_interface_advertises_only_its_address(tmp_path: Path) -> None:
+def test_a_broker_that_listens_on_one_interface_advertises_only_the_address_of_that_interface(tmp_path: Path) -> None:
     """A broker that listens at one address has no other to tell."""
 
     async def run() -> None:

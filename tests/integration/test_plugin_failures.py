@@ -366,7 +366,7 @@ def _ask(wire: Wire, offset: int, expression_type: str = "MINE") -> Any:
     return wire.pull("T", offset, subscription="x", expressionType=expression_type)
 
 
-def test_a_message_whose_filter_raises_is_withheld_only_from_its_subscription(
+def test_a_subscription_whose_filter_raises_does_not_get_the_message_and_other_subscriptions_get_it(
     configure: Callable[..., Any], connect: Callable[[Any], Wire]
 ) -> None:
     """The others are, and other subscriptions get all of them; the pull is no error."""
@@ -574,7 +574,7 @@ class FlushPlugin:
     ],
     ids=["none", "true", "coroutine", "raises", "exits"],
 )
-def test_a_send_fails_if_a_flush_service_of_a_plugin_returns_an_invalid_waiter(
+def test_a_send_fails_if_the_flush_service_of_a_plugin_returns_an_object_that_is_not_a_waiter(
     configure: Callable[..., Any], connect: Callable[[Any], Wire], submit: Callable[[], Any], says: str
 ) -> None:
     """The sender is told, the plugin is named, and the broker goes on."""

@@ -174,7 +174,7 @@ def test_a_consume_queue_of_a_plugin_gets_the_records_that_the_store_recovers_af
     assert not any((tmp_path / "killed" / "consumequeue").glob("*"))
 
 
-def test_a_consume_queue_plugin_without_reader_methods_is_refused(configure: Configure, tmp_path: Path) -> None:
+def test_a_consume_queue_plugin_without_methods_for_reading_is_refused(configure: Configure, tmp_path: Path) -> None:
     """Its messages could not be consumed, and the next start would number from zero: a broker does not start with it."""
     with flintmq.Broker(configure()) as broker:
         put(broker, 0)

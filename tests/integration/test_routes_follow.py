@@ -187,7 +187,7 @@ def ways_in(routed: Routed, topic: str) -> dict[str, Sent]:
     return found
 
 
-def test_a_broker_without_write_permission_refuses_ordered_topics_in_every_kind_of_send(routed: Routed) -> None:
+def test_a_broker_without_write_permission_refuses_every_kind_of_send_to_an_ordered_topic(routed: Routed) -> None:
     """A message of an ordered topic that goes to another broker than the one before it has lost its order: so the refusal must
     not depend on the way in. Other topics are taken, because their producers go elsewhere when they learn it."""
     routed.topic("Ordered", order=True)

@@ -75,7 +75,7 @@ class Index:
 
 
 @pytest.mark.parametrize("make", [built_in, Index], ids=["built-in", "in memory"])
-def test_a_correct_index_passes_the_index_kit(make: Any) -> None:
+def test_a_correct_index_passes_the_test_kit_for_indexes(make: Any) -> None:
     """The index of the broker must keep the rules that plugins have to keep."""
     check_index_builder(make)
 

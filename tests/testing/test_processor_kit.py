@@ -53,20 +53,20 @@ def _broken(handler: Callable[[Any, Request], Any]) -> type[DeclaredProcessor]:
     return type("Broken", (DeclaredProcessor,), {"handle": handles(20_001, header=ConsumerGroupRequestHeader)(handler)})
 
 
-def test_a_correct_processor_passes_the_processor_kit() -> None:
+def test_a_correct_processor_passes_the_test_kit_for_processors() -> None:
     """The kit also returns the answers, so that a test can check them."""
     samples = [Sample(20_001, FIELDS), Sample(20_002, body=b"b")]
     first, second = check_request_processor(Greeter, declared_by(Greeter), samples)
     assert (first.remark, second.body) == ("G", b"b")
 
 
-def test_a_correct_batch_processor_passes_the_processor_kit() -> None:
+def test_a_correct_batch_processor_passes_the_test_kit_for_processors() -> None:
     """The kit must wait for its answers, which come later."""
     (answer,) = check_request_processor(LateBatches, declared_by(Greeter)[1:], [Sample(20_002)])
     assert answer.code == 0
 
 
-def test_the_processor_kit_creates_and_checks_a_processor_on_the_same_event_loop() -> None:
+def test_the_test_kit_creates_and_checks_a_processor_on_the_same_event_loop() -> None:
     """One that needs the loop takes it when it is made; inside a broker the loop is there already."""
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -117,7 +117,7 @@ def test_the_processor_kit_finds_a_code_without_a_handler() -> None:
         check_request_processor(DeclaredProcessor, declared_by(Greeter)[1:], [Sample(20_002)])
 
 
-def test_the_processor_kit_requires_a_sample_of_each_declared_code() -> None:
+def test_the_test_kit_for_processors_requires_a_sample_request_for_each_declared_request_code() -> None:
     """A kit that tries nothing finds nothing."""
     with pytest.raises(KitFailure, match="samples of the declared codes"):
         check_request_processor(Greeter, declared_by(Greeter), [Sample(20_002)])

@@ -98,7 +98,7 @@ class Counts:
         self.position = position
 
 
-def test_a_correct_service_passes_the_service_kit() -> None:
+def test_a_correct_service_passes_the_test_kit_for_services() -> None:
     """Every part of a service that the port names is there."""
     check_service(Counts)
 
@@ -184,7 +184,7 @@ def test_the_service_kit_names_the_rule_that_a_service_breaks(broken: Mapping[st
 
 
 @pytest.mark.parametrize("make", [DelayService, RetentionService])
-def test_the_built_in_services_pass_the_service_kit(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+def test_the_built_in_services_pass_the_test_kit_for_services(tmp_path: Path, make: Callable[[Any], Any]) -> None:
     """The features of the broker must keep the rules that plugins have to keep, on a real store."""
     clock = ManualClock()
     config = BrokerConfig(store=StoreSection(path=str(tmp_path)))

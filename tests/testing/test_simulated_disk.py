@@ -59,7 +59,7 @@ def test_the_crash_states_of_a_disk_include_every_kind_of_crash_and_are_equal_fo
     assert found == [(at, kind, image.key()) for at, kind, image in states(disk, numbers, 7)]
 
 
-def test_a_scripted_disk_failure_occurs_once_or_always() -> None:
+def test_a_scripted_disk_failure_can_occur_once_or_at_every_call() -> None:
     """The errors are those of the store, as with a real disk."""
     disk = SimulatedDisk()
     disk.make_folder(FOLDER)

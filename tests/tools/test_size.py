@@ -31,7 +31,9 @@ ARCHITECTURE = (
 )
 
 
-def test_the_tool_counts_lines_oversized_files_functions_classes_and_import_cycles(size: ModuleType) -> None:
+def test_the_size_tool_counts_lines_and_oversized_files_and_functions_and_classes_and_import_cycles(
+    size: ModuleType,
+) -> None:
     """Imports in functions count, and imports for type checkers do not."""
     found = size.counts(size.Sources(TEXTS), ARCHITECTURE)
     assert found["source files"] == 5

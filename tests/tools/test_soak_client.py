@@ -139,7 +139,7 @@ def test_an_undecided_transaction_is_rolled_back_at_the_end_of_a_soak(soak_clien
     assert ledger.rolled_back() == {b"undecided"}
 
 
-def test_the_soak_reports_growth_after_the_warm_up(soak_client: ModuleType) -> None:
+def test_the_soak_test_reports_growth_of_memory_after_the_warm_up(soak_client: ModuleType) -> None:
     """A small growth of memory is noise, but any growth of the number of descriptors is a fault."""
     observed = soak_client.Observed()
     flat = soak_client.Measured(rss_mib=50.0, objects=30_000, descriptors=13, threads=5, tasks=1)

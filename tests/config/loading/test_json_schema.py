@@ -231,7 +231,7 @@ def test_schema_and_loader_accept_the_same_plugin_sections(
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
-def test_the_schema_has_type_bounds_default_and_text_of_each_key(name: str) -> None:
+def test_the_schema_has_the_type_and_bounds_and_default_and_description_of_each_key(name: str) -> None:
     """At its default and at its bounds a key is taken, and one step beyond it is not; whatever its spelling."""
     key, found = KEYS[name], VALIDATORS["broker"].schema["$defs"][name]
     assert found["description"].startswith(key.doc.replace("``", "`"))
@@ -347,7 +347,9 @@ DIFFERENCES: dict[str, tuple[str, bool]] = {
 
 
 @pytest.mark.parametrize("rule", [*BEYOND, *(DIFFERENCES.keys() - BEYOND.keys())])
-def test_schema_and_loader_disagree_on_an_example_of_each_rule_that_the_schema_cannot_express(rule: str) -> None:
+def test_schema_and_loader_differ_about_the_example_of_each_rule_that_a_schema_cannot_express(
+    rule: str,
+) -> None:
     """A rule that no file shows would only excuse mistakes."""
     assert rule in BEYOND
     text, taken = DIFFERENCES[rule]

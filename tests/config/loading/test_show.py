@@ -13,7 +13,7 @@ from flintmq.config.loading.show import display, property_value, yaml_value
 from flintmq.config.units import in_unit
 
 
-def test_config_show_has_a_row_with_value_origin_and_text_for_each_key() -> None:
+def test_config_show_prints_the_value_and_the_origin_and_the_description_of_each_key() -> None:
     """``flintmq config show`` is the reference an operator has at hand."""
     loaded = load_config(None, ["flushDiskType=SYNC_FLUSH", "store.max_message_bytes=1MiB"], {})
     by_key = {row.key: row for row in rows(loaded)}

@@ -185,7 +185,7 @@ def test_the_numbers_of_members_groups_and_subscriptions_are_bounded(monkeypatch
     assert limits.CLIENTS_PER_GROUP_MAX > 2
 
 
-def test_producers_are_registered_found_for_replies_and_expire_without_heartbeats() -> None:
+def test_producers_are_registered_and_found_for_replies_and_expire_without_heartbeats() -> None:
     clock = ManualClock()
     producers = ProducerTable(clock)
     a, b = RecordingChannel(), RecordingChannel()

@@ -68,7 +68,7 @@ def test_conflicts_of_subscriptions_name_the_members_that_differ_from_the_majori
     assert group.conflicts() == ()
 
 
-def test_the_last_heartbeat_sets_the_message_model_and_a_conflict_names_its_member() -> None:
+def test_the_last_heartbeat_sets_the_message_model_and_a_conflict_names_the_conflicting_member() -> None:
     """A member that broadcasts beside others that share."""
     group = ConsumerGroupInfo("g")
     for client_id in ("one", "two"):

@@ -12,7 +12,7 @@ from flintmq.core.kernel.ports import Measurement
 from flintmq.testing.clock import ManualClock
 
 
-def test_a_source_of_runtime_figures_replaces_figures_of_earlier_sources_with_the_same_names() -> None:
+def test_runtime_figures_replace_figures_with_the_same_names_from_earlier_sources() -> None:
     figures = Figures(BrokerStats(ManualClock()))
     figures.add(lambda: {"b": "of a service", "c": 3})
     figures.add(lambda: {"a": 1, "b": 2}, first=True)

@@ -61,7 +61,7 @@ def test_group_changes_survive_a_restart(tmp_path: Path) -> None:
         groups.put(SubscriptionGroupConfig(group_name=" "))
 
 
-def test_missing_members_of_a_json_group_get_defaults_and_unknown_members_are_ignored() -> None:
+def test_missing_fields_of_a_group_in_json_get_defaults_and_unknown_fields_are_ignored() -> None:
     """A table of RocketMQ 5 has members that are unknown here, and groups need not repeat their names."""
     groups = SubscriptionGroupManager(None, ManualClock())
     groups.replace({"subscriptionGroupTable": {"g": {"groupSysFlag": 1}}})

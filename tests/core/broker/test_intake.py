@@ -133,7 +133,7 @@ class Redirect:
         return True
 
 
-def test_an_intake_step_is_called_only_for_messages_with_a_property_or_topic_prefix_that_the_step_names() -> None:
+def test_a_plugins_step_for_incoming_messages_gets_only_messages_with_the_declared_properties_or_topics() -> None:
     """The rule must also hold for a property string that was seen before, as producers repeat theirs."""
     step = Redirect()
     intake = Intake(step)
@@ -147,7 +147,7 @@ def test_an_intake_step_is_called_only_for_messages_with_a_property_or_topic_pre
     assert step.asked == [("T", Sent(407, 4)), ("%R%g", Sent(407, None))] * 2
 
 
-def test_a_message_that_an_intake_step_redirects_gets_a_queue_of_its_new_topic() -> None:
+def test_an_incoming_message_that_a_plugin_redirects_gets_a_queue_of_its_new_topic() -> None:
     """A step names a topic; the queue is still the one that the sender chose in another."""
     intake = Intake(Redirect())
     intake.state.topics.create_in_send_back("ELSEWHERE", 2)
@@ -155,7 +155,7 @@ def test_a_message_that_an_intake_step_redirects_gets_a_queue_of_its_new_topic()
     assert queues == [0, 1, 0, 1]
 
 
-def test_a_half_message_is_refused_if_no_intake_step_handles_transactions() -> None:
+def test_a_half_message_is_refused_if_no_plugin_handles_transactions() -> None:
     """Stored as an ordinary message it would be delivered before it is committed."""
     intake = Intake()
     assert intake.refusal({"TRAN_MSG": "true"}) == (ResponseCode.NO_PERMISSION, "transaction.unsupported")

@@ -43,7 +43,7 @@ def message(topic: str = "T", **properties: str) -> MessageExtBrokerInner:
     return MessageExtBrokerInner(topic, 0, b"", properties, b"", 0, bytes(8), bytes(8))
 
 
-def test_matching_intake_steps_are_called_in_order_until_a_step_accepts_the_message() -> None:
+def test_plugins_steps_for_incoming_messages_are_called_in_order_until_one_accepts_the_message() -> None:
     """Two features that both redirect one message would lose where it was meant to go."""
     first, second, third = Step("A", to="WAITS"), Step("A", "B"), Step(prefixes=("%R%",))
     steps = IntakeSteps([first, second, third])
@@ -60,14 +60,14 @@ def test_matching_intake_steps_are_called_in_order_until_a_step_accepts_the_mess
     assert steps.topic_prefixes == ("%R%",)
 
 
-def test_changes_by_an_intake_step_that_declines_a_message_are_visible_to_later_steps() -> None:
+def test_changes_by_a_plugins_step_that_declines_an_incoming_message_are_visible_to_later_steps() -> None:
     """A dead letter lies in another topic than it was sent to: later steps judge it by the new one."""
     moves, last = Step(prefixes=("%R%",), to="%D%g", takes=False), Step(prefixes=("%D%",))
     assert IntakeSteps([moves, last]).take(message("%R%g"))
     assert last.asked == [("%D%g", None)]
 
 
-def test_an_intake_step_with_an_empty_topic_prefix_is_called_for_every_message() -> None:
+def test_a_plugins_step_with_an_empty_topic_prefix_is_called_for_every_incoming_message() -> None:
     """A quota or an encryption looks at all of them."""
     every = Step(prefixes=("",), takes=False)
     assert not IntakeSteps([every]).take(message())

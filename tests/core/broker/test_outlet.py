@@ -256,7 +256,7 @@ def mended(at: Outlet) -> list[tuple[Callable[[], object], str, int, str]]:
     ]
 
 
-def test_checks_of_a_pull_request_have_rocketmqs_order_response_codes_and_remarks(at: Outlet) -> None:
+def test_checks_of_a_pull_request_have_the_order_and_the_codes_and_the_remarks_of_rocketmq(at: Outlet) -> None:
     """Everything is wrong with the pull at first, and one thing less each time."""
     at.configure(broker={"permission": WRITE}, groups={"auto_create": False})
     fields: dict[str, Any] = {"topic": "New", "queue_id": 2, "expression": None, "sub_version": 5}

@@ -166,7 +166,7 @@ def test_a_deleted_topic_does_not_return_from_the_journal(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", ['"A"', "[1]", '{"A": 1}'])
-def test_a_journal_entry_of_the_wrong_type_is_refused_with_its_file(tmp_path: Path, wrong: str) -> None:
+def test_the_error_about_a_journal_entry_of_the_wrong_type_names_the_file(tmp_path: Path, wrong: str) -> None:
     """A start that went on would forget what was acknowledged."""
     (tmp_path / "flint").mkdir()
     (tmp_path / "flint" / "new-topics").write_text(f'{{"dataVersion":{{"counter":9}},"deleted":{wrong}}}\n')

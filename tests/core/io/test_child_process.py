@@ -30,7 +30,9 @@ async def started(program: str) -> Process:
         ("", {}),
     ],
 )
-def test_a_child_process_is_ready_only_after_its_ready_line(program: str, words: dict[str, str]) -> None:
+def test_a_child_process_counts_as_ready_only_after_it_has_printed_the_expected_line(
+    program: str, words: dict[str, str]
+) -> None:
     """Anything else that a plugin or a broken interpreter prints first is no promise, and does not hide one."""
 
     async def work() -> dict[str, str]:

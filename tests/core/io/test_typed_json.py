@@ -49,7 +49,9 @@ def test_values_that_fastjson_converts_are_accepted() -> None:
         ([], "the value", "an object"),
     ],
 )
-def test_a_type_error_names_the_path_the_value_and_the_expected_type(value: object, field: str, wanted: str) -> None:
+def test_a_type_error_names_the_path_and_the_value_and_the_expected_type(
+    value: object, field: str, wanted: str
+) -> None:
     """The path to it, what stands there, and what should."""
     with pytest.raises(JsonTypeError) as found:
         read_as(value, Body)

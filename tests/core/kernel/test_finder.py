@@ -34,7 +34,9 @@ print(may, "found" in [plugin.origin.name for plugin in find_entry_points(frozen
 
 
 @pytest.mark.parametrize("folder", ["found-1.0.dist-info", "found.egg-info", "found-1.0-py3.11.egg/EGG-INFO"])
-def test_the_quick_search_finds_a_plugin_in_every_form_of_installation(tmp_path: Path, folder: str) -> None:
+def test_plugins_are_found_without_reading_all_packages_in_every_form_of_installation(
+    tmp_path: Path, folder: str
+) -> None:
     """However it was installed."""
     info = tmp_path / folder
     info.mkdir(parents=True)
@@ -43,7 +45,7 @@ def test_the_quick_search_finds_a_plugin_in_every_form_of_installation(tmp_path:
     assert looked_at(info.parent) == "True True"
 
 
-def test_the_quick_search_finds_a_plugin_in_a_zip_file(tmp_path: Path) -> None:
+def test_a_plugin_in_a_zip_file_is_found_without_reading_all_packages(tmp_path: Path) -> None:
     """Python imports from zip files, whose list of names nobody should have to read at every start."""
     archive = tmp_path / "plugins.zip"
     with zipfile.ZipFile(archive, "w") as file:

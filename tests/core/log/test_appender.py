@@ -39,7 +39,7 @@ def one(store: MessageStore, item: MessageExtBrokerInner) -> DispatchRequest:
 
 
 @pytest.mark.parametrize("left", [8, 9, 10, 50, 99, EMPTY_BYTES + 7])
-def test_a_blank_ends_the_log_file_if_the_next_record_would_leave_no_room_for_a_blank(
+def test_a_blank_record_ends_the_log_file_if_the_next_record_would_leave_no_room_for_a_blank_record(
     tmp_path: Path, left: int
 ) -> None:
     """A record needs its size and 8 bytes more; otherwise what is left is blanked and the next file begins."""

@@ -18,7 +18,7 @@ def test_the_flush_mode_decides_whether_messages_are_readable_when_committed_or_
 
 
 @pytest.mark.parametrize(("replicated", "readable"), [(None, 200), (150, 150), (500, 200)])
-def test_the_position_copied_by_slaves_can_only_lower_the_readable_position(
+def test_the_position_up_to_which_slaves_have_copied_the_log_can_only_lower_the_readable_position(
     replicated: int | None, readable: int
 ) -> None:
     """A slave may be ahead in another file's past, and a master without slaves waits for none."""

@@ -18,7 +18,7 @@ from flintmq.core.record.bloom import BloomFilter, BloomFilterData, StoredBloom,
         (b"The quick brown fox jumps over the lazy dog", 0xE34BBC7BBC071B6C),
     ],
 )
-def test_the_hash_is_murmur3(data: bytes, low: int) -> None:
+def test_the_hash_of_the_bloom_filter_is_murmur3(data: bytes, low: int) -> None:
     """Published vectors: shorter than a block, and two blocks with a tail."""
     assert murmur3_low_64(data) == low
 

@@ -54,7 +54,7 @@ def _prepared(fields: RecordFields) -> RecordFields:
     )
 
 
-def test_the_fast_check_accepts_only_topics_that_the_full_check_has_accepted() -> None:
+def test_the_fast_check_of_a_record_accepts_only_topics_that_the_full_check_has_accepted() -> None:
     """The first record of each topic is checked wholly."""
     raw = memoryview(RecordFields(properties=b"TAGS\x01A", store_timestamp_ms=9).encode(PLACE))
     check = RecordCheck()
@@ -68,7 +68,7 @@ def test_the_fast_check_accepts_only_topics_that_the_full_check_has_accepted() -
 
 
 @given(at=st.integers(0, 10_000), value=st.integers(0, 255))
-def test_the_fast_check_accepts_no_record_that_the_full_check_refuses(at: int, value: int) -> None:
+def test_the_fast_check_of_a_record_accepts_no_record_that_the_full_check_refuses(at: int, value: int) -> None:
     """Whatever byte of a record is changed."""
     check = RecordCheck()
     raw = bytearray(RecordFields(body=b"body", properties=b"KEYS\x01k\x02TAGS\x01A").encode(PLACE))

@@ -54,7 +54,7 @@ def test_a_damaged_record_is_refused_in_a_bulk_read_exactly_if_it_is_refused_alo
         assert whole == (heads.bad is None or not heads.bad[row])
 
 
-def test_record_offsets_outside_the_bytes_are_refused() -> None:
+def test_positions_of_records_outside_the_given_data_are_refused() -> None:
     """A head must lie there as a whole."""
     raw, _starts = encode_all(RECORDS[:1])
     with pytest.raises(ValueError, match="cannot begin at positions"):

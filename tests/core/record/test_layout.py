@@ -62,7 +62,7 @@ def test_a_struct_of_selected_record_fields_unpacks_them_in_order_of_offset() ->
     assert picked("size").size == 4
 
 
-def test_the_numpy_type_of_a_record_header_has_the_same_field_offsets() -> None:
+def test_the_numpy_type_of_a_record_header_has_the_field_offsets_of_the_store_format() -> None:
     """One table for both ways of reading."""
     numpy = pytest.importorskip("numpy")
     kind = numpy.dtype(head_dtype())

@@ -294,7 +294,7 @@ def test_a_damaged_batch_raises_only_batch_error(items: list[BatchItem], data: s
 
 
 @given(st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.binary(min_size=5, max_size=5)), max_size=8), st.data())
-def test_the_fast_decoder_for_batch_items_of_equal_size_gives_the_same_items(
+def test_the_fast_decoder_for_batch_items_of_equal_size_gives_the_items_of_the_general_decoder(
     pairs: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
     """It must yield to the general decoder as soon as any item differs in size or in its fields."""

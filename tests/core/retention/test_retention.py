@@ -63,7 +63,7 @@ def starts(found: object) -> list[int]:
         (moment(5, manual=True), [0, 1000]),
     ],
 )
-def test_expired_files_are_deleted_at_the_set_hour_on_request_or_on_a_full_disk(
+def test_expired_files_are_deleted_at_the_set_hour_or_on_request_or_if_the_disk_is_full(
     circumstances: Moment, deleted: list[int]
 ) -> None:
     """Deleting is work for the disk: it is kept for the small hours unless somebody needs the room now."""
@@ -198,7 +198,7 @@ def test_too_few_free_bytes_make_a_disk_full_at_any_ratio() -> None:
     assert judge_disk(DiskUsage(Path("/a"), 0, 0, 0), replace(POLICY, min_free_bytes=0)).full is not None
 
 
-def test_a_full_disk_with_clean_forcibly_off_deletes_no_unexpired_file() -> None:
+def test_a_full_disk_deletes_no_unexpired_file_if_forced_cleaning_is_off() -> None:
     """cleanFileForciblyEnable: false keeps what has not expired, and refuses writes instead."""
     space = judge_disk(disk(95), replace(POLICY, clean_forcibly=False))
     assert space.full is not None

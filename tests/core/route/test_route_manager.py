@@ -204,7 +204,7 @@ def test_filter_servers_are_kept_per_broker_address() -> None:
     assert route.filter_server_table == {}
 
 
-def test_topics_are_listed_by_cluster_by_flags_and_as_system_topics() -> None:
+def test_topics_are_listed_by_cluster_and_by_flags_and_as_system_topics() -> None:
     names = Names()
     names.register(
         "a", 0, "h:1", TopicConfig(topic_name="T", topic_sys_flag=1), TopicConfig(topic_name="U", topic_sys_flag=2)

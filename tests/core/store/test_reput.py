@@ -153,7 +153,7 @@ def test_max_batches_limits_the_batches_of_a_dispatch_run(tmp_path: Path) -> Non
         assert store.reader.max_queue_offset("T", 0) == 10
 
 
-def test_a_large_backlog_dispatched_in_bulk_gives_the_same_queue_and_index_bytes(tmp_path: Path) -> None:
+def test_a_backlog_dispatched_in_bulk_gives_the_queue_and_index_bytes_of_single_dispatch(tmp_path: Path) -> None:
     """A slave that catches up has nothing in memory; the bytes are those of a master."""
     lazy_numpy.load()
     sent = [

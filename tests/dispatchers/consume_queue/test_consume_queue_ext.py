@@ -182,7 +182,7 @@ def test_the_ext_address_of_a_lost_unit_is_not_assigned_again(tmp_path: Path) ->
 # --- in the store ---
 
 
-def test_a_store_with_ext_files_returns_the_same_messages(tmp_path: Path) -> None:
+def test_a_store_with_consume_queue_ext_files_returns_the_messages_of_a_store_without_them(tmp_path: Path) -> None:
     """Tags filter alike whether their codes lie in the queue or beside it; without a filter nothing is looked up."""
     for name, options in (("off", OFF), ("on", ON)):
         with opened(tmp_path / name, **options) as store:

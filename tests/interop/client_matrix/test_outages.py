@@ -279,7 +279,7 @@ def test_messages_flow_again_soon_after_a_network_partition_of_30_s(room: Room, 
 
 
 @pytest.mark.parametrize("room", site_params(), indirect=True)
-def test_clients_follow_added_and_removed_queues_of_a_topic(room: Room) -> None:
+def test_clients_use_added_queues_of_a_topic_and_stop_using_removed_queues(room: Room) -> None:
     """More are used within the period of routes and rebalances. Fewer: those written to first, then those read."""
 
     async def run() -> None:

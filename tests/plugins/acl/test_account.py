@@ -83,7 +83,7 @@ def test_an_unknown_permission_word_is_refused(text: str) -> None:
         parse_permission(text)
 
 
-def test_entries_of_the_form_name_equals_permission_are_parsed() -> None:
+def test_entries_with_a_name_and_an_equals_sign_and_a_permission_are_parsed() -> None:
     """As account files write them."""
     assert parse_permissions(["Orders=PUB", " Bills = SUB "]) == {"Orders": Permission.PUB, "Bills": Permission.SUB}
 

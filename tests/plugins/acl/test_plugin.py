@@ -25,7 +25,7 @@ def api(record: Any) -> BrokerApi:
         ("WAITING", {}, "WAITING"),
     ],
 )
-def test_access_to_a_stored_message_is_checked_against_its_real_topic(
+def test_access_to_a_stored_message_is_checked_against_the_topic_for_which_it_was_sent(
     topic: str, properties: dict[str, str], known_as: str
 ) -> None:
     """A client may write REAL_TOPIC into any message: it counts only where a feature keeps messages of others."""

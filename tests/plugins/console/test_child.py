@@ -45,7 +45,7 @@ async def kill(console: ConsoleChild) -> None:
     await until(lambda: console.pid != before and not console.trouble)
 
 
-def test_a_console_process_that_dies_is_restarted_at_its_port(tmp_path: Path) -> None:
+def test_a_console_process_that_dies_is_restarted_at_the_same_port(tmp_path: Path) -> None:
     """People have its address open in their browsers."""
 
     async def run() -> None:

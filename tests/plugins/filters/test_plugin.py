@@ -51,7 +51,9 @@ def heartbeat(broker: Broker, channel: RecordingChannel, group: str, topic: str)
 
 
 @pytest.mark.parametrize("property_filter", [True, False])
-def test_filters_are_kept_only_for_existing_topics_with_sql92_enabled(tmp_path: Path, property_filter: bool) -> None:
+def test_filters_of_a_topic_are_kept_only_if_the_topic_exists_and_sql92_is_enabled(
+    tmp_path: Path, property_filter: bool
+) -> None:
     """A heartbeat needs no rights: 10,000 filters for topics that nobody made were kept, even with SQL92 switched off."""
     config = BrokerConfig(
         listen=ListenSection(host="127.0.0.1", port=0),

@@ -360,7 +360,7 @@ def test_a_group_that_loses_unread_messages_is_logged(make: Any, caplog: pytest.
     assert "has not consumed 4 messages" in told[1]
 
 
-def test_the_hold_until_consumed_setting_keeps_unread_files_up_to_hold_max_bytes(
+def test_the_setting_hold_until_consumed_keeps_files_with_unread_messages_up_to_the_limit_hold_max_bytes(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """hold_until_consumed keeps them even on a nearly full disk; hold_max_bytes ends that, with a warning."""

@@ -60,7 +60,7 @@ def test_disks_are_measured_before_the_broker_serves(monkeypatch: pytest.MonkeyP
     assert timers == ["retention", "resident pages"]
 
 
-def test_a_maximum_retention_of_unread_files_below_the_normal_retention_is_refused(tmp_path: Path) -> None:
+def test_a_maximum_retention_of_unread_messages_below_the_normal_retention_is_refused(tmp_path: Path) -> None:
     """It would never hold anything back, and the owner of the groups would not know."""
     settings = [f"store.path={tmp_path}", "listen.port=0", "store.keep_at_most_hours=71"]
     with Broker(load_config(None, settings, {})):  # nothing is kept for groups

@@ -41,7 +41,7 @@ def told(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if words in record.getMessage()]
 
 
-def test_expired_unread_files_are_deleted_by_default(make: Any) -> None:
+def test_expired_files_with_unread_messages_are_deleted_by_default(make: Any) -> None:
     """Off by default: files go when they expire."""
     bench = make()
     bench.fill(12)
@@ -76,7 +76,7 @@ def test_a_file_is_kept_until_the_groups_chosen_in_the_settings_have_consumed_it
     assert bench.cleaner.lost_alarms == []
 
 
-def test_unread_files_older_than_the_maximum_retention_are_deleted_with_an_alarm(
+def test_files_with_unread_messages_beyond_the_maximum_retention_are_deleted_with_an_alarm(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a line of log, and an alarm that stands for an hour."""
@@ -105,7 +105,7 @@ def test_unread_files_older_than_the_maximum_retention_are_deleted_with_an_alarm
     assert bench.cleaner.lost_alarms == []
 
 
-def test_unread_files_are_deleted_on_a_nearly_full_disk_with_one_alarm(
+def test_files_with_unread_messages_are_deleted_on_a_nearly_full_disk_with_one_alarm(
     make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An emergency deletes what it must, and the loss of several files is one alarm."""
@@ -123,7 +123,7 @@ def test_unread_files_are_deleted_on_a_nearly_full_disk_with_one_alarm(
     assert (alarm.value, alarm.key) == (7, "store.disk_forcible_ratio")
 
 
-def test_the_configured_retention_size_does_not_cause_deletion_of_unread_files(make: Any) -> None:
+def test_the_configured_retention_size_does_not_cause_deletion_of_files_with_unread_messages(make: Any) -> None:
     """``retention_bytes`` is no emergency."""
     bench = make(keep_for_groups=GROUPS, retention_bytes=1)
     bench.fill(12)
@@ -167,7 +167,7 @@ def test_unread_queues_and_retry_topics_of_a_group_chosen_in_the_settings_are_ke
     assert bench.log_names[0] >= 2 * FILE
 
 
-def test_topics_that_no_group_chosen_in_the_settings_reads_are_not_kept(make: Any) -> None:
+def test_messages_of_topics_that_no_group_named_in_the_settings_reads_are_deleted(make: Any) -> None:
     """New topics are none of its own before its first offset there."""
     bench = make(keep_for_groups=GROUPS)
     bench.fill(4, topic="New")
@@ -402,7 +402,7 @@ def test_retry_messages_are_kept_for_every_existing_group(way: Any) -> None:
     assert bench.first == 1
 
 
-def test_a_topic_that_no_group_reads_is_not_kept(way: Any) -> None:
+def test_the_messages_of_a_topic_that_no_group_reads_are_deleted(way: Any) -> None:
     """The text of the setting says so."""
     bench = way(retention_bytes=1, hold_until_consumed=True)
     bench.fill(12)
@@ -427,7 +427,9 @@ def test_the_retention_of_a_topic_keeps_unread_messages_up_to_hold_max_bytes(way
 # what is told
 
 
-def test_each_deleted_unread_file_has_one_log_line(way: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_is_logged_for_each_deleted_file_with_unread_messages(
+    way: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """344 lines a file are read by nobody."""
     bench = way(retention_bytes=1)
     bench.fill(12)

@@ -165,7 +165,9 @@ def damaged(at: int, value: bytes) -> tuple[bytes, list[int]]:
         (100, b"\x00\x00"),
     ],
 )
-def test_a_damaged_record_is_an_error_or_skipped(at: int, value: bytes) -> None:
+def test_the_option_for_bad_records_decides_whether_a_damaged_record_is_an_error_or_is_skipped(
+    at: int, value: bytes
+) -> None:
     """No length is followed out of the record; the error says where and which option goes on."""
     log, starts = damaged(at, value)
     with pytest.raises(BadRecordError, match=rf"segment 7: no record at {starts[1]}: .*badRecords=skip"):
@@ -174,7 +176,7 @@ def test_a_damaged_record_is_an_error_or_skipped(at: int, value: bytes) -> None:
     assert rows_of(batch) == rows_at(log, [starts[0], starts[2]])
 
 
-def test_an_incomplete_last_record_is_an_error_or_skipped() -> None:
+def test_the_option_for_bad_records_decides_whether_an_incomplete_last_record_is_an_error_or_is_skipped() -> None:
     """A crash can leave such a record at the end of the log."""
     log, starts = encode_all([RecordFields()] * 2)
     for missing in (1, 20, len(log) - starts[1] - 1):

@@ -39,7 +39,7 @@ def test_the_input_partitions_of_a_batch_contain_each_message_once(sizes: list[i
     assert lengths[-1] <= lengths[0]
 
 
-def test_the_number_of_input_partitions_depends_on_size_and_cores() -> None:
+def test_the_number_of_input_partitions_depends_on_the_size_of_the_data_and_on_the_cores() -> None:
     """Each task has a price: little work is one task, much is one for each 64 MB, and cores do not stand idle between."""
     mib = 1024 * 1024
     assert parts_wanted(mib, 64 * mib, None, 8) == 1

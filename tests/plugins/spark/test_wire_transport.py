@@ -105,7 +105,7 @@ def test_the_option_tags_omits_messages_whose_different_tag_has_the_same_hash(se
     assert [row["tags"] for row in found] == ["odd"] * 50 + ["BBBB"] * 5
 
 
-def test_a_read_begins_at_the_offsets_of_the_options(served: Served) -> None:
+def test_a_read_begins_at_the_starting_offsets_that_its_options_name(served: Served) -> None:
     """earliest, latest, and each queue by itself with -1 and -2."""
     assert places(transport(served).initial("latest")) == [100, 50, 0, 7]
     named = json.dumps({TOPIC: {"broker-a": {"0": 40, "1": -1, "3": -2}}})
@@ -141,7 +141,7 @@ def test_a_read_over_the_wire_protocol_keeps_its_time_bounds_exactly(served: Ser
         assert found == expected
 
 
-def test_a_read_begins_a_number_of_messages_or_a_time_before_the_latest_message(
+def test_the_start_of_a_read_can_be_a_number_of_messages_or_a_time_before_the_latest_message(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last messages of each queue, or what came since; files and wire say the same."""

@@ -64,7 +64,7 @@ def test_a_missing_worker_python_is_an_error(python: str, said: str) -> None:
     assert said in refusal(session(python))
 
 
-def test_spark_sessions_with_a_usable_worker_python_pass_the_check(
+def test_spark_sessions_with_a_usable_worker_python_are_accepted(
     bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This very Python; another one with the packages on its path; and what cannot be looked at from here."""

@@ -130,7 +130,7 @@ def test_half_messages_without_a_unique_key_are_distinguished(bench: Any) -> Non
     assert len(bench.delivered) == 1
 
 
-def test_the_delay_level_of_a_half_message_begins_at_the_commit(bench: Any) -> None:
+def test_the_delay_of_a_half_message_with_a_delay_level_begins_at_the_commit(bench: Any) -> None:
     bench.end(bench.send("A", DELAY="3"))
     (waiting,) = bench.store.queues[SCHEDULE_TOPIC, 2]
     assert waiting.properties["REAL_TOPIC"] == "T"

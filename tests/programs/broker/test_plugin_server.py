@@ -19,7 +19,7 @@ def test_a_thread_pool_is_created_once_with_its_own_capacity_or_that_of_the_admi
     assert set(pools.by_name) == {"send", "mine"}
 
 
-def test_processors_share_the_threads_of_a_pool_which_end_with_the_broker() -> None:
+def test_processors_share_the_threads_of_a_pool_and_the_threads_end_with_the_broker() -> None:
     """A plugin's pool of threads must not outlive the broker that it serves."""
 
     async def live() -> None:

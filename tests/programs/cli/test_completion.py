@@ -69,7 +69,7 @@ def test_the_commands_page_shows_how_to_switch_on_completion_in_each_shell(shell
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_the_function_of_each_shell(
+def test_completion_prints_the_completion_function_for_each_shell(
     shell: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing but the function may be printed: the shell runs it."""

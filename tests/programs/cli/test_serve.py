@@ -334,7 +334,7 @@ def test_a_second_broker_on_the_same_store_is_refused(tmp_path: Path, cli: RunCo
     assert outcome.err.startswith(f"flintmq: error: {tmp_path / 's'}: another broker")
 
 
-def test_a_start_with_a_different_commit_log_file_size_than_the_stores_is_refused(
+def test_a_start_is_refused_if_the_commit_log_file_size_differs_from_that_of_the_store(
     tmp_path: Path, cli: RunCommand, small: list[str]
 ) -> None:
     """Opened with another file size, a log would be taken apart in the wrong places."""

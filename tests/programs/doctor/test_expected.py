@@ -38,7 +38,7 @@ def test_a_log_record_requires_its_queue_unit_and_its_index_keys() -> None:
     assert not found.gaps
 
 
-def test_half_messages_require_no_queue_unit_and_rollback_records_no_index_keys() -> None:
+def test_half_messages_require_no_queue_unit_and_rollback_records_require_no_index_keys() -> None:
     """RocketMQ's rules, which a broker's own dispatchers follow."""
     assert taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_PREPARED)).units == {}
     rolled_back = taken(msgspec.structs.replace(FIRST, sys_flag=TRANSACTION_ROLLBACK))

@@ -32,14 +32,14 @@ def test_topic_details_show_queues_and_groups(view: Any) -> None:
     assert shown["groups"] == [("billing",)]
 
 
-def test_broker_details_show_disk_settings_and_plugins(view: Any) -> None:
+def test_broker_details_show_the_disk_and_the_settings_and_the_plugins(view: Any) -> None:
     shown = texts(broker_parts(asyncio.run(view.broker("broker-a"))))
     assert ("disk", "61% used") in shown["broker broker-a:0"]
     assert shown["settings"] == [("brokerName", "[b]broker-a", "")]
     assert shown["plugins"] == [("audit", "1", "[red]no")]
 
 
-def test_alarm_details_list_level_id_and_message(view: Any) -> None:
+def test_alarm_details_show_the_level_and_the_id_and_the_message(view: Any) -> None:
     (part,) = alarm_parts(asyncio.run(view.overview()))
     assert part.rows == (
         ("critical", "broker.missing", "broker-b broker-b", "broker-b:0 does not answer: [b]gone[/b]"),

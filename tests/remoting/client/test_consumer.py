@@ -350,7 +350,7 @@ def test_an_iteration_commits_a_message_only_when_the_next_message_is_requested(
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-def test_a_new_loop_over_a_consumer_begins_with_the_unfinished_message_of_the_last_loop(
+def test_a_new_iteration_over_a_consumer_begins_with_the_unfinished_message_of_the_last_iteration(
     fake_peer: Any, fake_broker: Any, orderly: bool
 ) -> None:
     """Closing ends the loop, in this task and in another one, although messages were not consumed."""

@@ -154,7 +154,9 @@ def test_a_broker_that_only_the_order_configuration_names_is_not_waited_for(fake
     asyncio.run(run())
 
 
-def test_a_message_keeps_its_timeout_behind_a_message_with_a_longer_timeout(fake_peer: Any, fake_broker: Any) -> None:
+def test_a_message_keeps_its_timeout_if_a_message_with_a_longer_timeout_was_sent_before_it(
+    fake_peer: Any, fake_broker: Any
+) -> None:
     """Both are for one queue, in order: the first may take long, and the second must not wait for it."""
 
     async def run() -> None:

@@ -102,7 +102,7 @@ def test_a_reply_is_pushed_stored_and_acknowledged(replying: Any, code: int) -> 
     assert "PUSH_REPLY_TIME" in stored.properties
 
 
-def test_store_reply_false_stores_no_replies(replying: Any) -> None:
+def test_no_replies_are_stored_if_the_setting_store_reply_is_false(replying: Any) -> None:
     """``topics.store_reply: false`` passes replies on and keeps none."""
     config = replying.state.config
     replying.state.config = attrs.evolve(config, topics=attrs.evolve(config.topics, store_reply=False))

@@ -174,7 +174,7 @@ def test_a_send_is_answered_after_its_flush_status_is_known(
     assert (sends.pool.waiting, sends.peer.due) == (0, 0)
 
 
-def test_a_send_with_wait_false_is_answered_before_its_flush(sends: Sends) -> None:
+def test_a_send_that_does_not_wait_for_the_store_is_answered_before_its_flush(sends: Sends) -> None:
     """WAIT=false: its neighbours go on waiting."""
     waiter = sends.waits()
     now: list[list[int]] = []

@@ -149,7 +149,7 @@ def test_an_audit_of_a_sound_store_counts_messages_and_finds_no_error(template: 
     }
 
 
-def test_an_audit_finds_changed_bodies_holes_and_duplicates(tmp_path: Path, template: Path) -> None:
+def test_an_audit_finds_changed_bodies_and_holes_and_duplicates(tmp_path: Path, template: Path) -> None:
     """Each finding names its place, so that an operator can look at the message."""
     root = tmp_path / "store"
     shutil.copytree(template, root)
@@ -189,7 +189,7 @@ def test_an_audit_finds_changed_bodies_holes_and_duplicates(tmp_path: Path, temp
     assert audit(StoreFiles(root), InlineEngine(), duplicates=False).get("duplicates") is None
 
 
-def test_export_compaction_and_audit_name_the_position_of_damage(tmp_path: Path, template: Path) -> None:
+def test_an_export_and_a_compaction_and_an_audit_name_the_position_of_damage(tmp_path: Path, template: Path) -> None:
     """Each of the three must stop at unreadable bytes, because skipped messages would be missed by nobody."""
     root = tmp_path / "store"
     shutil.copytree(template, root)

@@ -182,7 +182,9 @@ def test_the_error_about_a_torn_last_record_of_the_log_names_the_remedy(killed: 
         assert len(batch(killed)) == 10  # a recovery of the Java broker leaves such bytes: they are behind the end
 
 
-def test_damage_in_the_middle_of_the_log_is_an_error_or_skipped(killed: Path) -> None:
+def test_the_option_for_bad_records_decides_whether_damage_inside_the_log_is_an_error_or_is_skipped(
+    killed: Path,
+) -> None:
     """The read continues at the next record that a queue names, because bodies may look like records."""
     rows = batch(killed)
     fake = decode_record(sorted((killed / "commitlog").iterdir())[0].read_bytes())

@@ -119,7 +119,7 @@ def test_a_store_in_use_with_many_topics_is_read_to_its_last_dispatched_message(
 
 @pytest.mark.parametrize("damage", ["a body", "half a record", "the middle", "no queues"])
 @pytest.mark.parametrize("state", [lambda root: None, crash], ids=["stopped", "crashed"])
-def test_damage_in_a_store_with_many_topics_is_reported_as_with_few_topics(
+def test_damage_is_reported_in_the_same_way_for_a_store_with_many_topics_and_a_store_with_few(
     many: Path, monkeypatch: pytest.MonkeyPatch, damage: str, state: Callable[[Path], None]
 ) -> None:
     """Rows, and errors, are those of a read that asks every queue."""

@@ -150,7 +150,7 @@ def test_fields_of_message_bodies_become_columns(spark: Any, store: Path, tmp_pa
 
 @pytest.mark.usefixtures("needs")
 @pytest.mark.parametrize("kind", ["json", "avro", "proto"])
-def test_the_on_error_setting_makes_a_bad_body_an_error_null_or_dropped(
+def test_the_on_error_setting_decides_whether_a_bad_body_raises_or_becomes_null_or_is_dropped(
     spark: Any, store: Path, tmp_path: Path, kind: str
 ) -> None:
     """The three answers to a body that cannot be decoded; failing names the message, so that somebody can look at it."""

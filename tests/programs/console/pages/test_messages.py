@@ -25,7 +25,7 @@ async def sent(cluster: EmbeddedCluster, message: Message) -> SendResult:
         return await producer.send(message)
 
 
-def test_messages_are_found_by_time_key_and_id(cluster: EmbeddedCluster) -> None:
+def test_messages_are_found_by_time_and_by_key_and_by_id(cluster: EmbeddedCluster) -> None:
     async def run() -> None:
         result = await sent(cluster, Message("Found", b'{"id": 7}', tags="t", keys="order-7", properties={"who": "me"}))
         async with visiting(cluster.name_server.address) as browser:
