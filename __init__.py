@@ -7,8 +7,8 @@
     with flintmq.NameServer() as nameserver, flintmq.Broker("broker.yaml") as broker:
         broker.put([flintmq.Message("Orders", b"hello", tags="new")])
 
-What the names stand for is imported when a name is first used: a client needs no store, ``flintmq --help`` no broker. Those of
-the client library (:mod:`flintmq.client`) are here as well.
+The modules behind these names are imported when a name is first used, so a client does not import the store. The names of the
+client library (:mod:`flintmq.client`) are here as well.
 """
 
 from __future__ import annotations

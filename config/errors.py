@@ -45,7 +45,7 @@ def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def hint(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return ``; did you mean 'x'?`` with the known name that is similar to ``word``; the text ``otherwise`` if no known name
-    is similar."""
+    """Return ``; did you mean 'x'?`` with the known name that is similar to ``word``. If no known name is similar, return the
+    argument ``otherwise``."""
     close = nearest(word, known)
     return f"; did you mean '{close}'?" if close else otherwise

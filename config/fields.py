@@ -26,7 +26,8 @@ SPEC = "flintmq"
 
 @attrs.frozen(kw_only=True)
 class FieldSpec:
-    """The properties of a setting besides its type and default: RocketMQ's names, unit, allowed values and form."""
+    """The properties of a setting besides its type and default: its names in RocketMQ, its unit, its allowed values and the
+    form of its text."""
 
     rocketmq: tuple[str, ...] = ()
     """RocketMQ's names of the setting. Tools show the first name."""

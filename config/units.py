@@ -85,7 +85,7 @@ def parse_duration(text: str, unit: Unit = "ms", *, plain: Unit | None = None) -
 
 
 def parse_quantity(text: str, unit: Unit | None, *, plain: Unit | None = None) -> int:
-    """Return the size or duration that a text names, in a unit; a plain integer if ``unit`` is None.
+    """Return the size or duration in a text, converted to ``unit``. If ``unit`` is None, the text must be a plain integer.
 
     Raises:
         ConfigError: the text does not have the form that ``unit`` requires.

@@ -61,7 +61,7 @@ def json_schema(sections: Mapping[str, type[Any]] = MappingProxyType({}), role: 
 
     Args:
         sections: attrs classes of plugins' sections, keyed by dotted name (``my_plugin``, ``flush.my_strategy``).
-        role: the process, broker or name server, whose meaning of an ambiguous RocketMQ name counts.
+        role: broker or name server. Some names of RocketMQ have another meaning in each of them.
 
     Raises:
         TypeError: a plugin's class has a field of a type that is not supported.

@@ -135,7 +135,7 @@ def load_text(text: str, *, name: str = "configuration", role: Role = "broker") 
     Args:
         text: the YAML text.
         name: name of the text in errors.
-        role: the process, broker or name server, whose meaning of an ambiguous RocketMQ name counts.
+        role: broker or name server. Some names of RocketMQ have another meaning in each of them.
 
     Raises:
         ConfigError: a setting is unknown, malformed, out of range or set twice.
@@ -214,7 +214,7 @@ def _build(model: type[Any], prefix: str, values: Mapping[str, Any]) -> Any:
 
 
 def _guilty(key: str, origins: Mapping[str, Origin]) -> Origin:
-    """Return the origin to name in an error about a key. If the key has its default value, this is the origin of another
+    """Return the origin that an error about a key names. If the key has its default value, this is the origin of another
     setting in the key's section."""
     section = key.rpartition(".")[0]
     near = [key, *(name for name in origins if section and name.startswith(f"{section}."))]

@@ -107,8 +107,8 @@ _BY_ROLE: Final[Mapping[Role, Mapping[str, tuple[str, ...]]]] = {
 
 
 def aliases(role: Role = "broker") -> Mapping[str, tuple[str, ...]]:
-    """Return the dotted keys that each RocketMQ name sets outside any section, keyed by RocketMQ's name. ``role`` is the
-    process, broker or name server, whose meaning of an ambiguous name counts."""
+    """Return the dotted keys that each RocketMQ name sets outside any section, keyed by RocketMQ's name. ``role`` is broker or
+    name server. Some names of RocketMQ have another meaning in each of them."""
     return _BY_ROLE[role]
 
 
@@ -117,7 +117,7 @@ def aliases_in(section: str, role: Role = "broker") -> Mapping[str, tuple[str, .
 
     Args:
         section: the dotted name of the section; empty for the top level.
-        role: the process whose meaning of a name is used at the top level.
+        role: broker or name server. Some names of RocketMQ have another meaning at the top level of each of them.
     """
     if not section:
         return _BY_ROLE[role]

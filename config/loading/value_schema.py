@@ -169,7 +169,7 @@ def model_schema(model: type[Any], depth: int) -> Schema:
 
     Args:
         model: the class.
-        depth: the number of plugins' classes that contain this class.
+        depth: the depth at which the class is nested in other classes of plugins.
     """
     if depth >= YAML_MAX_DEPTH:  # A class may contain itself, so the schema ends at the depth to which YAML may nest.
         return {"type": "null"}

@@ -62,21 +62,22 @@ class Advertised(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Advertised:
-        """Return the broker's further addresses, decoded from the field of a registration. Entries with errors are ignored."""
+        """Return the broker's further addresses, decoded from a field of the broker's registration. Entries with errors are
+        ignored."""
         words = text.split(",")[:_ENTRIES_MAX]
         found = {match[1]: match[2] for word in words if (match := _ENTRY.fullmatch(word.strip()))}
         return cls(found, CLIENT in words)
 
     @classmethod
     def of(cls, entries: Iterable[str], *, as_client: bool) -> Advertised:
-        """Return the broker's further addresses, given entries of the settings, each ``NAME=HOST:PORT``."""
+        """Return the broker's further addresses, read from settings of the form ``NAME=HOST:PORT``."""
         return cls(dict(entry.split("=", 1) for entry in entries), as_client)
 
     def __bool__(self) -> bool:
         return self.as_client or bool(self.by_listener)
 
     def to_text(self) -> str:
-        """Return the broker's further addresses as the text of the registration's field."""
+        """Return the broker's further addresses as text for a field of the broker's registration."""
         words = [CLIENT] if self.as_client else []
         return ",".join([*words, *(f"{name}={address}" for name, address in self.by_listener.items())])
 

@@ -80,7 +80,7 @@ class BatchFigures:
         self.pulled.pop(topic, None)
 
     def forget_group(self, group: str, topics: Iterable[str]) -> None:
-        """Remove the recorded offsets of a deleted group's pulls from the given topics."""
+        """Remove the recorded offsets of a deleted group's pulls. ``topics`` are the topics from which the group pulled."""
         for topic in topics:
             left = {key: at for key, at in self.pulled.pop(topic, {}).items() if key[1] != group}
             if left:

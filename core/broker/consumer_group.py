@@ -103,7 +103,7 @@ class ConsumerGroupInfo:
     def add_member(self, member: ClientChannelInfo) -> bool:
         """Add a group's member, or record the heartbeat of a member.
 
-        Return whether the group has a further member: the connection is new, and the client id was not kept from before the
+        Return True if this adds a member: the connection is new, and the client id is not that of a member kept from before the
         broker's start.
         """
         known = self.members.get(member.channel)

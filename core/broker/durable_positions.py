@@ -40,8 +40,8 @@ class DurablePositions(Generic[T]):
         write."""
 
     def ready(self, current: T) -> T | None:
-        """Return delivery positions that may be written now, passed in this or an earlier call; None if no positions may be
-        written.
+        """Return delivery positions that may be written now; None if no positions may be written. They are the current
+        positions, or the positions of an earlier call.
 
         Args:
             current: the current positions. The caller must not change the object later.

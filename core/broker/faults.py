@@ -51,7 +51,7 @@ that is full by the limits of retention, or that cannot dispatch.
 
 @attrs.define
 class _Pace:
-    """The time of the next line of the log about a fault that lasts."""
+    """The time at which the logger may next report a fault that lasts."""
 
     told_s: float | None = None
     pause_s: float = 0.0

@@ -1,4 +1,4 @@
-"""The folder of the store, in which features keep files through the broker's disk."""
+"""The folder of the store, in which features of the broker keep their own files."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class StoreHealth:
 
     @property
     def started_clean(self) -> bool:
-        """Whether the store had been closed in order before the last start."""
+        """Whether the store had been closed without a crash before the last start."""
         return self._owner.store.started_clean
 
     @property

@@ -299,7 +299,8 @@ class OffsetTable:
         self._table, self._topics, self._entries, self._dirty = table, topics, entries, True
 
     def _note(self, topic: str, group: str | None = None, queue_id: int | None = None) -> None:
-        """Do nothing; a subclass with a journal records in it that consumer offsets will be removed."""
+        """Do nothing. A subclass that keeps a journal overrides this method, to record in the journal that consumer offsets
+        will be removed."""
 
 
 def _encoded(topic: str, group: str, queues: Mapping[int, int], *, standard: bool) -> bytes:

@@ -62,7 +62,7 @@ class OlderMessages:
 def check_records(
     records: Sequence[bytes | memoryview], topic: str, queue_id: int, queue_offset: int
 ) -> list[memoryview]:
-    """Return views of the given records after the check that they are the messages of a queue from a queue offset on.
+    """Check that the given records are the messages of a queue from a queue offset on, and return views of the records.
 
     Raises:
         RecordError: a given record is damaged.

@@ -399,7 +399,7 @@ class MessageOutlet:
 
 
 def _empty(result: GetMessageResult, queue_offset: int, suggested_broker_id: int) -> Empty:
-    """Return the answer to a read of a queue from ``queue_offset`` on that found no message."""
+    """Return the answer to a pull that read a queue from ``queue_offset`` on and found no message."""
     status, low, high = result.status, result.min_offset, result.max_offset
     code = _CODES.get(status) or (_NOT_FOUND if queue_offset == 0 else _MOVED)
     return Empty(result.next_begin_offset, low, high, suggested_broker_id, code, status.value)

@@ -11,8 +11,7 @@ from flintmq.core.broker.topic_config import TopicConfig
 
 
 class QueueWidths:
-    """Keeps the largest number of queues that each topic has had, for topics of which consumers now read fewer queues. Loop
-    thread.
+    """Keeps the largest number of queues that a topic has had, if its present number of read queues is smaller. Loop thread.
 
     Args:
         select: returns the current configuration of a topic, or None.

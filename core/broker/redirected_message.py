@@ -223,7 +223,7 @@ def _outcome(result: object) -> PutOutcome:
 def moved(
     record: Record, topic: str, queue_id: int, properties: Mapping[str, str], properties_bytes: bytes
 ) -> MessageExtBrokerInner:
-    """Return a message for another topic with a record's body, flags and origin.
+    """Return a message that has the body, the flags and the sender of a record, but another topic.
 
     An append of the message does not wait for durability.
     """

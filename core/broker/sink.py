@@ -1,7 +1,7 @@
 """Appends messages to the store and waits for their durability.
 
 Sends, puts in the same process, send-backs, replies, transactions and deliveries all use this module. The module also maps the
-end of a flush to the answer that a client gets.
+outcome of a flush to the answer that a client gets.
 """
 
 from __future__ import annotations

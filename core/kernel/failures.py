@@ -149,7 +149,7 @@ class Part:
 
     @contextlib.contextmanager
     def counting(self, doing: str) -> Iterator[None]:
-        """Count and log an exception of the ``with`` block as an error of this part, and suppress the exception."""
+        """Count and log an exception of the ``with`` block as an error of the plugin's object, and suppress the exception."""
         self.calls += 1
         try:
             yield

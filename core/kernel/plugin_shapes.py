@@ -31,7 +31,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A shape: the requirements for the objects that one kind of plugin registration makes."""
+    """A shape: the requirements for the objects that the factories of one kind of registration create."""
 
     kind: str
     """Kind of the objects that the registration makes, such as ``dispatcher``. Texts of errors contain the kind."""

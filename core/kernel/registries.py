@@ -264,7 +264,7 @@ def _declarations(
 
 
 def _threads(owner: PluginOrigin, shape: Shape, name: object, pool: object, threads: object) -> int:
-    """Return the number of threads of a request pool, 0 for the broker's pools.
+    """Return the number of threads that a plugin gives a request pool; 0 if the pool is one of the broker's own.
 
     Raises ``PluginError`` for invalid arguments.
     """

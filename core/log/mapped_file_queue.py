@@ -213,7 +213,7 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
 
     def load(self, *, crashed: bool = False, may_be_lost: Callable[[int, memoryview], bool] | None = None) -> None:
-        """Map the log's files in the folder. Until the recovery sets a file's positions, each of them is the end of the file.
+        """Map the log's files in the folder. Until the recovery sets a file's positions, each position is the end of the file.
 
         Args:
             crashed: whether the store was not stopped cleanly. After a crash, no byte counts as synced. In addition, a missing

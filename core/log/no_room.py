@@ -1,4 +1,4 @@
-"""The answer to a client if the store lacks disk space, or the process lacks descriptors, for its message."""
+"""The answer to a client whose message cannot be stored because disk space or file descriptors are used up."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class ColumnReader:
     ) -> Iterator[RecordColumns]:
         """Yield the columns of the complete records between two positions in a file, some thousands of records at a time.
 
-        The reading ends before the first blank, or before the first bytes that are not a valid record of their position.
+        The reading ends before the first blank, or before the first bytes that are not a valid record.
 
         Args:
             view: the content of the file.

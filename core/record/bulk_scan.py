@@ -120,8 +120,8 @@ def whole_heads(view: memoryview, places: list[int]) -> Heads | None:
 
 
 def _window(part: memoryview, kind: Any) -> Any:
-    """Return an array whose item ``n`` is the value at byte ``n`` of some bytes. Indexed with the positions of a field in all
-    records, the array gives the field's values.
+    """Return an array whose item ``n`` is the integer that begins at byte ``n`` of the given bytes. Indexed with the positions
+    of a field in all records, the array gives the field's values.
     """
     kind = numpy.dtype(kind)
     return numpy.ndarray((max(0, len(part) - kind.itemsize + 1),), kind, part, strides=(1,))

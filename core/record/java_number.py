@@ -16,8 +16,8 @@ _USUAL_MAX_CHARACTERS: Final = 40
 
 
 def parse_int(text: str) -> int:
-    """Return the number of 32 bits in a text, read as Java's ``Integer.parseInt`` does: an optional sign, then decimal digits
-    of any script.
+    """Return the 32-bit integer in a text, parsed as Java's ``Integer.parseInt`` does: an optional sign, then decimal digits of
+    any script.
 
     Raises ``ValueError`` for any other text.
     """
@@ -25,7 +25,7 @@ def parse_int(text: str) -> int:
 
 
 def parse_long(text: str) -> int:
-    """Return the number of 64 bits in a text, read as Java's ``Long.parseLong`` does; see :func:`parse_int`."""
+    """Return the 64-bit integer in a text, parsed as Java's ``Long.parseLong`` does; see :func:`parse_int`."""
     return _parsed(text, LONG_MAX)
 
 

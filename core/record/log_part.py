@@ -33,8 +33,8 @@ class LogPart(Protocol):
         ...
 
     def next_data(self, position: int) -> int:
-        """Return a position at or after the given position, with only zeros between the two positions; at the end, the file's
-        size.
+        """Return a position at or after the given position such that all bytes between the two are zero. If only zeros follow,
+        return the file's size.
         """
         ...
 

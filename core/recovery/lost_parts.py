@@ -124,8 +124,8 @@ def _end_of(tail: Tail) -> int:
 
 
 def restore_epochs(disk: Disk, root: Path, noted: Ends | None) -> bool:
-    """Restore ``flint/epochs`` from its recorded content if the file is missing, damaged or older; return whether the file was
-    restored.
+    """Restore ``flint/epochs`` from its recorded content if the file is missing, damaged or older than the recorded content;
+    return whether the file was restored.
 
     Raises:
         StoreError, OSError: the disk refused the write.

@@ -21,7 +21,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True):
-    """The settings of retention, which deletes files of the store, in the units of the rules."""
+    """The settings of retention, which deletes files of the store. Times and sizes are in ms and bytes."""
 
     reserved_ms: int
     """Time for which retention keeps messages, in ms."""
@@ -117,12 +117,12 @@ class Space(msgspec.Struct, frozen=True):
     """The reason why writes are refused; None if writes are accepted."""
 
     def __or__(self, other: Space) -> Space:
-        """Return the union of this object's and another object's measures against full disks."""
+        """Return the union of this object's and another object's actions against full disks."""
         return Space(self.delete or other.delete, self.forcibly or other.forcibly, self.full or other.full)
 
 
 def judge_disk(usage: DiskUsage, policy: RetentionPolicy) -> Space:
-    """Return the measures that the usage of one disk requires."""
+    """Return the actions that the usage of one disk requires."""
     ratio, free = usage.used_ratio, usage.free_bytes
     if policy.min_free_bytes and free < policy.min_free_bytes:
         return Space(True, policy.clean_forcibly, DiskFull(str(usage), "store.disk_min_free_bytes"))

@@ -26,7 +26,7 @@ class _StoredKeyValues(msgspec.Struct, rename="camel"):
 
 
 class _Noted(msgspec.Struct, rename="camel"):
-    """The data version in a line of the journal, which gives the place of the line's change in the order of changes."""
+    """The data version in a line of the journal. It orders the changes that the lines describe."""
 
     data_version: DataVersion
 

@@ -90,7 +90,8 @@ class MessageWriter:
         return self.promises()[1]
 
     def promises(self) -> tuple[FlushWaiter, FlushWaiter]:
-        """Request the durability of all appended records; return two waiters: for the local flush, and also for the slaves."""
+        """Request the durability of all appended records; return two waiters: one for the local flush, and one for the
+        local flush and the slaves."""
         wrote = self._watermarks.wrote
         flushed = self._services.flush_service.submit(wrote)
         return flushed, flushed if self._gate is None else self._gate.promise(wrote, flushed)

@@ -1,4 +1,4 @@
-"""The port of connections, as the state of brokers and name servers uses them."""
+"""The interface of network connections that the state of brokers and name servers uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port of services that follow messages through a broker, from the append over the answer to the delivery."""
+"""The port of services that follow messages through a broker, from the append to the answer and the delivery."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class SupportsMetrics(Protocol):
     def metrics(self) -> Iterable[Measurement]:
         """Return the service's current measurements; at most :data:`MEASUREMENTS_MAX` of a service are exported.
 
-        Called on the loop's thread for each scrape, perhaps every second. Return values that the service has counted before,
+        Called on the loop's thread for each scrape, perhaps every second. Return values that the service has already computed,
         because each call delays the loop.
         """
         ...

@@ -260,7 +260,7 @@ def handles(
 
 
 def _declaring(processor: type) -> dict[str, tuple[RequestDeclaration, ...]]:
-    """Return the declarations of a class's methods, keyed by the method's name."""
+    """Return the declarations of request codes of a class's methods, keyed by the method's name."""
     found: dict[str, tuple[RequestDeclaration, ...]] = {}
     for parent in reversed(processor.__mro__):
         for name, member in vars(parent).items():

@@ -124,7 +124,8 @@ class QueueReader(Protocol):
         ...
 
     def expire(self, is_gone: Callable[[int], bool]) -> bool:
-        """Move the queue's minimum past all deleted messages, and delete the queue files with units of only deleted messages.
+        """Move the queue's minimum past all deleted messages, and delete the queue files whose units all belong to deleted
+        messages.
 
         Returns:
             True if all these files were deleted. The next call tries to delete the rest.
@@ -168,11 +169,11 @@ class ConsumeQueues(CommitLogDispatcher, Protocol):
         ...
 
     def truncate(self, end_offset_bytes: int) -> None:
-        """Forget the consume queue units of all messages that end behind a physical offset."""
+        """Remove the consume queue units of all messages whose end is greater than a physical offset."""
         ...
 
     def correct_min_offsets(self, min_physical_offset_bytes: int) -> None:
-        """Move the minimum of each queue to its first unit whose message is at or behind a physical offset."""
+        """Move the minimum of each queue to its first unit whose message begins at a physical offset or after it."""
         ...
 
     def delete_queue(self, topic: str, queue_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The port of a broker's server, for features and request processors."""
+"""The interface of a broker's server for features and request processors."""
 
 from __future__ import annotations
 
