@@ -27,12 +27,14 @@ def printable(text: str, max_chars: int = LINE_MAX_CHARS) -> str:
     """Return text on one line, cut to ``max_chars``, with the characters of :data:`UNPRINTABLE` escaped as ``\\xNN``."""
     if len(text) > max_chars:
         text = f"{text[:max_chars]}..."
-    return UNPRINTABLE.sub(lambda match: ascii(match.group())[1:-1], text)
+    return escape_all(text)
 
 
 def escape_all(text: str, keep: str = "") -> str:
     """Return text escaped like :func:`printable`, but not cut, and without escaping the characters in ``keep``."""
-    return UNPRINTABLE.sub(lambda match: match.group() if match.group() in keep else ascii(match.group())[1:-1], text)
+    # A function called for each character would take 40 ms for a body of 64 KiB of zeros.
+    found = set(UNPRINTABLE.findall(text)).difference(keep)
+    return text.translate({ord(character): ascii(character)[1:-1] for character in found}) if found else text
 
 
 def traceback_lines(text: str) -> str:
