@@ -161,12 +161,7 @@ def _check_function(owner: PluginOrigin, hook: str, function: Callable[..., obje
             named.append(parameter.name)
         elif parameter.default is parameter.empty:
             meant = hint(parameter.name, expected)
-            raise PluginError(
-                f"{where}: expected {call}, with parameters of these names; found {hook}{signature}{meant}"
-            )
+            raise PluginError(f"{where}: expected {call}, with these parameter names; found {hook}{signature}{meant}")
     if "register" in expected and "register" not in named:
-        raise PluginError(
-            f"{where}: expected {call}; found {hook}{signature}: add the parameter 'register', with which a plugin registers "
-            "its objects"
-        )
+        raise PluginError(f"{where}: expected {call}; found {hook}{signature}: add the parameter 'register'")
     return tuple(named)

@@ -85,8 +85,7 @@ class ApiContext(PluginContext[S_co]):
 
         def __getattr__(self, name: str) -> object:
             raise AttributeError(
-                f"factory(context): expected the attribute context.settings, context.clock or context.api.{name}; found "
-                f"context.{name}"
+                f"expected context.settings, context.clock or context.api.{name}; found context.{name}"
             )
 
 

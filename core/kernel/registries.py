@@ -111,9 +111,8 @@ class Registries:
     def _add_dispatcher(self, owner: PluginOrigin, name: str, factory: DispatcherFactory[Any], essential: bool) -> None:
         if name == INDEX:
             raise PluginError(
-                f"{self.dispatchers.shape.where(owner, name)}: expected another name; the dispatcher '{INDEX}' is "
-                "always the index builder that 'index.builder' selects. Register an index builder with "
-                f"{self.index_builders.shape.hook}"
+                f"{self.dispatchers.shape.where(owner, name)}: expected another name; '{INDEX}' is the index builder "
+                f"that 'index.builder' selects. Register an index builder with {self.index_builders.shape.hook}"
             )
         _add_factory(self.dispatchers, owner, name, factory, essential)
 
@@ -164,8 +163,7 @@ class Registries:
         _check_model(owner, shape, name, model)
         if name in _OWN_SECTIONS and not owner.built_in:
             raise PluginError(
-                f"{shape.where(owner, name)} is a section of the broker's own configuration: expected another name, found "
-                f"{shown(name)}"
+                f"{shape.where(owner, name)} is a section of the configuration: expected another name, found {shown(name)}"
             )
         self.config_sections.add(owner, name, model)
 

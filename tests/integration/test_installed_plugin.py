@@ -165,8 +165,8 @@ def test_the_stack_of_a_hanging_installed_plugin_is_logged(
             "@hookimpl\n"
             "def flintmq_dispatchers(register):\n"
             "    register('index', lambda context: None)\n",
-            "flintmq_dispatchers: the dispatcher 'index': expected another name; the dispatcher 'index' is "
-            "always the index builder that 'index.builder' selects. Register an index builder with flintmq_index_builders",
+            "flintmq_dispatchers: the dispatcher 'index': expected another name; 'index' is the index builder "
+            "that 'index.builder' selects. Register an index builder with flintmq_index_builders",
         ),
         (
             "from flintmq.core.kernel.hookspecs import PluginBudget\n",

@@ -63,7 +63,7 @@ def test_the_error_about_an_unknown_hook_suggests_the_right_name(install: Instal
     [
         (
             "@hookimpl\ndef flintmq_dispatchers(registry): ...\n",
-            "flintmq_dispatchers(register), with parameters of these names",
+            "flintmq_dispatchers(register), with these parameter names",
             "flintmq_dispatchers(registry); did you mean 'register'?",
         ),
         (
